@@ -37,10 +37,11 @@ import torch
 
 from dpltm.experiments.table import summary
 from dpltm.features import MAPS
-from dpltm.features.feature_map import FeatureMap, channel_statistics, make_feature_map, principal_components
+from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
+from dpltm.local.scheme import fitted_to
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
@@ -203,12 +204,8 @@ def feature_map(name: str, features: str, public: str | None, components: int | 
 def fitted_to_public(public: str, features: str, components: int | None) -> FeatureMap:
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
-    rows = [records.train.open(PUBLIC).x[some[start : start + 32]] for start in range(0, len(some), 32)]
     plain = make_feature_map(features, records.train.shape, records.bounds)
-    theirs = replace(plain, statistics=channel_statistics(plain, iter(rows)))
-    if components is None:
-        return theirs
-    return replace(theirs, projection=principal_components(torch.cat([theirs(x) for x in rows]), components))
+    return fitted_to(plain, records.train.open(PUBLIC).x[some], components)
 
 
 @cache

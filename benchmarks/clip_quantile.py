@@ -55,7 +55,7 @@ def accuracy(name: str, epsilon: float, norm: float, quantile: float, seed: int)
         clip_norm=norm, clip_quantile=quantile, seed=seed, noise="fast", ledger=dpltm.Ledger(), **options,
     )  # fmt: skip
     assert run.privacy.certified.epsilon <= epsilon
-    return 100 * dpltm.evaluate(run, test, right, rows_coincide=True).accuracy
+    return 100 * dpltm.evaluate(run, test, right).accuracy
 
 
 def step() -> None:

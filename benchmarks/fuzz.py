@@ -43,7 +43,8 @@ SETUP = (
     f"{PUBLIC} --out set",
     f"{TRAIN} set@1 --out run",
     "select set --dataset b.npz --eps1 0.5 --score additive --delta 1e-3 --quiet",
-    f"{TRAIN} --dense --features fourier:8,0.1 --components 2 --public a.npz --model mlp:4 --out seen",
+    "train --dense --dataset b.npz --steps 2 --epsilon 5 --delta 1e-3 --features fourier:8,0.1 --centre 0.1 --model mlp:4"
+    " --quiet --out seen",
     f"{TRAIN} --dense --model mlp:4 --ledger l.jsonl --out dense",
     "privacy budget l.jsonl --epsilon 900 --delta 1e-3 --quiet",
     "latent scheme --public a.npz --features unit --protocol rappor --epsilon 192 --label-epsilon 5 --out scheme --quiet",
@@ -121,7 +122,7 @@ steps = 2
 SETTINGS = '[train]\ndataset = "b.npz"\nmodel = "mlp:4"\nsteps = 2\nnoise-multiplier = 5.0\ndelta = 1e-3\nlr = 0.5\n'
 
 
-FEATURES = "--features fourier:8,0.1 --components 2 --public a.npz"
+FEATURES = "--features fourier:8,0.1"
 LEARN = "latent train scheme --messages {} --model mlp:4 --epochs 1 --batch-size 20 --out out"
 PRIVATE = "--dataset b.npz --delta 1e-3"
 
@@ -199,7 +200,7 @@ KINDS: dict[str, Kind] = {
         ("evaluate run --dataset b.npz", "predict run --input x.npz -o out.csv"),
     ),
     "dense": Kind(
-        _within("dense", *_RUN), (f"{DENSE} --dataset b.npz --features network:dense", "evaluate dense --dataset b.npz")
+        _within("dense", *_RUN), ("evaluate dense --dataset b.npz",)
     ),
     "feature map": Kind(
         _within("seen", "config.json", "*map*", "feature*"),

@@ -52,9 +52,6 @@ PRIVATE = ("--dataset", "digits", "--subset", "0.5:1.0")
 TICKETS = ("--model", "mlp:16", "--rounds", "2", "--batch-size", "32")
 SETUP = (
     ("generate", *PUBLIC, *TICKETS, "--iterations", "20", "--provenance", "public", "--out", "set", "--quiet"),
-    ("latent", "scheme", "--public", "a.npz", "--features", "unit", "--protocol", "rappor", "--epsilon", "192",
-     "--label-epsilon", "5", "--out", "scheme", "--quiet"),
-    ("latent", "encode", "scheme", "--dataset", "b.npz", "--delta", "1e-4", "--out", "m", "--quiet"),
 )  # fmt: skip
 WORK: dict[str, tuple[str, ...]] = {
     "train": ("train", "--dense", *PRIVATE, "--model", "mlp:64", "--batch-size", "64", "--steps", "1500", "--epsilon", "2",
@@ -63,12 +60,6 @@ WORK: dict[str, tuple[str, ...]] = {
     "generate dp-train": ("generate", *PRIVATE, *TICKETS, "--iterations", "1000", "--criterion", "dp-train", "--epsilon",
                           "2", "--delta", "1e-4", "--out", "r"),
     "select": ("select", "set", *PRIVATE, "--eps1", "0.5", "--score", "additive"),
-    "tune": ("tune", *PUBLIC, "--model", "mlp:16", "--for-records", "700", "--epsilon", "2", "--delta", "1e-4", "--lr",
-             "0.2,0.5,1", "--epochs", "20", "--batch-size", "50", "--out", "r.toml"),
-    "tune --private": ("tune", "--private", *PRIVATE, "--model", "mlp:32", "--lr", "0.5,1,2", "--batch-size", "64",
-                       "--epochs", "20", "--epsilon", "2", "--delta", "1e-4", "--tries", "4", "--out", "r"),
-    "latent train": ("latent", "train", "scheme", "--messages", "m", "--model", "mlp:32", "--epochs", "60", "--batch-size",
-                     "32", "--out", "r"),
     "sweep": ("run", "--config", "sweep.toml", "--jobs", "1"),
 }  # fmt: skip
 SWEEP = """
@@ -86,7 +77,7 @@ noise-multiplier = 1.0
 [[arm]]
 name = "dense"
 """
-SHARED = ("set", "scheme", "m", "a.npz", "b.npz", "sweep.toml", "home")
+SHARED = ("set", "sweep.toml", "home")
 
 
 def start(folder: Path, every: float, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
@@ -107,16 +98,10 @@ def finish(folder: Path, every: float, command: tuple[str, ...]) -> float:
 
 
 def made(folder: Path) -> dict[str, str]:
-    """Digests of the weights and masks that a command wrote, and of settings that it found."""
-    files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".safetensors", ".toml") and path.is_file()]
+    """Digests of the weights and masks that a command wrote."""
+    files = [path for path in sorted(folder.rglob("*.safetensors")) if path.is_file()]
     own = [path for path in files if path.relative_to(folder).parts[0] not in SHARED]
-    found = {}
-    for path in own:
-        data = path.read_bytes()
-        if path.suffix == ".toml":  # the public records have a random name in it
-            data = b"\n".join(line for line in data.splitlines() if not line.startswith(b"tuned-on"))
-        found[str(path.relative_to(folder))] = hashlib.sha256(data).hexdigest()
-    return found
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in own}
 
 
 def paid(folder: Path) -> dict[str, Counter[str]]:
@@ -135,13 +120,6 @@ def hidden(folder: Path) -> list[str]:
 
 def prepare(folder: Path) -> None:
     """What the commands need."""
-    import numpy as np
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    x, y = digits.images.astype(np.uint8), digits.target
-    np.savez(folder / "a.npz", x_train=x[:400], y_train=y[:400])
-    np.savez(folder / "b.npz", x_train=x[400:], y_train=y[400:])
     (folder / "sweep.toml").write_text(SWEEP)
     for command in SETUP:
         finish(folder, 60.0, command)

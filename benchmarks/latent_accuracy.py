@@ -20,16 +20,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from dpltm.experiments.table import summary
-from dpltm.features.feature_map import channel_statistics, make_feature_map, principal_components
+from dpltm.features.feature_map import make_feature_map
 from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import BitStrings, FixedPoint
+from dpltm.local.scheme import BitStrings, FixedPoint, fitted_to, principal_components
 from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -54,8 +53,7 @@ def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]
     """Public, private and test records on the components of public features, whitened in part: float32."""
     plain = make_feature_map(f"scatter:{scale}", public.train.shape, public.bounds)
     x = public.train.open(PUBLIC).x
-    statistics = channel_statistics(plain, (x[start : start + 32] for start in range(0, len(x), 32)))
-    found = replace(plain, statistics=statistics)
+    found = fitted_to(plain, x, None)
     projection = principal_components(found(x), max(DIMENSIONS))
     assert private.test is not None
 

@@ -21,13 +21,12 @@ import torch
 from dpltm.cli.main import run as dpltm
 from dpltm.experiments.table import summary
 
-COMPONENTS = ("--components", "300")
 ARMS: dict[str, tuple[str, ...]] = {
     "isolet": ("--dataset", "isolet", "--features", "unit"),
     "a9a": ("--dataset", "a9a", "--features", "unit"),
-    "mnist-scatter": ("--dataset", "mnist", "--features", "scatter", "--public", "kmnist-7k", *COMPONENTS),
+    "mnist-scatter": ("--dataset", "mnist", "--features", "scatter"),
     "mnist-drawings": ("--dataset", "mnist", "--features", "drawings"),
-    "kmnist-scatter": ("--dataset", "kmnist-7k", "--features", "scatter", "--public", "mnist", *COMPONENTS),
+    "kmnist-scatter": ("--dataset", "kmnist-7k", "--features", "scatter"),
     "kmnist-drawings": ("--dataset", "kmnist-7k", "--features", "drawings"),
     "cifar-photographs": ("--dataset", "cifar10-12k", "--features", "photographs"),
     **{f"cifar-{count}": ("--dataset", "cifar10-12k", "--features", f"photographs:{count}") for count in (200, 1600)},

@@ -44,13 +44,13 @@ import dpltm
 from dpltm.audit.bounds import pair_bound
 from dpltm.features import normalisation
 from dpltm.features.inputs import Services, batched_records, network_inputs
-from dpltm.features.setup import FeatureSources, with_feature_map
+from dpltm.features.setup import with_feature_map
 from dpltm.filters import Clip
 from dpltm.gradients import engine
 from dpltm.gradients.probe import Probe
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.checkpoint import Checkpoint
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays
 from dpltm.training import config as training_config
@@ -109,15 +109,10 @@ def _options() -> Iterator[Option]:
     yield Option("microbatch, half of them, replace-one", groups, kind="opposed", replace_one=True, records=8)
     yield Option("persons", few, kind="persons")
     yield Option("persons, half of them, replace-one", sampled, kind="persons", replace_one=True)
-    yield Option("augmented copies", {**few, "augment": "shift-flip"}, kind="images")
     yield Option("centred features", {"steps": 2, "epsilon": 2.5, "features": "unit", "centre": 0.5})
     yield Option("centred, half, replace-one", {"steps": 2, "epsilon": 2.5, "features": "unit", "centre": 0.5,
                  "batch_size": 2}, replace_one=True)  # fmt: skip
     yield Option("counts of right answers", {**few, "eval_private": 1.0, "lr": 1.0})
-    yield Option(
-        "stop at an accuracy",
-        {**few, "steps": 4, "noise_multiplier": 2.0, "eval_private": 2.0, "stop_at": 0.8, "lr": 1.0},
-    )
     yield Option("stop at the budget", {"steps": 50, "noise_multiplier": 1.5, "epsilon": 2.5, "budget_stop": True})
     yield Option("a sparse ticket", few, how="ticket", model="mlp:3")
     yield Option("resumed in a step", few, how="resumed")
@@ -221,9 +216,8 @@ class Tape:
             return
         both = train_verb.protected_units(self.both, training.options)
         both = replace(both, feature_map=training.dataset.feature_map)
-        augment = training.options.augment
-        opened = arrays_of(network_inputs(both.train, both, training.services, augment))  # type: ignore[arg-type]
-        self._rows = batched_records(opened, both, "cpu", augment).take(np.arange(len(opened.x)))  # type: ignore[arg-type]
+        opened = arrays_of(network_inputs(both.train, both, training.services))
+        self._rows = batched_records(opened, both, "cpu").take(np.arange(len(opened.x)))
 
     def take(self, x: Tensor, y: Tensor) -> None:
         self._rows = x, y
@@ -378,10 +372,8 @@ def taped(tape: Tape) -> Iterator[None]:
 # --- trainings ------------------------------------------------------------------------------------------------------
 
 
-class InMemory:
+class InMemory(Checkpoints):
     """Checkpoints after every step, as files would hold them."""
-
-    held: Checkpoint | None = None
 
     def keep(self, checkpoint: Checkpoint) -> None:
         self.held = copy.deepcopy(checkpoint)
@@ -422,7 +414,7 @@ class Trainer:
             )  # fmt: skip
 
     def _at(self, rows: np.ndarray) -> Dataset:
-        return with_feature_map(self.tape.made.dataset(rows), self._options, FeatureSources())
+        return with_feature_map(self.tape.made.dataset(rows), self._options.features)
 
     def _start(self) -> StartingPoint:
         """One network, as it was at first: how its gradients are taken is found out once."""

@@ -247,7 +247,7 @@ def usage_message(error: TyperException) -> str:
     """Return typer's complaint about a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
         name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
-        if (reason := instead(f"{command.removeprefix('dpltm ')} {name}")) is not None:
+        if (reason := instead(f"{command.removeprefix('dpltm ')} {name}", name)) is not None:
             return name + reason
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
         return f"{name}: {command} has no such option{hint}"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from dpltm.cli.commands import Call
 
-_AFTER = Deferred("dpltm.cli.next:after")
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
 _WAITING = Deferred("dpltm.cli.progress:waiting")
 
@@ -47,8 +46,8 @@ class Console:
         if self._talks:
             print(text, file=sys.stderr, flush=True)
 
-    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None], request: Any = None) -> None:
-        """Print a command's answer: as JSON, or for people, and at a terminal what may be typed next."""
+    def result(self, body: dict[str, Any], show: Callable[[RichConsole], None]) -> None:
+        """Print a command's answer: as JSON, or for people."""
         self._waiting.close()
         if self._json:
             print(json.dumps(body, allow_nan=False))
@@ -57,8 +56,6 @@ class Console:
 
             show(RichConsole(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
             sys.stdout.flush()
-            for place, command in enumerate(_AFTER(request, body) if self._talks else ()):
-                self.say(f"{'' if place else 'next:':5} {command}")
 
     @contextlib.contextmanager
     def progress(self, title: str, total: int) -> Iterator[Step]:
@@ -87,7 +84,7 @@ def answering(
         if answer is None:
             return
         body = as_flags(answer)
-        call.console.result(body, lambda rich: show(rich, body), request)
+        call.console.result(body, lambda rich: show(rich, body))
         if wanting is not None and wanting(body):
             raise typer.Exit(1)
 

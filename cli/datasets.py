@@ -1,4 +1,4 @@
-"""``dpltm datasets``: what data is at hand, public facts about some, schemas of tables, and rows that two files share."""
+"""``dpltm datasets``: what data is at hand, public facts about some, and schemas of tables."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
-from dpltm.errors import DataError, InputError, did_you_mean
-from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, OverlapRequest, SchemaRequest
+from dpltm.errors import InputError, did_you_mean
+from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
-from dpltm.records import Description, Rows, catalogue, data_home, load
+from dpltm.records import Description, catalogue, data_home, load
 from dpltm.records.files import TABLES, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import download
@@ -224,42 +224,7 @@ def _facts(path: Path, asked: Search, mechanism: GaussianRelease) -> dict[str, A
 
 
 OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
-"""Said of shared rows."""
-
-SHOWN = 10
-"""Rows that are named of those that two files share."""
-
-
-def overlap(request: OverlapRequest, progress: Progress) -> dict[str, Any]:
-    """Rows that two files share, whatever their labels, for their owner's eyes: a look that no account knows of."""
-    del progress
-    one, other = (_splits(str(name), request) for name in (request.first, request.second))
-    pairs = [
-        {
-            "first": name,
-            "second": second,
-            "records": [len(rows), len(others)],
-            "shared": len(here := rows.shared(others)),
-            "first_rows": here[:SHOWN].tolist(),
-            "second_rows": others.shared(rows)[:SHOWN].tolist(),
-        }
-        for name, rows in one.items()
-        for second, others in other.items()
-    ]
-    return {"first": request.first, "second": request.second, "splits": pairs, "notes": [OWN_EYES]}
-
-
-def _splits(name: str, request: OverlapRequest) -> dict[str, Rows]:
-    """Return the records of a file, by split; the bounds are made up, since they say nothing of rows as they were read."""
-    asked: dict[str, Any] = {"label": request.label, "schema": request.schema, "rows_coincide": True}
-    try:
-        dataset = load(name, bounds=None if request.schema else (0.0, 1.0), for_training=False, **asked)
-    except DataError as refusal:
-        try:
-            dataset = load(name, for_training=False, **asked)  # texts, and ratings, have none
-        except DataError:
-            raise refusal from None
-    return {"train": dataset.rows, **({} if dataset.test_rows is None else {"test": dataset.test_rows})}
+"""Said of faults."""
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -290,18 +255,6 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
             show_notes(rich, body)
 
 
-def show_overlap(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Rows that two files share, a line for each two splits."""
-    table = Table(body["first"], body["second"], "records", "shared", "rows of the first", "rows of the second")
-    for pair in body["splits"]:
-        texts = (", ".join(map(str, pair[key])) for key in ("records", "first_rows", "second_rows"))
-        records, first, second = texts
-        table.add_row(pair["first"], pair["second"], records, f"{pair['shared']:,}", first, second)
-    rich.print(table)
-    show_notes(rich, body)
-
-
-overlap_command = answering(overlap, show_overlap)
 schema_command = answering(
     schema,
     show_schema,

@@ -155,10 +155,10 @@ def _write(
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
     run = with_code_of_run(load_run(Path(request.run or "")), request)
-    made = exported(run, Path(request.out or ""), request.to, consent=request.yes, progress=progress)
+    made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
         "run": run.label,
-        "form": request.to,
+        "form": made.about["form"],
         "written": str(made.path),
         "files": sorted(path.name for path in made.path.iterdir()),
         "difference": made.difference,

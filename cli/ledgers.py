@@ -17,7 +17,6 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.checks import check_delta_alone, check_epsilon
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import Entry, union
@@ -40,7 +39,7 @@ def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
     account = total(books)
     method = certified_by(options.accountant)
     entries = [entry for book in books for entry in book.entries]
-    notes = best_of_notes(account, options.delta, method)
+    notes: list[str] = []
     if len(books) > 1:
         notes.append(
             "a draw is the first release only in the ledger in which it was made; here it counts as a later one"

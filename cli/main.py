@@ -35,11 +35,10 @@ COMMANDS = [
         "select": "Phase 2: draw the winning ticket on private records under differential privacy.",
         "train": "Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).",
         "run": "All three stages from one TOML file, under one budget that is split between selection and training.",
-        "tune": "Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.",  # noqa: E501
+        "tune": "Searches the settings of a private training on public records, at no cost.",
         "evaluate": "Accuracy of a run's model on the test split of a dataset, or on all records of `input`.",
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
-        "synthesize": "Synthetic records under differential privacy, as a dataset that every command reads.",
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
         "report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
@@ -55,8 +54,6 @@ COMMANDS = [
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for somebody else, or one ticket for other tools.",
-            "tickets:push": "Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.",
-            "tickets:pull": "Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.",  # noqa: E501
             "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
             "tickets:compact": "Removes for good what a mask leaves without use: a smaller network that computes the same.",
             "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501
@@ -90,16 +87,6 @@ COMMANDS = [
         }),
     ),
     Group(
-        name="features",
-        help="Feature maps that come with dpltm.",
-        epilog="dpltm features make drawings --out drawings.safetensors",
-        no_args_is_help=True,
-        commands=laters({
-            "features:make": "Makes what is bundled for features again: from a formula and a seed, and no data."
-            " On one core drawings take under an hour, photographs a minute or two.",
-        }),
-    ),
-    Group(
         name="datasets",
         help="What data is at hand.",
         epilog="dpltm datasets ls\ndpltm datasets info digits",
@@ -109,7 +96,6 @@ COMMANDS = [
             "datasets:fetch": "Download a dataset that is known by name, from OpenML, into the data home.",
             "datasets:info": "The public facts about a dataset, checked by loading it. Nothing is computed from its private values.",  # noqa: E501
             "datasets:schema": "The public schema of a table: what its columns hold, so that words, dates and holes become numbers.",  # noqa: E501
-            "datasets:overlap": "Rows that two files share, whatever their labels: for the eyes of their owner.",
         }),
     ),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from dpltm.cli.show import show_notes
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, ReleaseOptions, SettingOptions
 from dpltm.privacy import gdp
-from dpltm.privacy.accountant import approximate, central_limit_mu, concentrated, epsilon
+from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.checks import (
@@ -31,17 +31,14 @@ from dpltm.privacy.checks import (
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
     MAX_CATEGORIES,
-    MAX_DEVIATION,
     Adjacency,
     AllocatedSgd,
-    DiscreteGaussianRelease,
     LaplaceRelease,
     Mechanism,
     NoisySgd,
     RandomizedResponse,
     Selection,
     TruncatedSgd,
-    Zcdp,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
@@ -90,19 +87,14 @@ def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
         "noise_multiplier": options.noise_multiplier,
         "eps1": options.eps1,
         "categories": options.categories if options.mechanism == "randomized-response" else None,
-        **({} if options.rho is None else {"rho": options.rho}),
         "steps": options.steps or 1,
         "group": options.group,
         "delta": options.delta,
         "adjacency": mechanisms[0].adjacency,
         **{known: json_figure(figure) for known, figure in figures.items()},
-        "zcdp": json_figure(concentrated(mechanisms)),
         "notes": [SEARCH_NOTE],
     }
 
-
-_SAYS = {"randomized-response": "eps1", "zcdp": "rho"}
-"""What says how private one release is, where that is not noise."""
 
 _SAMPLING = ("sampling_rate", "sampling", "records", "epochs")
 
@@ -117,14 +109,15 @@ def _leave_out(options: SettingOptions, why: str, *names: str) -> None:
 def _releases(options: ReleaseOptions) -> list[Mechanism]:
     """Return releases in place of a training, as they concern all records of a group together.
 
-    The sensitivity of a release grows with the group, by the triangle inequality; rho with its square. Of randomised
-    responses each record of the group gives one.
+    The sensitivity of a release grows with the group, by the triangle inequality. Of randomised responses each
+    record of the group gives one.
     """
     check_delta_alone(options.delta)
     name, count, group = options.mechanism, options.steps or 1, options.group
-    says = _SAYS.get(name, "noise_multiplier")
-    others = {"rho", "noise_multiplier", "eps1", *(("categories",) if says != "eps1" else ())} - {says}
-    _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *sorted(others, reverse=True))
+    says, *others = ("eps1", "noise_multiplier")
+    if name != "randomized-response":
+        says, *others = ("noise_multiplier", "eps1", "categories")
+    _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *others)
     for what, many in (("steps", options.steps), ("group", group)):
         if many is not None and not 1 <= many <= MAX_RELEASES:
             raise InputError(f"`{what}`: {many} is not a whole number from 1 to {MAX_RELEASES:,}")
@@ -134,11 +127,6 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
         raise InputError(f"{missing}, such as 1.1")
     if not 0 < value <= MAX_NOISE:
         raise InputError(f"`{says}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
-    if name == "discrete-gaussian" and value > MAX_DEVIATION:
-        raise InputError(
-            f"`noise_multiplier`: {value:g} is above {MAX_DEVIATION:g}, the most of `mechanism` discrete-gaussian; state it"
-            f" as zcdp, with `rho` {figure(0.5 / value**2)}"
-        )
     if not 2 <= options.categories <= MAX_CATEGORIES:
         raise InputError(f"`categories`: {options.categories} is not a whole number from 2 to {MAX_CATEGORIES:,}")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
@@ -149,10 +137,6 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
             return [RandomizedResponse(value, options.categories)] * (count * group)
         case "laplace":
             return [LaplaceRelease(value, float(group), adjacency=adjacency)] * count
-        case "discrete-gaussian":
-            return [DiscreteGaussianRelease(value, group, adjacency=adjacency)] * count
-        case "zcdp":
-            return [Zcdp(value * group**2 * count, adjacency=adjacency)]
         case "gaussian":
             return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
     raise InputError(f"`mechanism`: no price of {name} is known here")
@@ -267,7 +251,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
             title += f", after a draw at {options.eps1:g}" if draw else ""
             priced = (*draw, sgd)
         return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
-    names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "rho", "group")
+    names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group")
     _leave_out(options, "the `ledger` holds the settings", *names, *(["mechanism"] * released))
     account = read_book(Path(options.ledger)).account()
     title, relation = f"everything in {options.ledger}", account.adjacency or "add-remove"
@@ -312,7 +296,7 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
 
 def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """Return the same where nothing is to be found, and other releases have options of their own."""
-    for name, whose in (("categories", "randomized-response"), ("rho", "zcdp"), ("group", ", ".join(PLAIN))):
+    for name, whose in (("categories", "randomized-response"), ("group", ", ".join(PLAIN))):
         _leave_out(options, f"goes with `mechanism` {whose}", name)
     return _mechanisms(options, find=None)
 
@@ -391,16 +375,12 @@ def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
         style = "bold" if name == DEFAULT else None if accountant.certifies else "dim"
         table.add_row(name, figure(body[name]), accountant.help + limit, style=style)
     rich.print(table)
-    if "zcdp" in body:
-        rich.print(f"{figure(body['zcdp'])}-zCDP")
     _show_nominal_noise(rich, body)
     show_notes(rich, body)
 
 
 def _of_group(body: dict[str, Any]) -> str:
-    if body.get("rho") is not None:
-        what = f"rho {body['rho']:g}"
-    elif body["noise_multiplier"] is None:
+    if body["noise_multiplier"] is None:
         what = f"epsilon {body['eps1']:g} an answer, {body['categories']:,} categories"
     else:
         what = f"noise multiplier {body['noise_multiplier']:.4g}"

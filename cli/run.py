@@ -49,7 +49,7 @@ def run_command(options: RunRequest, call: Call) -> None:
     options = replace(options, out=options.out or "dpltm-run")
 
     body = RUN_FILE(path, options, console)
-    console.result(body, lambda rich: _show(rich, body), options)
+    console.result(body, lambda rich: _show(rich, body))
 
 
 def demo_command(options: DemoRequest, call: Call) -> None:
@@ -58,7 +58,7 @@ def demo_command(options: DemoRequest, call: Call) -> None:
     with contextlib.ExitStack() as kept:
         out = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
         body = DEMO(options, Path(out), console)
-    console.result(body, lambda rich: _show(rich, body), options)
+    console.result(body, lambda rich: _show(rich, body))
 
 
 def _show(rich: RichConsole, body: dict[str, Any]) -> None:

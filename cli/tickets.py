@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from dpltm.options.tickets import (
     ExportRequest,
     ImportRequest,
     LsRequest,
-    PullRequest,
-    PushRequest,
     ShowRequest,
     VerifyRequest,
 )
@@ -34,14 +31,12 @@ from dpltm.tickets import export
 from dpltm.tickets.card import MEANING, front, sources
 from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
-from dpltm.tickets.export import place_of, pull, push
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
-from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.transfer import transfer
 from dpltm.training.artifacts import TicketSet
@@ -104,7 +99,7 @@ def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     path, whole = Path(request.out or ""), request.to == "set"
     _check_form(request, number)
     tickets = find_set(name)
-    export.check_shareable(tickets, label=name, whole=whole, predictor=request.predictor, consent=request.yes)
+    export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
     if number is None:
         export.export_set(tickets, path, predictors=not request.no_predictors)
     else:
@@ -176,71 +171,13 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
     ]
 
 
-def push_set(request: PushRequest, progress: Progress) -> dict[str, Any]:
-    """Put a copy of a set where others can take it."""
-    name, number = split_round(request.set or "")
-    if number is not None:
-        raise InputError("SET@ROUND: push takes the whole set; leave @ROUND out")
-    place = place_of(request.dest or "", "DEST", public=request.public)
-    tickets = find_set(name)
-    export.check_shareable(tickets, label=name, whole=True, predictor=False, consent=request.yes)
-    progress.say(f"pushing {name} to {place.name}")
-    digest = push(tickets, place, predictors=not request.no_predictors)
-    return {
-        "ticket_set": name,
-        "id": tickets.id,
-        "digest": digest,
-        "pushed": place.name,
-        "notes": export.sharing_notes(tickets, whole=True),
-    }
-
-
-def pull_set(request: PullRequest, progress: Progress) -> dict[str, Any]:
-    """Take a set from elsewhere into a folder."""
-    if request.digest is not None and not re.fullmatch("[0-9a-f]{64}", request.digest):
-        raise InputError("`digest`: not a SHA-256; give the 64 hexadecimal digits that dpltm tickets push printed")
-    source = request.source or ""
-    place = place_of(source, "SOURCE")
-    out = Path(request.out) if request.out else _named_after(source)
-    progress.say(f"pulling {place.name}")
-    tickets, digest = pull(place, out, request.digest)
-    facts = set_facts(str(out), tickets)
-    return {
-        **facts,
-        "digest": digest,
-        "pulled": place.name,
-        "tickets": ticket_rows(tickets.body),
-        "notes": _notes(tickets, request.digest),
-    }
-
-
-def _named_after(source: str) -> Path:
-    """Return ``NAME.tickets`` in this folder, after the last part of an address; InputError for no name."""
-    last = source.rstrip("/").rpartition("/")[2].partition("@")[0]
-    if not re.fullmatch(r"\w[\w.-]{0,99}", last, flags=re.ASCII):
-        raise InputError(f"`out` is missing: {source:.100} ends in no name for a folder; give one")
-    return Path(last if last.endswith(".tickets") else f"{last}.tickets")
-
-
-def _notes(tickets: TicketSet, digest: str | None) -> list[str]:
-    notes = []
-    if digest is None:
-        notes.append(
-            "it fits together, and whoever made it could have written anything; `digest` asks for a known set"
-        )
-    if tickets.provenance == "private":
-        notes.append("made from private records with no mechanism: nothing is certified for those")
-    return notes
-
-
 def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
+    del progress
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
-    dataset, notes = verb.front_of_import(
-        open_dataset(request), origin, request, feature_sources(), file=file.name, progress=progress
-    )
+    dataset, notes = verb.front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))
     saved = save_ticket_set(out, verb.imported_set(body, dataset, origin, request, ledger, file=str(file)))
@@ -323,13 +260,6 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
 
 
-def show_pushed(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show where the set is, and how to ask for the very same."""
-    rich.print(f"pushed {body['ticket_set']} to {body['pushed']}")
-    rich.print(f"digest {body['digest']}")
-    show_notes(rich, body)
-
-
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show where each layer comes from, and the tickets."""
     title = f"{body['model']}, {body['mode']}"
@@ -355,8 +285,6 @@ ls_command = answering(list_sets, show_list)
 show_command = answering(describe_set, show_set)
 verify_command = answering(verify_set, _show_problems, lambda body: not body["ok"])
 export_command = answering(export_set, show_written)
-push_command = answering(push_set, show_pushed)
-pull_command = answering(pull_set, show_set)
 import_command = answering(import_set, show_set)
 compact_command = answering(compact, show_compact)
 transfer_command = answering(transfer, show_transfer)

@@ -8,41 +8,32 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy, shown
-from dpltm.cli.train import show_training
+from dpltm.cli.show import show_notes, shown
 from dpltm.registry import Deferred
 
 MAX_ROWS = 10
 """Settings in the table."""
 
 COLUMNS = (
-    "round", "density", "components", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+    "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
     "score",
 )  # fmt: skip
 """Of the table, where any setting has such a thing."""
 
 
 def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the best settings; of a private search the run, or the settings that it would draw from."""
-    if "run" in body:
-        show_training(rich, body)
-        return
-    dry = body.get("dry_run")
-    rows = body["settings" if dry else "trials"]
+    """Show the best settings."""
+    rows = body["trials"]
     columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
     if "accuracy" in columns:
         columns.remove("score")  # which is the same
     names = [body["metric"] if column == "score" else column.replace("_", " ") for column in columns]
-    title = f"would draw from {len(rows)} settings" if dry else f"best settings on {body['dataset']}"
-    table = Table(*names, title=title, title_justify="left")
+    table = Table(*names, title=f"best settings on {body['dataset']}", title_justify="left")
     for row in rows[:MAX_ROWS]:
         table.add_row(*("-" if row[column] is None else shown(column, row[column]) for column in columns))
     rich.print(table)
     if len(rows) > MAX_ROWS:
         rich.print(f"{len(rows) - MAX_ROWS} more with --json")
-    if dry:
-        show_privacy(rich, body["privacy"])
-        return
     if body["config"]:
         rich.print(f"wrote {body['config']}")
     show_notes(rich, body["privacy"])

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from dpltm.api import evaluate as evaluate
     from dpltm.api import generate as generate
     from dpltm.api import predict as predict
-    from dpltm.api import search as search
     from dpltm.api import select as select
-    from dpltm.api import synthesize as synthesize
     from dpltm.api import train as train
     from dpltm.api import transfer as transfer
     from dpltm.api import tune as tune
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_VERBS = ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
+_VERBS = ("generate", "select", "train", "tune", "transfer", "evaluate", "predict")
 
 __getattr__, __dir__ = lazily(
     __name__,

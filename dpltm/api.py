@@ -27,17 +27,16 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, features_of, take_over_map, with_feature_map
+from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
-from dpltm.options.data import FeatureOptions, UnitOptions
+from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
-from dpltm.options.synthesize import SynthesizeOptions
 from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
-from dpltm.options.tune import PrivateTuneOptions, TuneOptions
+from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, from_arrays
@@ -51,19 +50,16 @@ from dpltm.training.start import DEFAULT_NETWORK, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
-from dpltm.verbs import search as search_verb
 from dpltm.verbs import select as select_verb
 from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
 from dpltm.verbs import tune as tune_verb
 from dpltm.verbs.private_loop import PrivateLoop
-from dpltm.verbs.synthesize import SyntheticRecords
-from dpltm.verbs.synthesize import settle as settle_synthesis
-from dpltm.verbs.tune import SearchResult, check_private_search, widest_front
+from dpltm.verbs.tune import SearchResult
 
 __all__ = [
     "Ledger", "PrivateLoop",
-    "evaluate", "generate", "predict", "search", "select", "synthesize", "train", "transfer", "tune",
+    "evaluate", "generate", "predict", "select", "train", "transfer", "tune",
 ]  # fmt: skip
 
 FACTS = (
@@ -266,7 +262,7 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings, services.progress)
+        dataset = _in_front(settings.model, dataset, settings.features)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
@@ -316,7 +312,7 @@ def select(
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets", public="tickets"):
+    with in_python(model="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
         return select_verb.select(plan)
 
@@ -369,14 +365,11 @@ def train(
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
-    in_front = (
-        "public" if isinstance(ticket, (str, OwnModel)) else "ticket"
-    )  # where the map in front of the network comes from
-    with in_python(model="ticket", public=in_front):
+    with in_python(model="ticket"):
         entered = paying(ledger, dataset)
         if isinstance(ticket, str) and dataset.feature_map is None:
             settings = replace(settings, features=features_of(dataset, settings.features, ticket))
-        dataset = _in_front(ticket, dataset, settings, services.progress)
+        dataset = _in_front(ticket, dataset, settings.features)
         start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
@@ -398,7 +391,7 @@ def tune(
         ledger: in which the records are declared public; by default that of this process.
         progress: told how far it is; None for silence.
         options: fields of ``TuneOptions``; ``for_records`` and ``epsilon`` are needed, and lists of settings may be lists of
-            numbers. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
+            numbers. ``features``, and public facts about arrays, as in :func:`train`.
 
     Returns:
         All trials, best first. ``train(target, ..., **result.settings)`` trains with the best.
@@ -418,54 +411,8 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
+        dataset = _in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
-
-
-def search(
-    target: TicketSet | OwnModel | nn.Module | Callable[[], nn.Module] | str,
-    x: Records,
-    y: Labels = None,
-    *,
-    ledger: Ledger | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Run:
-    """Searches the settings of a private training on the private records: the best of a secret number of tries.
-
-    Args:
-        target: the ticket set, or the network, by its name or a module of your own, whose settings are searched.
-        x, y: the private records, and their labels; or a dataset alone.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: fields of ``PrivateTuneOptions``: ``epsilon`` (which pays for all tries together), ``tries``, and the lists
-            of settings, as in :func:`tune`. ``features`` and ``public``, and public facts about arrays, as in :func:`train`.
-
-    Returns:
-        The run of the best try.
-
-    Raises:
-        DpltmError: whatever ``dpltm tune --private`` refuses, before anything is spent.
-
-    Guarantees:
-        The release is entered before the first draw. Nothing but the run depends on the records; the time that the search
-        takes tells of the number of tries, which has to stay secret.
-
-    Examples:
-        >>> some = {"epsilon": 2.0, "delta": 1e-4, "epochs": 1, "batch_size": 50, "tries": 2}
-        >>> run = dpltm.search("mlp:8", x, y, bounds=(0, 255), classes=3, lr=[0.5, 1.0], ledger=dpltm.Ledger(), **some)
-        >>> run.privacy.certified.epsilon <= 2, [entry.kind for entry in run.lineage.entries]
-        (True, ['release'])
-    """
-    target = _own_or(target, options)
-    services = called(progress, target=target, ledger=ledger)
-    assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
-    dataset, settings = records_and_options(x, y, options, PrivateTuneOptions, target)
-    entered = paying(ledger, dataset)
-    with in_python(model="target"):
-        check_private_search(settings)
-        dataset = _in_front(target, dataset, widest_front(settings), services.progress)
-        return search_verb.search(target, dataset, settings, entered, services)
 
 
 def transfer(
@@ -512,7 +459,6 @@ def evaluate(
     bounds: tuple[float, float] | None = None,
     name: str | None = None,
     by: str | None = None,
-    rows_coincide: bool = False,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
 ) -> evaluate_verb.Evaluation:
@@ -525,7 +471,6 @@ def evaluate(
         bounds: of arrays; by default those of the run.
         name: of arrays, what messages call them.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
-        rows_coincide: declares that rows which equal some of the training are other people's.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
 
@@ -538,7 +483,7 @@ def evaluate(
         (60, True)
     """
     services = called(progress, run=run, ledger=ledger)
-    dataset = held_out(run, x, y, {"bounds": bounds, "name": name, "rows_coincide": rows_coincide or None})
+    dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
     with in_python(test="x"):
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
@@ -569,49 +514,11 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
         return predict_verb.predict(run, records, progress=services.progress)
 
 
-def synthesize(
-    x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
-) -> SyntheticRecords:
-    """Synthetic records under differential privacy: post-processing of one Gaussian query for moments.
-
-    Args:
-        x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
-        options: ``epsilon`` and all other fields of ``SynthesizeOptions``; of arrays also ``test`` (features and labels of
-            records declared separate, which a network trained on the synthetic ones is scored on), ``bounds``, ``classes``,
-            ``records`` and ``name``.
-
-    Returns:
-        The records, ``.x`` and ``.y``, and as a ``.dataset`` that every stage takes; ``.privacy``, ``.score``.
-
-    Raises:
-        DpltmError: bad input, or too small a budget, before any of it is spent.
-
-    Guarantees:
-        The release is entered before the query is asked. Nothing else depends on the records, but for public facts.
-
-    Example:
-        >>> import dpltm, numpy as np
-        >>> x = np.random.default_rng(5).integers(0, 256, (200, 6), dtype=np.uint8)
-        >>> made = dpltm.synthesize(x, np.arange(200) % 3, epsilon=1.0, delta=1e-4, records_out=50, ledger=dpltm.Ledger())
-        >>> made.x.shape, round(made.privacy.certified.epsilon, 2)
-        ((50, 6), 1.0)
-    """
-    services = called(progress, ledger=ledger)
-    dataset, settings = records_and_options(x, y, options, SynthesizeOptions)
-    with in_python(dataset="x"):
-        settled = settle_synthesis(dataset, settings, paying(ledger, dataset), services)
-        return settled.scored(settled.made())
-
-
-def _in_front(
-    ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, settings: FeatureOptions, progress: Progress
-) -> Dataset:
+def _in_front(ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, features: str | None) -> Dataset:
     """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
     if isinstance(ticket, (str, OwnModel)):
         if dataset.feature_map is not None:
-            return take_over_map(dataset, None, settings, dataset.name)
-        return with_feature_map(dataset, settings, FeatureSources(), progress)
+            return take_over_map(dataset, None, features, dataset.name)
+        return with_feature_map(dataset, features)
     tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    return take_over_map(dataset, None, settings, "the ticket set" if tickets is None else tickets.label)
+    return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)

@@ -111,12 +111,8 @@ _IN_PYTHON = {
     "(dpltm privacy budget)": "(declare one in the ledger)",
     "(`ledger`, `population`)": "(`ledger`)",
     "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
-    "pass where they come from": "take another map, or give its features as records",
 }
 """Phrases of messages about the command line, and their counterparts in a call of the public face."""
-
-_LOADED = re.compile(r"^`dataset` (?=\S)")
-"""Beginnings of messages about a name or a file: of a call, that can only be the dataset that ``public`` names."""
 
 _OR_PASS = re.compile(r" or pass `([a-z]+)`")
 _WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")
@@ -137,7 +133,7 @@ def in_python(**renamed: str) -> Iterator[None]:
     try:
         yield
     except DpltmError as error:
-        text = _LOADED.sub("`public` ", str(error))
+        text = str(error)
         for said, meant in _IN_PYTHON.items():
             text = text.replace(said, meant)
         text = _OR_PASS.sub(lambda match: match[0] if renamed.get(match[1], match[1]) else "", text)

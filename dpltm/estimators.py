@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from scipy import sparse
@@ -51,13 +51,12 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, lineage_of
-from dpltm.privacy.guards import covered
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, Rows, from_arrays
+from dpltm.records import Dataset, RecordSet, Rows, from_arrays
 from dpltm.records.dataset import RawSplit
 from dpltm.records.frames import Frame, is_frame, text_of
 from dpltm.records.notes import NO_TEST, left_out_note
@@ -79,11 +78,6 @@ SCORED = "how many records `score` was measured on is treated as public"
 GRID = 1024
 """Steps of a value that a paid score sums."""
 
-WHOSE = (
-    "`score` was not told whose its records are: accuracy on records of persons who were trained on would show what is"
-    " protected; pass `units` to it as well"
-)
-
 NO_LIMIT = (
     "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
 )
@@ -96,9 +90,6 @@ _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 
 _SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
 """Inputs that are taken beside arrays and data frames."""
-
-_SEEN = ("n_features_in_", "feature_names_in_")
-"""Attributes that scikit-learn sets as soon as it has seen columns."""
 
 _SHARED = ("ledger", "tickets")
 """Parameters that clones have in common: one account, and values that nobody changes."""
@@ -121,11 +112,13 @@ class Spent:
 
     Attributes:
         looked: whether a score was measured exactly.
+        protected: the records and persons of all fits and paid scores.
     """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
     looked: bool = False
+    protected: RecordSet = field(default_factory=RecordSet, repr=False)
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -133,15 +126,18 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked, "process": 0}
+        told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
+        return {**told, "protected": self.protected, "process": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
 
-    def add(self, lineage: Lineage) -> None:
-        """Add what one of them spent."""
+    def add(self, lineage: Lineage, rows: Rows | None = None) -> None:
+        """Add what one of them spent, and the records that it was spent on."""
         with self.lock:
             self.lineage |= lineage
+            if rows is not None:
+                self.protected.add(rows)
 
 
 def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
@@ -230,31 +226,27 @@ class Columns:
 
     def taken(self, x: Any, y: np.ndarray, **facts: Any) -> Dataset:
         """Return records and their classes as a dataset; what they are known by are their values as they came."""
+        values, known = self.read(x)
+        dataset = from_arrays(values, y, bounds=self.bounds, **facts)
+        dataset = replace(dataset, rows=known(dataset.rows))
         if self.schema is None:
-            dataset = from_arrays(self.records(x), y, bounds=self.bounds, **facts)
-            return replace(dataset, rows=self.rows(dataset.rows, x))
-        raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
-        assert raw.rows is not None
-        dataset = from_arrays(raw.x, y, bounds=self.bounds, **facts)
-        rows, text = dataset.rows.known_as(raw.rows), self.schema.text
-        return replace(dataset, rows=rows, schema=text, lineage=lineage_of(self.schema), left_out=raw.left_out)
+            return dataset
+        return replace(dataset, schema=self.schema.text, lineage=lineage_of(self.schema))
 
-    def records(self, x: Any) -> np.ndarray:
-        """Records as dpltm takes them, ``(n, ...)``; row i depends on row i and on public facts alone."""
-        if self.schema is not None:
-            return read_by_schema(Frame(x, "`X`"), self.schema, labelled=False).x
-        if self.low is not None and self.high is not None:
-            with np.errstate(over="ignore"):  # far outside is where the clip puts it
-                x = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
-        return x.reshape(len(x), *self.shape) if self.shape else x
+    def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
+        """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
 
-    def rows(self, rows: Rows, x: Any) -> Rows:
-        """Return what records are known by: their values as they came, whatever they are scaled or encoded by."""
+        Row i depends on row i and on public facts alone.
+        """
         if self.schema is not None:
             raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
-            assert raw.rows is not None
-            return rows.known_as(raw.rows)
-        return rows if self.low is None else rows.known_by(np.ascontiguousarray(x))
+            return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
+        values = x
+        if self.low is not None and self.high is not None:
+            with np.errstate(over="ignore"):  # far outside is where the clip puts it
+                values = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+        values = values.reshape(len(x), *self.shape) if self.shape else values
+        return values, lambda rows: rows if self.low is None else rows.known_by(np.ascontiguousarray(x))
 
 
 def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
@@ -282,27 +274,14 @@ def _of_words(x: Any) -> Iterator[None]:
         raise
 
 
-def dense(x: Any) -> np.ndarray:
-    """Return the values of a table, zeros of a sparse one included."""
-    return x.toarray() if sparse.issparse(x) else x
-
-
 def owners(units: Any) -> np.ndarray:
-    """Return the owner of each record, ``(n,)`` of numbers or texts, from a column of pandas, polars or NumPy.
-
-    Columns of objects, as pandas has them for texts, become texts; nobody becomes the empty one.
-    """
-    values = units if isinstance(units, np.ndarray) else np.asarray(units)
+    """Return the owner of each record, ``(n,)``, from a column of pandas, polars or NumPy; of objects as texts."""
+    values = np.asarray(units)
     if values.ndim != 1:
         raise InputError(
             f"`units`: has {values.ndim} dimensions, not one; give a column with the person of each record"
         )
-    if values.dtype != object:
-        return values
-    nobody = (
-        one is None or type(one).__name__ in ("NAType", "NaTType") or one != one for one in values
-    )  # NaN is not NaN
-    return np.array(["" if none else str(one) for one, none in zip(values, nobody, strict=True)], dtype=str)
+    return np.array([text_of(owner) for owner in values], dtype=str) if values.dtype == object else values
 
 
 def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
@@ -355,7 +334,8 @@ class TicketEstimator(BaseEstimator):
     name: str = "records"
     unit: str = "user"
 
-    # copies share what was spent; so does a pickled one, without the ledger
+    _numeric: ClassVar[bool] = False
+    """Whether targets are numbers, not labels."""
 
     _of_classes: ClassVar[Mapping[str, Any]] = {}
     """Options of a training that a fit made of parameters by label."""
@@ -371,20 +351,11 @@ class TicketEstimator(BaseEstimator):
             twin._metadata_request = copy.deepcopy(self._metadata_request)
         return twin
 
-    def __copy__(self) -> TicketEstimator:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TicketEstimator:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return twin
-
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         if "run_" in state:
-            state = {**state, "run_": replace(state["run_"], ledger=None, seconds=0.0)}  # as in all artifacts
+            # as in all artifacts; what was spent goes along, and copies in this process share it
+            state = {**state, "run_": replace(state["run_"], ledger=None, seconds=0.0)}
         return state
 
     def _open_ledger(self, unit: str | None = None) -> Ledger:
@@ -397,33 +368,52 @@ class TicketEstimator(BaseEstimator):
                     " functools.partial(dpltm.tickets.open_ledger, path)"
                 )
             return of_process(unit or self.__dict__.get("_unit", "record"))
-        found = self.ledger() if callable(self.ledger) else self.ledger
-        if not isinstance(found, Ledger):
-            said = f"{shown_value(found)} is not a ledger"
-            if callable(self.ledger):
-                said = f"the function returns {shown_value(found)}, not a ledger"
-            raise InputError(
-                f"`ledger`: {said}; give dpltm.Ledger(), or a function that opens the same file each time"
-                " (functools.partial(dpltm.tickets.open_ledger, path))"
-            )
-        return found
+        opened = self.ledger() if callable(self.ledger) else self.ledger
+        if isinstance(opened, Ledger):
+            return opened
+        value = shown_value(opened)
+        said = f"the function returns {value}, not a ledger" if callable(self.ledger) else f"{value} is not a ledger"
+        raise InputError(
+            f"`ledger`: {said}; give dpltm.Ledger(), or a function that opens the same file each time"
+            " (functools.partial(dpltm.tickets.open_ledger, path))"
+        )
 
     # training
 
-    def _fit(
-        self, x: np.ndarray, y: np.ndarray, classes: int | None, units: Any, *, for_training: bool = True
-    ) -> None:
+    def fit(self, X: Any, y: Any, units: Any = None) -> Self:
+        """Train under differential privacy.
+
+        Args:
+            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
+            y: labels ``(n,)``; of a regressor targets, finite numbers.
+            units: whose each record is, ``(n,)`` whole numbers or texts: then all records of a person are protected
+                together, and ``n_records`` is the number of persons.
+
+        Raises:
+            ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
+            BudgetError: a budget in the ledger does not allow it.
+        """
+        with self._fitting():
+            X, y = self._validated(X, y)
+            codes, classes, learned = self._encoded(y)
+            self._fit(X, codes, classes, units)
+        self.__dict__.update(learned)
+        return self
+
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+        """Return the class of each target, how many were declared, and attributes of a fit that succeeds."""
+        raise NotImplementedError
+
+    def _fit(self, x: Any, y: np.ndarray, classes: int | None, units: Any) -> None:
         """Train on records ``(n, columns)`` and their classes, of which ``classes`` were declared, and keep the run."""
-        self._check_parameters()
-        self._check_units(units is not None)
+        self._check_parameters(units is not None)
         with in_python():
             schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         columns = Columns.of(self.bounds, features, self.record_shape, schema)
-        whose = None if units is None else owners(units)
         facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
-        facts |= {"rows_coincide": self.rows_coincide, "for_training": for_training}
-        facts |= {} if whose is None else {"units": whose, "unit": self.unit}
+        facts |= {"rows_coincide": self.rows_coincide, "for_training": not self._numeric}
+        facts |= {} if units is None else {"units": owners(units), "unit": self.unit}
         with in_python():
             dataset = columns.taken(x, y, **facts)
         names = self.__dict__.get("feature_names_in_")
@@ -441,7 +431,7 @@ class TicketEstimator(BaseEstimator):
             self._spent.notes |= {NO_LIMIT: None}
         self.run_, self._columns, self._unit = run, columns, dataset.noun
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, of_persons: bool) -> None:
         """Raise InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
         if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
             raise InputError(
@@ -450,17 +440,14 @@ class TicketEstimator(BaseEstimator):
             )
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-
-    def _check_units(self, given: bool) -> None:
-        """Raise InputError for parameters that do not go with the unit of privacy, before anything is paid for."""
-        if not given and self.per_unit is not None:
+        if of_persons:
+            return
+        fix = "leave it out, or pass `units` to fit"
+        if self.per_unit is not None:
+            raise InputError(f"`per_unit`: bounds what one person gives, so it goes with `units`; {fix}")
+        if self.unit != TicketEstimator.unit:
             raise InputError(
-                "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit"
-            )
-        if not given and self.unit != TicketEstimator.unit:
-            raise InputError(
-                f"`unit`: {self.unit} is whom `units` names, and without them single records are protected; leave it out, or"
-                " pass `units` to fit"
+                f"`unit`: {self.unit} is whom `units` names, and without them single records are protected; {fix}"
             )
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
@@ -476,24 +463,18 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
         options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
-        self._rehearse(tickets, dataset, ledger, options, training)
-        winner = api.select(tickets, dataset, ledger=ledger, **options)
-        self._spent.add(winner.lineage)
-        return winner
-
-    def _rehearse(
-        self, tickets: TicketSet, dataset: Dataset, ledger: Ledger, drawing: dict[str, Any], training: dict[str, Any]
-    ) -> None:
-        """Refuse what the training after a draw would be refused for, had the sparsest ticket won: that is public."""
-        with in_python(model="tickets", public="tickets"):
-            drawn = arguments(SelectOptions, drawing)
-            draw = select_verb.plan(tickets, dataset, drawn, ledger, Services())
+        with in_python(model="tickets"):
+            # refuse here what the training would be refused for, had the sparsest ticket won: that is public
+            draw = select_verb.plan(tickets, dataset, arguments(SelectOptions, options), ledger, Services())
             book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
-            given = arguments(TrainOptions, training)
-            behind = take_over_map(dataset, None, given, tickets.label)
+            asked = arguments(TrainOptions, training)
+            behind = take_over_map(dataset, None, asked.features, tickets.label)
             start = from_round(tickets, draw.candidates[-1].round)
-            planned = plan(settle(start, behind, given, ledger, Services()), book)
+            planned = plan(settle(start, behind, asked, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
+        winner = api.select(tickets, dataset, ledger=ledger, **options)
+        self._spent.add(winner.lineage, dataset.rows)
+        return winner
 
     def _train(self, dataset: Dataset) -> Run:
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
@@ -507,7 +488,7 @@ class TicketEstimator(BaseEstimator):
             with in_python(dataset="x"):
                 part = ledger.part(dataset)
                 check_private(ledger.account(self._spent.lineage), part)
-                self._check_known(part)
+                self._check_known(part, dataset.rows)
         except InputError as error:
             raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
         tickets = self._drawn(dataset, ledger, behind)
@@ -521,15 +502,16 @@ class TicketEstimator(BaseEstimator):
             run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
         else:
             run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
-        self._spent.add(run.lineage)
+        self._spent.add(run.lineage, dataset.rows)
         return run
 
-    def _check_known(self, part: Part) -> None:
+    def _check_known(self, part: Part, rows: Rows) -> None:
         """Refuse other records than before once a score was exact: behind a step in front that was fitted anew, those that
         it was measured on have other values, and no row would tell."""
-        trained_on = [entry.part for entry in self._spent.lineage.paid]
-        known = any(each.snapshot == part.snapshot for each in trained_on) or covered(part, trained_on)
-        if self._spent.looked and not known:
+        spent = self._spent
+        if not spent.looked or any(entry.part.snapshot == part.snapshot for entry in spent.lineage.paid):
+            return
+        if self.rows_coincide or not spent.protected.has_all(rows):
             raise InputError(
                 "`X`: an exact score was measured, and these are other records than those of the fits before: whether it was"
                 " measured on some of them cannot be told, since a step in front may have changed their values; for other"
@@ -539,50 +521,50 @@ class TicketEstimator(BaseEstimator):
     @contextlib.contextmanager
     def _fitting(self) -> Iterator[None]:
         """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
-        known = {name: self.__dict__[name] for name in _SEEN if name in self.__dict__}
+        known = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
         try:
             with _named_as_parameters():
                 yield
         except BaseException:
-            for name in _SEEN:
+            for name, value in known.items():  # scikit-learn sets them as soon as it has seen columns
                 self.__dict__.pop(name, None)
-            self.__dict__.update(known)
+                if value is not None:
+                    self.__dict__[name] = value
             raise
 
-    def _validated(self, X: Any, *y: Any, numeric: bool = False, reset: bool = True) -> Any:
+    def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
+        if not reset:
+            check_is_fitted(self)
         X, left_out = without_row_numbers(X)
         if left_out and reset:
             self._spent.notes |= {left_out_note(left_out): None}
         if self.schema is None:
+            numeric = {"y_numeric": self._numeric} if y else {}
             with _of_words(X):
-                found = validate_data(self, X, *y, reset=reset, **({"y_numeric": numeric} if y else {}), **_SPARSE)
-            return (dense(found[0]), found[1]) if y else dense(found)
+                checked = validate_data(self, X, *y, reset=reset, **numeric, **_SPARSE)
+            X, *labels = checked if y else (checked,)
+            X = X.toarray() if sparse.issparse(X) else X
+            return (X, *labels) if y else X
         if not is_frame(X):
             raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
         if reset:
             validate_data(self, X, skip_check_array=True)
         if not y:
             return X
-        labels = check_array(y[0], ensure_2d=False, dtype="numeric") if numeric else column_or_1d(y[0])
-        check_consistent_length(X, labels)
-        return X, labels
-
-    def _to_score(self, X: Any, y: Any, *, numeric: bool = False) -> Any:
-        """Return the same in ``score``, of columns as those in ``fit``."""
-        check_is_fitted(self)
-        return self._validated(X, y, numeric=numeric, reset=False)
+        target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
+        check_consistent_length(X, target)
+        return X, target
 
     def _told(self, X: Any) -> np.ndarray:
         """Return the network's outputs for records without labels, before softmax, ``(n, classes)`` float64."""
-        check_is_fitted(self)
         return self._outputs(self._validated(X, reset=False))
 
     def _outputs(self, X: Any, *, alike: bool = False) -> np.ndarray:
         """Return the network's outputs; where ``alike``, as sums that noise is added to need it
         (``networks.evaluation.outputs``), of batches that rows of zeros fill up."""
         with _named_as_parameters():
-            records = self._columns.records(X)
+            records, _ = self._columns.read(X)
             few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
             told = api.predict(self.run_, np.concatenate([records, few])).outputs
             return told[: len(records)].astype(np.float64)
@@ -598,10 +580,7 @@ class TicketEstimator(BaseEstimator):
             those, and two-sided geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly
             (docs/privacy-model.md section 5.8).
         """
-        of_persons = self.run_.config.get("of_persons")
-        if of_persons and units is None:
-            raise InputError("`units` is missing: whose each record is, since the run protects persons")
-        held_out, names = self._scored(X, codes, units if of_persons else None)
+        held_out, names = self._scored(X, codes, units)
         check_epsilon("score_epsilon", epsilon)
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
         each = epsilon / (len(values) * GRID)
@@ -622,16 +601,19 @@ class TicketEstimator(BaseEstimator):
             return Once(entry, lineage, partial(noisy_sums, whole, each))
 
         paid = pay(planned, ledger)
-        self._spent.add(paid.lineage)
+        self._spent.add(paid.lineage, held_out.test_rows)
         self._spent.notes |= {SCORED: None}
         return next(paid.values) / whole.shape[1]
 
-    def _scored(self, X: np.ndarray, codes: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
-        """Records as the test split that ``dpltm.evaluate`` measures on; and whose each is, where that is said."""
-        dataset = api.held_out(self.run_, self._columns.records(X), codes, {"name": "the scored records"})
-        assert dataset.test_rows is not None
-        rows = replace(self._columns.rows(dataset.test_rows, X), coincide=self.rows_coincide)
-        if units is None:
+    def _scored(self, X: Any, codes: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
+        """Return records as a test split to measure on, and whose each is, where the run protects persons."""
+        of_persons = self.run_.config.get("of_persons")
+        if of_persons and units is None:
+            raise InputError("`units` is missing: whose each record is, since the run protects persons")
+        values, known = self._columns.read(X)
+        dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"})
+        rows = known(cast(Rows, dataset.test_rows))
+        if not of_persons:
             return replace(dataset, test_rows=rows), None
         with in_python():
             names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
@@ -639,14 +621,13 @@ class TicketEstimator(BaseEstimator):
 
     def _accuracy(self, X: np.ndarray, codes: np.ndarray, units: Any) -> float:
         """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""
-        held_out, names = self._scored(X, codes, units)
-        if names is None and self.run_.config.get("of_persons"):
-            self._spent.notes |= {WHOSE: None}
+        held_out, _ = self._scored(X, codes, units)
         try:
             ledger = self._open_ledger()
             with in_python(test="x", dataset="x"):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
+                self._check_separate(held_out.tested().rows, names is not None)
                 found = api.evaluate(self.run_, held_out, ledger=ledger)
                 self._spent.looked = True
                 for draft in ledger.apart(held_out):
@@ -655,6 +636,18 @@ class TicketEstimator(BaseEstimator):
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return float(found.accuracy)
+
+    def _check_separate(self, rows: Rows, names_persons: bool) -> None:
+        """Refuse to measure exactly on rows, or persons, that this estimator or a clone protects."""
+        of_persons = names_persons and bool(self.run_.config.get("of_persons"))
+        if self.rows_coincide and not of_persons:
+            return
+        if self._spent.protected.has_any(rows, of_persons=of_persons):
+            raise InputError(
+                f"`X`: some of these {'persons' if of_persons else 'records'} are protected by a release on record, a fit"
+                " or paid score of this estimator or a clone; they cannot be measured without a price: take others"
+                + ("" if of_persons else "; where rows of different people may well be equal, say `rows_coincide`")
+            )
 
     def __sklearn_is_fitted__(self) -> bool:
         return "run_" in self.__dict__
@@ -679,22 +672,21 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        spent = self._spent
+        spent, account = self._spent, None
         try:
-            nothing = self.ledger is None and not spent.lineage.paid
-            account = None if nothing else self._open_ledger().account(spent.lineage)
+            if self.ledger is not None or spent.lineage.paid:
+                account = self._open_ledger().account(spent.lineage)
         except InputError:  # the ledger stayed behind: what went along counts
-            account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit) if spent.lineage.paid else None
+            if spent.lineage.paid:
+                account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
         if account is None or not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
         scores = sum(entry.words == SCORE for entry in account.paid)
         notes = list(spent.notes)
         if fits + scores > 1:
-            total = (
-                f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together"
-            )
-            notes.insert(0, total)
+            many = f"{fits} trainings and {scores} paid scores are in this account"
+            notes.insert(0, f"{many}; epsilon covers all of them together")
         return statement(account, self.delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
 
     def __sklearn_tags__(self) -> Tags:
@@ -780,33 +772,18 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     class_shares: Mapping[Any, float] | Sequence[float] | None = None
     score_epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any, units: Any = None) -> TicketClassifier:
-        """Train under differential privacy.
-
-        Args:
-            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
-            y: labels ``(n,)``.
-            units: whose each record is, ``(n,)`` whole numbers or texts: then all records of a person are protected
-                together, and ``n_records`` is the number of persons.
-
-        Raises:
-            ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
-            BudgetError: a budget in the ledger does not allow it.
-        """
-        with self._fitting():
-            X, y = self._validated(X, y)
-            check_classification_targets(y)
-            labels, declared = self._labels(y)
-            codes = self._codes(y, labels, "that `classes` declares")
-            if (codes == codes[0]).all():
-                raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
-            given = {name: getattr(self, name) for name in ("class_weight", "class_shares")}
-            order = np.argsort(labels)
-            by_class = {name: _in_order(name, value, labels.tolist(), order) for name, value in given.items()}
-            self.__dict__["_of_classes"] = by_class
-            self._fit(X, codes, declared, units)
-        self.classes_, self._order = labels[order], order
-        return self
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+        check_classification_targets(y)
+        labels, declared = self._labels(y)
+        codes = self._codes(y, labels, "that `classes` declares")
+        if (codes == codes[0]).all():
+            raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+        order = np.argsort(labels)
+        self.__dict__["_of_classes"] = {
+            name: _in_order(name, getattr(self, name), labels.tolist(), order)
+            for name in ("class_weight", "class_shares")
+        }
+        return codes, declared, {"classes_": labels[order], "_order": order}
 
     def _codes(self, y: np.ndarray, labels: np.ndarray, seen: str) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
@@ -826,14 +803,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
-        label = self._label_column()
-        if label is not None:
+        declared: int | None
+        if (label := self._label_column()) is not None:
             if self.classes is not None:
                 raise InputError("`classes`: the schema says what they are; leave `classes` out")
             names = np.array([spellings[0] for spellings in label.values])
-            if y.dtype.kind in "iufb":
-                with contextlib.suppress(ValueError):
-                    names = names.astype(y.dtype if y.dtype.kind != "b" else np.int64)
+            with contextlib.suppress(ValueError):
+                if y.dtype.kind in "iufb":
+                    names = names.astype(np.int64 if y.dtype.kind == "b" else y.dtype)
             return names, len(names)
         if self.classes is None:
             labels, declared = np.unique(y), None
@@ -852,7 +829,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
         best = self._told(X).argmax(1)
-        return self.classes_[best]
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""
@@ -878,7 +855,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Raises:
             ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
         """
-        X, y = self._to_score(X, y)
+        X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
             codes = self._codes(y, self.classes_, "that fit knew")
             if self.score_epsilon is None:
@@ -914,28 +891,16 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         As of :class:`TicketClassifier`.
     """
 
+    _numeric: ClassVar[bool] = True
+
     target_bounds: tuple[float, float] | None = None
     bins: int = 10
     score_epsilon: float | None = None
 
-    def fit(self, X: Any, y: Any, units: Any = None) -> TicketRegressor:
-        """Train under differential privacy.
-
-        Args:
-            X: ``(n, columns)``: an array, a data frame of pandas or polars, or a sparse matrix; finite numbers.
-            y: targets ``(n,)``, finite numbers.
-            units: as for :meth:`TicketClassifier.fit`.
-
-        Raises:
-            ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
-            BudgetError: a budget in the ledger does not allow it.
-        """
-        with self._fitting():
-            X, y = self._validated(X, y, numeric=True)
-            edges = self._edges()
-            self._fit(X, _part_of(y, edges), len(edges) - 1, units, for_training=False)
-        self.bin_centres_, self._edges_ = (edges[:-1] + edges[1:]) / 2, edges
-        return self
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+        edges = self._edges()
+        learned = {"bin_centres_": (edges[:-1] + edges[1:]) / 2, "_edges_": edges}
+        return _part_of(y, edges), len(edges) - 1, learned
 
     def _edges(self) -> np.ndarray:
         if self.target_bounds is None:
@@ -955,19 +920,15 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return softmax(self._told(X), axis=1) @ self.bin_centres_
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
-        """Return R^2: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
-
-        What is paid for is that of targets within ``target_bounds``, and from -1 to 1.
+        """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
 
         Args:
-            X: ``(n, columns)``.
-            y: targets ``(n,)``.
-            units: as for :meth:`TicketClassifier.score`.
+            X, y, units: as there; targets ``(n,)``.
 
         Raises:
             ValueError: records that are private, without ``score_epsilon``.
         """
-        X, y = self._to_score(X, y, numeric=True)
+        X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
             codes = _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X, alike=self.score_epsilon is not None), axis=1) @ self.bin_centres_

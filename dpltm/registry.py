@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.options.gone import instead
 
 
 class Descriptor(Protocol):
@@ -213,6 +214,8 @@ def lazily(
             return getattr(importlib.import_module(names[name]), name)
         if name[0] != "_" and name in modules():
             return importlib.import_module(f"{package}.{name}")
+        if (reason := instead(f"{package}.{name}")) is not None:
+            raise AttributeError(f"{package}.{name}{reason}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return attribute, lambda: sorted({*vars(sys.modules[package]), *names, *modules()})

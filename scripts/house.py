@@ -20,12 +20,7 @@ PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
 """Folders of source, and the names that they are installed under."""
 
 PUBLIC = (
-    *(
-        f"dpltm.api.{verb}"
-        for verb in ("generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize")
-    ),
-    "dpltm.audit.attacks.worst_neighbour",
-    "dpltm.audit.black_box",
+    *(f"dpltm.api.{verb}" for verb in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict")),
     "dpltm.cli.main.run",
     "dpltm.errors",
     "dpltm.estimators.TicketClassifier",

@@ -28,7 +28,6 @@ PUBLIC = (
     "dpltm.training.artifacts.Run",
     "dpltm.training.artifacts.TicketSet",
     "dpltm.training.artifacts.Winner",
-    "dpltm.audit.black_box",
     "dpltm.errors",
 )
 """What the reference of Python shows, by import name."""

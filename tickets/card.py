@@ -48,8 +48,7 @@ def template(name: str) -> Template:
 
 def front(features: dict[str, Any]) -> str:
     """Describe the map in front of the network."""
-    text = f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
-    return text if features["network"] is None else f"{text}: a network of its own, which goes with this folder"
+    return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
 
 
 def sources(lineage: Lineage) -> list[str]:

@@ -29,15 +29,14 @@ from safetensors.numpy import save as save_tensors
 
 from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.content import content_id
-from dpltm.privacy.checkpoint import AGAIN, Checkpoint, check_same
+from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
-EVERY = 60.0  # seconds between checkpoints
+EVERY = 5.0  # seconds between checkpoints, for which whoever waits for figures has to wait as well
 SHARE = 0.02  # of the time, at most, that writing them takes
-SOON = 1.0  # seconds after a checkpoint until the next one may be written for somebody who waits for figures
 UNBOUND = ("out", "plot", "fresh", "resume", "dry_run")  # options that do not say what the work is
 
 
@@ -52,7 +51,7 @@ def progress_of(target: Path) -> str | None:
     Nothing of a checkpoint is read: it is for its owner alone.
     """
     folder = checkpoint_path(target)
-    if not folder.is_dir() or folder.is_symlink():
+    if not _is_folder(folder):
         return None
     try:
         held = lock(folder)
@@ -67,13 +66,17 @@ def progress_of(target: Path) -> str | None:
 def remove_ended(target: Path) -> None:
     """Remove the checkpoints of a result that is there, where a process died before it did that itself."""
     folder = checkpoint_path(target)
-    if folder.is_dir() and not folder.is_symlink() and (held := lock(folder)) is not None:
+    if _is_folder(folder) and (held := lock(folder)) is not None:
         _wipe(folder / FILE)
         shutil.rmtree(folder, ignore_errors=True)
         os.close(held)
 
 
-class CheckpointFolder:
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+class CheckpointFolder(Checkpoints):
     """The checkpoints of one result, for the length of a block. See :class:`dpltm.privacy.checkpoint.Checkpoints`.
 
     Within the block, Ctrl-C and SIGTERM wait for the next ``offer``, which keeps a checkpoint and ends the work. A second
@@ -100,16 +103,16 @@ class CheckpointFolder:
         self._of = {"command": command} | {name: options[name] for name in options if name not in UNBOUND}
         self._lock: int | None = None
         self._last: Checkpoint | None = None
-        self._kept, self._took, self._asked = 0.0, 0.0, False
+        self._next, self._asked = 0.0, False
         self._handlers: dict[int, Any] = {}
         self._missing: list[Path] = []
-        self.held: Checkpoint | None = None
+        super().__init__()
         self.interrupted = False
 
     def __enter__(self) -> CheckpointFolder:
         if self._resumes and self._fresh:
             raise InputError("`resume`, `fresh`: one goes on, the other begins again; give one of them")
-        if not os.path.isdir(self._folder) or os.path.islink(self._folder):
+        if not _is_folder(self._folder):
             if os.path.lexists(self._folder):
                 raise ArtifactError(f"{self._folder}: is not a folder of checkpoints; remove it")
             check_free(self._target)
@@ -130,7 +133,7 @@ class CheckpointFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listen(False)
+        self._leave_signals()
         if self._lock is not None and not self._file.exists():
             self._remove()
         self._release()
@@ -141,23 +144,22 @@ class CheckpointFolder:
         """See :meth:`Checkpoints.keep`."""
         if self._lock is None:
             self._begin()
-        self._listen(True)
+        self._take_signals()
         began = time.monotonic()
         self._write(checkpoint)
-        self._last, self._kept = checkpoint, time.monotonic()
-        self._took = self._kept - began
+        self._last, now = checkpoint, time.monotonic()
+        self._next = now + max(EVERY, (now - began) / SHARE)
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
         """See :meth:`Checkpoints.offer`. Where the disk is full, the last checkpoint stays, and nothing is told."""
-        self._listen(True)
-        least = max(min(SOON, EVERY) if figures else EVERY, self._took / SHARE)
-        if not self._asked and time.monotonic() - self._kept < least:
+        self._take_signals()
+        if not self._asked and time.monotonic() < self._next:
             return False
         kept = True
         try:
             self.keep(make())
         except ArtifactError as error:
-            self._kept, kept = time.monotonic(), False
+            self._next, kept = time.monotonic() + EVERY, False
             self._progress.say(f"no checkpoint could be written, and the last one stays: {error}")
         if self._asked:
             raise self._interrupted()
@@ -261,24 +263,24 @@ class CheckpointFolder:
 
     # signals
 
-    def _listen(self, begin: bool) -> None:
-        """Make Ctrl-C and SIGTERM wait for the next offer, or no longer; those that are ignored, or kill, stay so."""
-        if threading.current_thread() is not threading.main_thread() or begin == bool(self._handlers):
+    def _take_signals(self) -> None:
+        """Make Ctrl-C and SIGTERM wait for the next offer; those that are ignored, or kill, stay so."""
+        if self._handlers or threading.current_thread() is not threading.main_thread():
             return
-        if begin:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if callable(before := signal.getsignal(number)):
-                    self._handlers[number] = before
-                    signal.signal(number, self._asked_to_stop)
-        else:
-            for known, handler in self._handlers.items():
-                signal.signal(known, handler)
-            self._handlers = {}
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._handlers = {number: handler for number, handler in before.items() if callable(handler)}
+        for number in self._handlers:
+            signal.signal(number, self._asked_to_stop)
+
+    def _leave_signals(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self._asked:
-            self._listen(False)
+            self._leave_signals()
             raise KeyboardInterrupt
         self._asked = True
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure, guarantee
+from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.reports.statement import interval
@@ -168,25 +168,9 @@ def stated_at(body: Mapping[str, Any]) -> str:
 
 
 def costs(body: Mapping[str, Any]) -> list[str]:
-    """Return what training baselines costs, or did, and what all that is compared costs together, in words."""
-    said: list[str] = []
-    one = body["together"]
-    if "baselines" in body:
-        beside = body["baselines"]
-        left, cost, states = beside["to_train"], beside["cost"], [one["state"] for one in beside["trainings"]]
-        if not states:
-            said.append(
-                "no baseline is missing: a run of the whole network is a dense one itself, and has no random mask"
-            )
-        elif not left:
-            said.append(f"baselines: nothing is left to pay for in {beside['out']}")
-        else:
-            spent = f"certified epsilon = {figure(cost['epsilon'])} at delta {cost['delta']:g}"
-            did = "would cost" if "planned" in states else "cost"
-            said.append(f"{left} baseline{'s' * (left > 1)} in {beside['out']} {did} {spent}, all together")
-    if one is not None:
-        said.append(f"all {one['runs']} released together: {guarantee(one)}")
-    return said
+    """Return what all that is compared costs together, in words; nothing where that is not known."""
+    together = body["together"]
+    return [] if together is None else [f"all {together['runs']} released together: {guarantee(together)}"]
 
 
 def markdown(body: Mapping[str, Any]) -> str:

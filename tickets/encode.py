@@ -54,8 +54,8 @@ def _table(path: str | Path, settings: dict[str, Any]) -> tuple[dict[str, list[s
 def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, list[Any]]:
     """Return the inputs that the network takes for the records of a CSV file, a list each, by name.
 
-    Numbers and dates, as days from the year 1, are floats, NaN for a hole; categories are texts, or positions among the
-    values of their column (-1 a hole, -2 another); hashed words are buckets (-1 a hole). A table without a schema is one
+    Numbers and dates, as days from the year 1, are floats, NaN for a hole; categories are texts; hashed words are
+    buckets (-1 a hole). A table without a schema is one
     input, ``records``. Columns may stand in any order, and further ones are passed over.
 
     Raises:
@@ -85,15 +85,14 @@ def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | in
     if cell in empty:
         if not column["missing"]:
             raise ValueError(" is empty, which is not allowed")
-        return cell if column.get("texts") else -1 if kind in ("category", "hashed") else math.nan
+        return cell if kind == "category" else -1 if kind == "hashed" else math.nan
     if kind == "hashed":
         buckets: int = column["buckets"]
         return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % buckets
     if kind == "category":
-        place: int = column["places"].get(cell, -2)
-        if place == -2 and not column["other"]:
+        if cell not in column["values"] and not column["other"]:
             raise ValueError(f": {cell!r:.40} is none of its values")
-        return cell if column.get("texts") else place
+        return cell
     value = _days(cell) if kind == "date" else _number(cell, column)
     if value is not None and not math.isnan(value) and not (kind == "quantity" and math.isinf(value)):
         return value

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import logging
-import re
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,23 +18,15 @@ from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
-from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
-from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
-from dpltm.tickets.files import MAX_JSON, check_free, new_file, new_folder, read_bytes, read_header
-from dpltm.tickets.store import problems
+from dpltm.tickets.files import check_free, new_file, read_header
 from dpltm.tickets.tensors import read_any, write_tensors
 from dpltm.tickets.ticket_set import (
     MAX_SET,
     check_text,
-    described,
-    load_ticket_set,
-    lying_in,
-    other_files,
     save_ticket_set,
 )
 from dpltm.training.artifacts import PROVENANCES, ProvenanceKind, TicketSet, check_provenance
@@ -48,10 +35,6 @@ _ORIG, _MASK = "_orig", "_mask"
 _ORIGIN = "dpltm_origin"  # key in the metadata of an exported file
 
 MAX_METADATA = 2**20
-
-ANY_DELTA = 1e-5  # delta of the epsilon that is told of a network in front
-
-UNPROTECTED_FRONT = "holds a network trained on {} with no mechanism"
 
 _LARGEST_STATE = 8  # bytes for each parameter at most: a float32, and one of its mask
 
@@ -98,33 +81,9 @@ class Origin:
         return cls(body["id"], body["name"], body["provenance"], lineage, front)
 
 
-def unprotected(lineage: Lineage) -> bool:
-    """Tell whether something was released with no mechanism, or with one that adds no noise."""
-    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
-    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
-
-
-def _spent(lineage: Lineage) -> float:
-    by_unit = {
-        unit: tuple(entry for entry in lineage.paid if entry.unit == unit)
-        for unit in {entry.unit for entry in lineage.paid}
-    }
-    return max((Account(entries, unit=unit).epsilon(ANY_DELTA) for unit, entries in by_unit.items()), default=0.0)
-
-
-def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: bool, consent: bool) -> None:
-    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent.
-
-    Args:
-        whole: whether all of it goes, with what stands in front; or one ticket.
-    """
-    front = Lineage() if tickets.feature_map is None else tickets.feature_map.lineage
-    named = " and ".join(sources(front))
-    if whole and unprotected(front):
-        held = UNPROTECTED_FRONT.format(named)
-        raise DpltmError(f"{label}: {held}, which is never handed on; export one ticket alone, as {label}@ROUND")
-    behind_unprotected = unprotected(front) and tickets.provenance != "data-free"
-    if predictor and (tickets.provenance == "private" or behind_unprotected):
+def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:
+    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent."""
+    if predictor and tickets.provenance == "private":
         raise DpltmError(
             f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
             " on; leave it out for the starting weights"
@@ -132,16 +91,6 @@ def check_shareable(tickets: TicketSet, *, label: str, whole: bool, predictor: b
     if tickets.provenance == "private" and not consent:
         raise DpltmError(
             f"{label}: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add `yes`"
-        )
-    if behind_unprotected and not consent:
-        raise DpltmError(
-            f"{label}: made behind a network trained on {named} with no mechanism: its masks may reveal those records, and"
-            " no epsilon bounds how much; if you mean to hand them on all the same, add `yes`"
-        )
-    if whole and front.paid and not consent:
-        raise DpltmError(
-            f"{label}: holds a network trained on {named}; certified for those records is epsilon {figure(_spent(front))} at"
-            f" delta {ANY_DELTA:g}; if you mean to hand it on, add `yes`"
         )
 
 
@@ -163,13 +112,8 @@ def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
 def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
     """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
-    Predictors and accuracies of a set of provenance ``private`` stay behind. InputError where the network in front was
-    trained on private records with no mechanism: a set cannot go without it.
+    Predictors and accuracies of a set of provenance ``private`` stay behind.
     """
-    front = tickets.feature_map
-    if front is not None and unprotected(front.lineage):
-        named = " and ".join(sources(front.lineage))
-        raise InputError(f"{tickets.label}: {UNPROTECTED_FRONT.format(named)}, which is never handed on")
     private = tickets.provenance == "private"
     body = tickets.body if predictors and not private else tickets.body.without_predictors()
     if private:
@@ -240,7 +184,7 @@ def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any)
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"`to`: onnx needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+        raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
     network = made()
     with warnings.catch_warnings():
@@ -248,7 +192,7 @@ def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any)
         try:
             program = torch.onnx.export(network, (given,), dynamo=True, verbose=False, **options)
         except (RuntimeError, torch.onnx.OnnxExporterError) as error:
-            raise InputError(f"`to`: onnx cannot hold {text}: {first_line(error)}") from error
+            raise InputError(f"ONNX cannot hold {text}: {first_line(error)}") from error
     assert program is not None
     for part in _parts(program.model):
         part.metadata_props.clear()
@@ -329,183 +273,3 @@ def _stated(origin: Origin) -> str:
             " the whole set"
         )
     return text
-
-
-# --- To and from a folder or the Hugging Face Hub: out without what is private, in only after everything was checked ---
-#
-# A place gives files by name and nothing else: no listing is taken from it, so that what else lies there is never fetched.
-# How large each file may be is said by the caller; more than that is not kept.
-
-DESCRIPTION = "tickets.json"
-
-AT_ONCE = 2**20  # bytes that are asked of a server at a time
-
-HUB = "hf://"
-_REPOSITORY = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A folder of this machine, or of one that it has mounted."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """Name that the user calls it by."""
-        return str(self.path)
-
-    def fetch(self, file: str, target: Path, most: int) -> bool:
-        """Copy a file of that name to a new ``target``; tell whether there is one. ArtifactError above ``most`` bytes."""
-        source = self.path / file
-        if not source.exists() and not source.is_symlink():
-            return False
-        target.write_bytes(read_bytes(source, most))  # no link, pipe or device
-        return True
-
-    def put(self, folder: Path) -> None:
-        """Put all files of a folder there, whole or not at all; ArtifactError if that cannot be done."""
-        with new_folder(self.path) as staging:
-            for source in sorted(folder.iterdir()):
-                shutil.copyfile(source, staging / source.name)
-
-
-@dataclass(frozen=True)
-class Hub:
-    """A repository OWNER/NAME of the Hugging Face Hub, by its own client: a branch, tag or commit; None for the newest."""
-
-    repository: str
-    revision: str | None = None
-    public: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name that the user calls it by."""
-        return f"{HUB}{self.repository}" + ("" if self.revision is None else f"@{self.revision}")
-
-    def fetch(self, file: str, target: Path, most: int) -> bool:
-        """See :meth:`Folder.fetch`."""
-        client = _client()
-        with self._said():
-            try:
-                source = client.HfFileSystem().open(f"{self.repository}/{file}", "rb", revision=self.revision)
-            except FileNotFoundError:
-                return False
-            with source, target.open("wb") as into:
-                while part := source.read(AT_ONCE):
-                    into.write(part)
-                    if into.tell() > most:
-                        raise ArtifactError(f"{self.name}/{file}: more than the {most:,} bytes that it may have")
-        return True
-
-    def put(self, folder: Path) -> None:
-        """See :meth:`Folder.put`."""
-        client = _client()
-        with self._said():
-            interface = client.HfApi()
-            interface.create_repo(self.repository, private=not self.public, exist_ok=True)
-            if not self.public and not interface.model_info(self.repository).private:  # one that was there before
-                raise InputError(
-                    f"DEST: {self.name}: everybody can read this repository; make it private there, or say --public"
-                )
-            interface.upload_folder(  # one commit
-                repo_id=self.repository, folder_path=str(folder), commit_message="Add lottery tickets of dpltm"
-            )
-
-    @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
-        """A block in which whatever the client says becomes one line."""
-        try:
-            yield
-        except DpltmError:
-            raise
-        except Exception as error:  # the client's errors, and those of whatever it talks through
-            raise ArtifactError(
-                f"{self.name}: {first_line(error)}; check the name, the network and your login (hf auth login)"
-            ) from None
-
-
-def _client() -> Any:
-    try:
-        return importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise InputError(f"{HUB}: needs the package {error.name}; pip install 'dpltm[hub]'") from None
-
-
-Place = Folder | Hub  # where the files of a set lie, or will: it gives them by name and nothing else
-
-
-def place_of(text: str, argument: str, *, public: bool = False) -> Place:
-    """Return the place of an address: ``hf://OWNER/NAME[@REVISION]``, ``file:///...`` or the path of a folder."""
-    if text.startswith(HUB):
-        match = _REPOSITORY.fullmatch(text)
-        if match is None or ".." in text:
-            raise InputError(f"{argument}: {text:.100}: not a repository; write hf://OWNER/NAME")
-        if argument == "DEST" and match[2] is not None:
-            raise InputError(f"DEST: {text:.100}: sets are pushed to the main branch; leave @{match[2]} out")
-        return Hub(match[1], match[2], public)
-    scheme, found, rest = text.partition("://")
-    if found and scheme != "file":
-        raise InputError(f"{argument}: {text:.100}: takes hf://OWNER/NAME and folders; fetch the set into a folder")
-    return Folder(Path(rest if found else text))
-
-
-def push(tickets: TicketSet, place: Place, *, predictors: bool = True) -> str:
-    """Put a copy of a set in a place: the result of ``export_set``, and nothing else.
-
-    Returns:
-        The digest of the description, which pins all of the set and of its lineage.
-
-    Guarantees:
-        No ledger, winner, checkpoint or accuracy on private records leaves: the files that go are those of a set that was
-        written anew. Its lineage, with the draws from it, goes with it.
-    """
-    with tempfile.TemporaryDirectory(prefix="dpltm-push-") as temporary:
-        copy = Path(temporary) / "set"
-        export_set(tickets, copy, predictors=predictors)
-        if isinstance(place, Hub) and place.fetch(DESCRIPTION, Path(temporary) / DESCRIPTION, MAX_JSON):
-            raise ArtifactError(f"{place.name}: holds a ticket set already; choose another name")
-        digest: str = described(copy)["digest"]
-        try:
-            place.put(copy)
-        except ArtifactError as error:  # a push has no `out`
-            raise ArtifactError(str(error).replace("`out`", "DEST", 1)) from None
-    return digest
-
-
-def pull(place: Place, out: Path, digest: str | None = None) -> tuple[TicketSet, str]:
-    """Take a set from a place into a new folder, once everything about it was found to be right.
-
-    Args:
-        digest: that its description must have; None to take it as it is.
-
-    Guarantees:
-        Only the files of a set are asked for, by their names, and of each no more than its description allows, which bounds
-        itself. Nothing is at ``out`` before all of it was read, checked and compared; then all of it is.
-    """
-    with new_folder(out) as folder:
-        if not place.fetch(DESCRIPTION, folder / DESCRIPTION, MAX_JSON):
-            raise ArtifactError(f"{place.name}: no ticket set there (no {DESCRIPTION}); name one that was pushed")
-        with _naming(place, folder):
-            stated = described(folder)
-        if digest is not None and stated["digest"] != digest:
-            raise ArtifactError(
-                f"{place.name}: its digest is {stated['digest']}, not the one expected; it was changed, or is another set"
-            )
-        for name, most in other_files(folder).items():
-            if not place.fetch(name, folder / name, most):
-                raise ArtifactError(f"{place.name}: {name} is missing; the set there is incomplete")
-        with _naming(place, folder):
-            for wrong in problems(folder):
-                raise ArtifactError(wrong)
-            tickets = load_ticket_set(folder)
-    return lying_in(out, tickets), stated["digest"]
-
-
-@contextlib.contextmanager
-def _naming(place: Place, folder: Path) -> Iterator[None]:
-    """A block whose refusals name the place where they would name the folder."""
-    try:
-        yield
-    except DpltmError as error:
-        raise ArtifactError(str(error).replace(str(folder), place.name)) from None

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -20,21 +20,20 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.features import Choice, NetworkRun, parse
-from dpltm.features.feature_map import CENTRE, FeatureMap, FrozenNetwork
+from dpltm.features import Choice, parse
+from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import (
     FeatureStore,
     feature_shape,
-    features_of_copies,
+    features_of_rows,
     features_title,
     kept_as,
     made_as,
 )
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Arrays, Augmentation, Dataset, Split, cache_home
+from dpltm.records import Arrays, Dataset, Split, cache_home
 from dpltm.tickets.files import staged_file
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
@@ -52,7 +51,7 @@ class Front:
     """Description of a feature map: all but its tensors."""
 
     id: str
-    base: Choice | ModelSpec
+    base: Choice
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: bool
@@ -62,22 +61,13 @@ class Front:
 
     @property
     def text(self) -> str:
-        return self.base.text if isinstance(self.base, Choice) else "network"
-
-    @property
-    def network(self) -> ModelSpec | None:
-        return None if isinstance(self.base, Choice) else self.base
+        return self.base.text
 
     @property
     def has_tensors(self) -> bool:
-        return self.statistics or self.centred or self.components is not None or self.network is not None
-
-    def __str__(self) -> str:
-        made_from = ", ".join(dict.fromkeys(str(entry.part) for entry in self.lineage.entries))
-        return f"{self.text}, made from {made_from}" if made_from else self.text
+        return self.statistics or self.centred or self.components is not None
 
     def to_json(self) -> dict[str, Any]:
-        network = self.network
         return {
             "id": self.id,
             "text": self.text,
@@ -87,17 +77,15 @@ class Front:
             "components": self.components,
             "centred": self.centred,
             "lineage": to_json(self.lineage),
-            "network": None
-            if network is None
-            else {"model": network.text, "features": network.features, "classes": network.classes},
-            **({ENCODER: self.base.digest} if isinstance(self.base, Choice) and self.base.digest else {}),
+            "network": None,  # of dpltm 0.2
+            **({ENCODER: self.base.digest} if self.base.digest else {}),
         }
 
     @classmethod
     def of(cls, feature_map: FeatureMap) -> Front:
-        base, projection = feature_map.base, feature_map.projection
+        projection = feature_map.projection
         return cls(
-            feature_map.id, base if isinstance(base, Choice) else base.spec, feature_map.shape, feature_map.bounds,
+            feature_map.id, feature_map.base, feature_map.shape, feature_map.bounds,
             feature_map.statistics is not None, None if projection is None else len(projection.components),
             feature_map.centre is not None, feature_map.lineage,
         )  # fmt: skip
@@ -114,27 +102,20 @@ class Front:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the map's tensors, by name; InputError where it cannot take such records."""
-        shapes: dict[str, tuple[int, ...]] = {} if self.network is None else self.network.shapes()
-        if self.statistics or self.centred or self.components is not None:
-            base = self.base
-            if not isinstance(base, Choice):
-                weights = {name: value.detach() for name, value in build(base).named_parameters()}
-                plain = FrozenNetwork(base, weights).on(self.shape).feature_shape
-            else:
-                plain = base.on(self.shape).feature_shape
-            whole = math.prod(plain)
-            shapes |= {"mean": plain[-1:], "deviation": plain[-1:]} if self.statistics else {}
-            shapes |= {} if self.components is None else {"offset": (whole,), "components": (self.components, whole)}
-            shapes |= {CENTRE: (self.components or whole,)} if self.centred else {}
-        return shapes
+        if not self.has_tensors:
+            return {}
+        plain = self.base.on(self.shape).feature_shape
+        width = math.prod(plain)
+        shapes = {"mean": plain[-1:], "deviation": plain[-1:]} if self.statistics else {}
+        shapes |= {} if self.components is None else {"offset": (width,), "components": (self.components, width)}
+        return shapes | ({CENTRE: (self.components or width,)} if self.centred else {})
 
     def made(self, values: Mapping[str, Tensor]) -> FeatureMap:
         """Return the map of these tensors; InputError where they are none of it."""
-        base = self.base
         if not all(bool(value.isfinite().all()) for value in values.values()):
             raise InputError("Expected finite tensors of a feature map")
         return FeatureMap(
-            base if isinstance(base, Choice) else FrozenNetwork(base, {name: values[name] for name in base.shapes()}),
+            self.base,
             self.shape,
             self.bounds,
             statistics=ChannelStatistics(values["mean"], values["deviation"]) if self.statistics else None,
@@ -143,39 +124,27 @@ class Front:
             lineage=self.lineage,
         )
 
-    def restored(self, named: FeatureMap | None) -> FeatureMap | None:
-        """Return the map itself, with the tensors of ``named`` if it has any. None if that is another map, or is needed.
-
-        Lineage and cost are those stated here, and those stated by ``named`` beside that.
-        """
-        try:
-            if named is None and not self.has_tensors:
-                named = self.made({})
-            made = None if named is None else named.for_records(self.shape, self.bounds)
-        except DpltmError:
-            return None
-        if made is None or made.id != self.id:
-            return None
-        return replace(made, lineage=self.lineage | made.lineage)
+    def restored(self) -> FeatureMap | None:
+        """Return the map itself; None if it has tensors, or is another than its id says."""
+        made = None if self.has_tensors else self.made({})
+        return made if made is not None and made.id == self.id else None
 
 
 def _description(body: Any) -> Front:
     if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
-    shape, text, network = tuple(body["shape"]), body["text"], body["network"]
+    shape, text = tuple(body["shape"]), body["text"]
+    if body["network"] is not None:
+        raise ArtifactError("the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
         raise ValueError("shape")
     low, high = (float(bound) for bound in body["bounds"])
     if not -math.inf < low < high < math.inf or not isinstance(text, str) or not isinstance(body["id"], str):
         raise ValueError("bounds")
-    base: Choice | NetworkRun | ModelSpec | None = None if network is not None else parse(text)
-    if network is not None:
-        if text != "network" or set(network) != {"model", "features", "classes"}:
-            raise ValueError("network")
-        base = ModelSpec(network["model"], network["features"], network["classes"])
-    elif not isinstance(base, Choice) or base.text != text:  # an id is of one way to say it
+    base = parse(text)
+    if base is None or base.text != text:  # an id is of one way to say it
         raise ValueError("text")
-    digest = base.digest if isinstance(base, Choice) else ""
+    digest = base.digest
     if body.get(ENCODER, "") != digest:
         raise ArtifactError(
             f"{text!r:.80} was made with another encoder than this version of dpltm has (SHA-256"
@@ -185,11 +154,11 @@ def _description(body: Any) -> Front:
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
     if components is not None and not (type(components) is int and 1 <= components <= _MAX_SIDE):
         raise ValueError("components")
-    if not type(statistics) is type(centred) is bool or (network is not None and components is not None):
+    if not type(statistics) is type(centred) is bool:
         raise ValueError("kind")
-    if statistics and not (isinstance(base, Choice) and base.channels):
+    if statistics and not base.channels:
         raise ValueError("statistics")
-    if bool(lineage) != (network is not None or statistics or components is not None):
+    if bool(lineage) != (statistics or components is not None):
         raise ArtifactError("its lineage does not say what it was made from")
     return Front(body["id"], base, shape, (low, high), statistics, components, centred, lineage)
 
@@ -238,43 +207,34 @@ TRIED = 8  # rows of a cache that are computed again, to see that it is what its
 class FeatureCache(FeatureStore):
     """A store of features in the user's cache folder; where nothing can be written there, in memory like any other."""
 
-    def features(
-        self,
-        dataset: Dataset,
-        split: Split,
-        feature_map: FeatureMap,
-        augment: Augmentation = "none",
-        progress: Progress = SILENT,
-    ) -> Split:
+    def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         dtype = kept_as(dataset, split)
-        path = cache_path(split, feature_map, augment, dtype)
-        found = _kept(path, split, feature_map, augment, dtype)
+        path = cache_path(split, feature_map, dtype)
+        found = _kept(path, split, feature_map, dtype)
         if found is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
-                    shape = len(split), math.prod(feature_shape(split, feature_map, augment))
-                    split.map(made_as(dtype, feature_map, augment), partial(_written, path, shape, dtype), step)
+                    shape = len(split), math.prod(feature_shape(split, feature_map))
+                    split.map(made_as(dtype, feature_map), partial(_written, path, shape, dtype), step)
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
-                return super().features(dataset, split, feature_map, augment, progress)
-            found = _kept(path, split, feature_map, augment, dtype)
+                return super().features(dataset, split, feature_map, progress)
+            found = _kept(path, split, feature_map, dtype)
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return found
 
 
-def cache_path(split: Split, feature_map: FeatureMap, augment: Augmentation = "none", dtype: str = "<f2") -> Path:
+def cache_path(split: Split, feature_map: FeatureMap, dtype: str = "<f2") -> Path:
     """Return where they lie: a name by content, keyed, so that it confirms no guess of the records."""
     folder = cache_home() / "features"
-    key = hmac.new(
-        _key(folder / KEY), f"features {feature_map.id} {augment} {dtype}".encode(), hashlib.sha256
-    ).digest()
+    key = hmac.new(_key(folder / KEY), f"features {feature_map.id} {dtype}".encode(), hashlib.sha256).digest()
     return folder / f"{split.digest(key)[:40]}.npy"
 
 
@@ -310,7 +270,7 @@ class _Others(Exception):
     """Raised where features are of other records than a file's name says."""
 
 
-def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentation, dtype: str) -> Split | None:
+def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Split | None:
     """Return the split with the features there; None where there are none, or not those that the name says."""
     if not path.is_file():  # a pipe would be waited for
         return None
@@ -318,13 +278,13 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, augment: Augmentati
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    shape = feature_shape(split, feature_map, augment)
+    shape = feature_shape(split, feature_map)
     if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
         return None
 
     def compare(records: Arrays) -> None:
         tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-        expected = features_of_copies(records.x[tried], records.y[tried], feature_map, augment).numpy()
+        expected = features_of_rows(records.x[tried], records.y[tried], feature_map).numpy()
         if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
             raise _Others
 

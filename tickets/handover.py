@@ -1,8 +1,7 @@
 """Runs for use without dpltm: a folder with the trained network, its scaling, encoding and features, and two programs.
 
-``onnx`` and ``torch`` (a program of ``torch.export``) hold all of it in one graph; ``plain`` holds weights and a list of
-steps, for numpy. Beside them ``encode.py`` makes the inputs from a CSV file, and ``predict.py`` predicts. Each form is
-compared with dpltm on made-up records before the folder is there.
+One ONNX graph holds all of it. Beside it ``encode.py`` makes the inputs from a CSV file, and ``predict.py`` predicts. The
+graph is compared with dpltm on made-up records before the folder is there.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
@@ -28,17 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import DpltmError, InputError, first_line, in_python
-from dpltm.features import Choice
-from dpltm.features.feature_map import FeatureMap, FrozenNetwork
-from dpltm.features.normalisation import NORM
-from dpltm.features.transforms import FourierFeatures, NeighbourAverage
-from dpltm.networks import ModelSpec, build
+from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.state import evaluating, put, traceable, weights_of
-from dpltm.options.evaluate import RUN_FORMS
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import lineage_of
+from dpltm.privacy.describe import guarantee
+from dpltm.privacy.entry import Lineage
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records.input_parts import split
@@ -50,11 +45,10 @@ from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.card import as_markdown, sources
-from dpltm.tickets.export import UNPROTECTED_FRONT, onnx_program, unprotected
+from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.run import version
 from dpltm.tickets.run import weights_of as run_id
-from dpltm.tickets.tensors import write_tensors
 from dpltm.training.artifacts import Run
 from dpltm.verbs.predict import predict
 
@@ -64,13 +58,13 @@ MADE_UP = 96
 AGREE, ROUNDING = 1e-5, 2.0**-20
 """Largest difference of a probability; and that over the largest output, where float32 itself is coarser."""
 
-NAMES = {"onnx": "model.onnx", "torch": "model.pt2", "plain": "model.safetensors"}
-"""File of the network, by form."""
+NETWORK = "model.onnx"
+"""File of the network."""
 
 ABOUT = "dpltm"
-"""Key of the metadata in each of these files."""
+"""Key of its metadata."""
 
-_INNER = "dpltm:"  # beginning of names inside an ONNX file, which no column may have
+_INNER = "dpltm:"  # beginning of names inside the file, which no column may have
 
 _HOLE, _OTHER = -1, -2  # of a category
 _LAST_DAY = date.max.toordinal()
@@ -94,15 +88,12 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def export_run(
-    run: Run, path: str | Path, *, to: str = "onnx", yes: bool = False, progress: Progress = SILENT
-) -> Exported:
+def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progress = SILENT) -> Exported:
     """Write a trained network for use without dpltm: with its scaling, encoding and features, and what it cost.
 
     Args:
         run: with its network; of a network of your own, with its code at hand (``load(path, model=MyNet)``).
         path: folder to write, which does not exist yet.
-        to: ``onnx``, ``torch`` or ``plain``.
         yes: hand on masks that were made from private records with no mechanism, knowing what they may reveal.
         progress: told how far it is; None for silence.
 
@@ -110,7 +101,7 @@ def export_run(
         The folder, what it says of itself, and how far its probabilities are from dpltm's on made-up records.
 
     Raises:
-        DpltmError: what no epsilon bounds; a network or features that the form cannot hold; or another answer than dpltm's
+        DpltmError: what no epsilon bounds; a network or features that ONNX cannot hold; or another answer than dpltm's
             on a made-up record. Nothing is written then.
 
     Guarantees:
@@ -119,31 +110,33 @@ def export_run(
     with in_python(out="path"):
         if not isinstance(run, Run):
             raise InputError("run", run, "a run", "give what dpltm.train returns, or dpltm.tickets.load(path)")
-        if to not in RUN_FORMS:
-            raise InputError("to", to, "onnx, torch or plain")
-        return exported(run, as_path(path), to, consent=yes, progress=progress)
+        return exported(run, as_path(path), consent=yes, progress=progress)
 
 
-def exported(run: Run, folder: Path, to: str, *, consent: bool, progress: Progress) -> Exported:
+def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Exported:
     """Do what :func:`export_run` says."""
     if folder.suffix in (".onnx", ".pt2", ".pt", ".safetensors"):
-        raise InputError(f"`out`: a folder is written, with {NAMES[to]} in it; name it {folder.with_suffix('')}")
+        raise InputError(f"`out`: a folder is written, with {NETWORK} in it; name it {folder.with_suffix('')}")
     check_free(folder)
     check_writable(folder)
     notes = check_run_shareable(run, consent)
-    network = _Network.of(run, to)
+    network = _Network.of(run)
     about = network.about()
-    progress.say(f"writing {NAMES[to]}")
+    progress.say(f"writing {NETWORK}")
     with new_folder(folder) as staging:
-        _WRITERS[to](network, staging / NAMES[to], about)
-        if to == "plain":
-            about |= {"columns": network.columns(), "steps": _steps(run)[0]}
+        _write_network(network, staging / NETWORK, about)
         write_json(staging / "about.json", about)
         _write_programs(staging, network)
         progress.say("comparing it with dpltm on made-up records")
         difference, records = _compared(network, staging)
         (staging / "README.md").write_text(_readme(network, about), encoding="utf-8")
     return Exported(folder, about, difference, records, notes)
+
+
+def _unprotected(lineage: Lineage) -> bool:
+    """Tell whether something was released with no mechanism, or with one that adds no noise."""
+    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
+    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
@@ -156,12 +149,14 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
     run.spec.check_code(run.label)
     if has_diverged(run.model, run.spec):
         raise InputError(f"{run.label}: {DIVERGED}")
-    entry, front = run.entry, lineage_of(run.feature_map)
-    for lineage in (front, replace(run.lineage, entries=() if entry is None else (entry,))):
-        if unprotected(lineage):
-            held = UNPROTECTED_FRONT.format(" and ".join(sources(lineage)))
-            raise DpltmError(f"{run.label}: {held}, which is never handed on")
-    if unprotected(run.lineage) and not consent:
+    entry = run.entry
+    training = replace(run.lineage, entries=() if entry is None else (entry,))
+    if _unprotected(training):
+        raise DpltmError(
+            f"{run.label}: holds a network trained on {' and '.join(sources(training))} with no mechanism, which is never"
+            " handed on"
+        )
+    if _unprotected(run.lineage) and not consent:
         raise DpltmError(
             f"{run.label}: depends on a release from {' and '.join(sources(run.lineage))} with no mechanism, such as the"
             " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
@@ -172,7 +167,7 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
         raise DpltmError(
             f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
         )
-    return ("no epsilon bounds what its masks may reveal",) if unprotected(run.lineage) else ()
+    return ("no epsilon bounds what its masks may reveal",) if _unprotected(run.lineage) else ()
 
 
 # --- the whole network -------------------------------------------------------------------------------------------------
@@ -183,25 +178,27 @@ class _Network:
     """A run as one network, and what its inputs are."""
 
     run: Run
-    form: str
 
     @classmethod
-    def of(cls, run: Run, form: str) -> _Network:
-        network = cls(run, form)
+    def of(cls, run: Run) -> _Network:
+        network = cls(run)
         if run.spec.labels is not None:
             raise InputError(
                 f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
                 f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
             )
-        if form != "torch" and run.feature_map is not None and isinstance(run.feature_map.base, Choice):
-            held = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
-            if held:
+        if run.feature_map is not None:
+            names = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
+            if names:
                 raise InputError(
-                    f"`to`: {held[0]} computes by Fourier transforms, which {form} does not hold; take `to` torch"
+                    f"{run.label}: {names[0]} features are computed by Fourier transforms, which ONNX does not hold; predict"
+                    " with dpltm, or train on other features"
                 )
-        names = [] if network.schema is None else [column.name for column in network.read]
-        if form == "onnx" and any(name == "probabilities" or name.startswith(_INNER) for name in names):
-            raise InputError(f"`to`: onnx has names of its own, probabilities and {_INNER}...; rename that column")
+        columns = [column.name for column in network.read]
+        if any(name == "probabilities" or name.startswith(_INNER) for name in columns):
+            raise InputError(
+                f"{run.label}: an exported network has names of its own, probabilities and {_INNER}...; rename that column"
+            )
         return network
 
     @property
@@ -233,22 +230,12 @@ class _Network:
         }  # fmt: skip
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
-            columns = [_said(column, texts=self.form == "onnx") for column in self.read]
+            columns = [_said(column) for column in self.read]
             return {**table, "names": names, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
         plain = {"kind": "quantity", "missing": False, "other": False}
         return {**table, "missing": [], "columns": [{"name": name, **plain} for name in self.run.columns]}
-
-    def columns(self) -> list[dict[str, Any]]:
-        """Return what numpy has to know of the columns of a schema."""
-        return [
-            {
-                "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
-                "bounds": list(column.bounds), "log": column.log, "size": len(column.values) or column.buckets,
-            }
-            for column in self.read
-        ]  # fmt: skip
 
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
@@ -264,14 +251,14 @@ class _Network:
         return {
             "format": "dpltm-export",
             "schema": 1,
-            "form": self.form,
+            "form": "onnx",
             "run": None if entry is None else entry.id,
             "weights": run_id(run.model, run.mask),
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": said["certified"],
             "classes": names if self.schema is None else list(self.schema.class_names),
-            "inputs": [matrix] if self.schema is None else [_input(column, self.form) for column in self.read],
+            "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
             "output": {"name": "probabilities", "dtype": "float32", "shape": [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
         }
@@ -293,12 +280,12 @@ def _is_number(column: Column) -> bool:
     return column.kind in ("number", "date")
 
 
-def _said(column: Column, texts: bool) -> dict[str, Any]:
+def _said(column: Column) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
     }  # fmt: skip
     if column.kind == "category":
-        told |= {"places": _places(column), **({"texts": True} if texts else {})}
+        told["values"] = list(_places(column))
     if column.kind == "hashed":
         told["buckets"] = column.buckets
     marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
@@ -311,14 +298,12 @@ def _places(column: Column) -> dict[str, int]:
     return {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
 
 
-def _input(column: Column, form: str) -> dict[str, Any]:
-    dtype = "float64" if _is_number(column) else "string" if form == "onnx" and column.kind == "category" else "int64"
+def _input(column: Column) -> dict[str, Any]:
+    dtype = "float64" if _is_number(column) else "string" if column.kind == "category" else "int64"
     holds = {
         "number": "a number", "date": "days, 1 for 0001-01-01", "category": "one of its values",
         "hashed": f"a bucket, 0 to {column.buckets - 1}",
     }[column.kind]  # fmt: skip
-    if dtype == "int64" and column.kind == "category":
-        holds = f"the place of one of its values, 0 to {len(column.values) - 1}"
     hole = {"float64": "NaN", "string": "a text for holes", "int64": f"{_HOLE}"}[dtype]
     values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
     return {
@@ -425,7 +410,7 @@ class _Encoding(nn.Module):
         return torch.cat(parts, 1).index_select(1, self._order), torch.cat(fits, 1).all(1)
 
 
-# --- forms --------------------------------------------------------------------------------------------------------------
+# --- its file ------------------------------------------------------------------------------------------------------------
 
 
 def _traced(network: _Network) -> Any:
@@ -440,25 +425,14 @@ def _traced(network: _Network) -> Any:
             return torch.export.export(module, (given,), dynamic_shapes=({name: {0: batch} for name in given},))
         except Exception as error:  # of torch, or of the user's own code
             raise InputError(
-                f"`to`: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must take the same"
-                " steps whatever records hold"
+                f"{network.run.label}: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must"
+                " take the same steps whatever records hold"
             ) from error
         finally:
             logging.disable(logging.NOTSET)
 
 
-def _write_torch(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
-    program = _traced(network)
-    for module in program.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            for name in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn"):  # where sources lie
-                node.meta.pop(name, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about tensors that share memory
-        torch.export.save(program, path, extra_files={ABOUT: json.dumps(about)})
-
-
-def _write_onnx(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
+def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
     given = network.example()
     program = onnx_program(lambda: _traced(network), given, network.run.spec.text)
     model, graph = program.model, program.model.graph
@@ -496,95 +470,6 @@ def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any
     return texts
 
 
-def _write_plain(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
-    tensors = {name: value.numpy() for name, value in _steps(network.run)[1].items()}
-    write_tensors(path, tensors, metadata={ABOUT: json.dumps(about)})
-
-
-_WRITERS: Mapping[str, Callable[[_Network, Path, Mapping[str, Any]], None]] = {
-    "onnx": _write_onnx, "torch": _write_torch, "plain": _write_plain,
-}  # fmt: skip
-
-_FIXED = {"op": "norm", "norm": NORM}
-
-
-def _steps(run: Run) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Return what numpy does to records that are encoded, one step after another, and the tensors of these steps.
-
-    Raises:
-        InputError: a network or features that are no products of matrices.
-    """
-    tensors: dict[str, Tensor] = {}
-    steps: list[dict[str, Any]] = []
-    feature_map = run.feature_map
-    if run.schema is None:
-        steps.append(_scaling(run.bounds if feature_map is None else feature_map.bounds))
-    if feature_map is not None:
-        steps += _map_steps(feature_map, tensors)
-    return [*steps, *_layers(run.model, run.spec, "", tensors)], tensors
-
-
-def _scaling(bounds: tuple[float, float]) -> dict[str, Any]:
-    multiplier, offset = affine(bounds)
-    return {"op": "scale", "multiplier": multiplier, "offset": offset, "range": list(unit_range(bounds))}
-
-
-def _map_steps(feature_map: FeatureMap, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
-    base = feature_map.base
-    if isinstance(base, FrozenNetwork):
-        body = build(base.spec)
-        put(body, base.parameters)
-        steps = _layers(nn.Sequential(*list(body)[:-1]), base.spec, "front.", tensors)
-    else:
-        parts = [_choice_steps(Choice((part,)), feature_map, tensors) for part in base.parts]
-        joined = {"op": "join", "parts": [[*part, _FIXED] for part in parts]}
-        steps = parts[0] if len(parts) == 1 else [joined]
-    steps.append(_FIXED)
-    if feature_map.projection is not None:
-        tensors["map.offset"], tensors["map.components"] = vars(feature_map.projection).values()
-        steps += [{"op": "subtract", "value": "map.offset"}, {"op": "linear", "weight": "map.components"}, _FIXED]
-    if feature_map.centre is not None:
-        tensors["map.centre"] = feature_map.centre
-        steps += [{"op": "subtract", "value": "map.centre"}, _FIXED]
-    return steps
-
-
-def _choice_steps(choice: Choice, feature_map: FeatureMap, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
-    (kind, values), signed = choice.parts[0], feature_map.bounds[0] < 0
-    inner, moved = kind.transform(*values, feature_map.shape), kind.moved(signed)
-    steps = (
-        [] if moved is None else [{"op": "scale", "multiplier": moved[0], "offset": moved[1], "range": [-1.0, 1.0]}]
-    )
-    if isinstance(inner, NeighbourAverage):
-        return [*steps, {"op": "average", "width": inner.width}, {"op": "centre"}]
-    if isinstance(inner, FourierFeatures):
-        tensors["fourier.directions"], tensors["fourier.offsets"] = inner.directions, inner.offsets
-        names = {"directions": "fourier.directions", "offsets": "fourier.offsets"}
-        return [*steps, {"op": "fourier", "constant": inner.constant, **names}]
-    raise InputError(f"`to`: plain holds no {kind.name} features; take `to` onnx")
-
-
-def _layers(model: nn.Module, spec: Any, prefix: str, tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = []
-    layers = model.named_children() if isinstance(spec, ModelSpec) else ()
-    for name, layer in layers:
-        match layer:
-            case nn.Linear():
-                tensors[f"{prefix}{name}.weight"] = layer.weight.detach()
-                tensors[f"{prefix}{name}.bias"] = layer.bias.detach()
-                steps.append({"op": "linear", "weight": f"{prefix}{name}.weight", "bias": f"{prefix}{name}.bias"})
-            case nn.ReLU():
-                steps.append({"op": "relu"})
-            case nn.Tanh():
-                steps.append({"op": "tanh"})
-            case _:
-                steps.clear()
-                break
-    if not steps and not (isinstance(spec, ModelSpec) and prefix):
-        raise InputError(f"`to`: plain holds fully connected networks, and {spec.text} is none; take `to` onnx")
-    return steps
-
-
 # --- programs beside it -------------------------------------------------------------------------------------------------
 
 _UNSET = "SETTINGS: dict[str, Any] = {}"
@@ -600,29 +485,21 @@ def _write_programs(folder: Path, network: _Network) -> None:
 
 
 def _readme(network: _Network, about: Mapping[str, Any]) -> str:
-    certified, table = about["certified"], network.settings is not None
-    cost = (
-        f"epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}, unit {certified['unit']},"
-        f" {certified['adjacency']}, accountant {certified['accountant']}"
-    )
-    needs = {"onnx": "onnxruntime and numpy", "torch": "torch and numpy", "plain": "numpy"}[network.form]
+    table = network.settings is not None
     source = "new.csv" if table else "new.npy"
     lines = [
         f"# {as_markdown(about['network'])}, trained under differential privacy",
-        f"Certified: {cost}. It covers the records that it was trained on, and not those that it is used on.",
+        f"Privacy: {guarantee(about['certified'])}. It covers the records that it was trained on, and not those that it is"
+        " used on.",
         f"Classes: {', '.join(map(as_markdown, about['classes']))}.",
         f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
-        f"predicts, with {needs}. `about.json` says what the inputs are. Page and card of the run are of the same weights if"
-        f" they have this SHA-256: {about['weights']}.",
+        "predicts, with onnxruntime and numpy. `about.json` says what the inputs are. Page and card of the run are of the"
+        f" same weights if they have this SHA-256: {about['weights']}.",
     ]
     arrays = "given = {name: numpy.array(values) for name, values in encode.inputs('new.csv').items()}"
-    calls = {
-        "onnx": "onnxruntime.InferenceSession('model.onnx').run(['probabilities'], given)",
-        "torch": "torch.export.load('model.pt2').module()({name: torch.from_numpy(given[name]) for name in given})",
-        "plain": "predict.network(pathlib.Path())(given)",
-    }
+    call = f"onnxruntime.InferenceSession('{NETWORK}').run(['probabilities'], given)"
     if table:
-        lines += ["In a program of your own:", f"    {arrays}\n    {calls[network.form]}"]
+        lines += ["In a program of your own:", f"    {arrays}\n    {call}"]
         lines.append(
             "`encode.py` makes the inputs from a CSV file, by names of columns, with Python alone. It refuses a cell that"
             " the network was not trained on; given to the network itself, that makes the probabilities NaN."
@@ -650,26 +527,23 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()
     expected = predict(run, x)
-    found = _run(network.form, folder, given)
+    found = _run(folder, given)
     difference = float(np.abs(found - expected.probabilities).max())
     allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
     if not difference <= allowed:  # NaN as well
         raise DpltmError(
-            f"`to`: {network.form} gives {run.spec.text} other probabilities than dpltm, by {difference:.2g} on made-up"
+            f"{run.label}: ONNX gives {run.spec.text} other probabilities than dpltm, by {difference:.2g} on made-up"
             " records; nothing was written"
         )
     return difference, len(x)
 
 
-def _run(form: str, folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
+def _run(folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
     """Return what the network in a folder gives; ONNX by the standard's own interpreter where its runtime is missing."""
-    try:
+    with contextlib.suppress(ImportError):
         return standalone.network(folder)(given)
-    except ImportError:
-        if form != "onnx":
-            raise
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
-    return np.asarray(evaluator(str(folder / NAMES[form])).run(["probabilities"], given)[0])
+    return np.asarray(evaluator(str(folder / NETWORK)).run(["probabilities"], given)[0])
 
 
 def _made_up(network: _Network) -> np.ndarray:

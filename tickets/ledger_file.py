@@ -1,8 +1,7 @@
 """Ledgers on disk: JSON Lines, chained by digests; and what this user's ledgers held when they were last used.
 
     NAME.jsonl      header, then one entry a line (docs/formats.md)
-    NAME.key        by which the ledger knows snapshots of datasets, and rows; for its owner alone
-    NAME.rows       digests, under that key, of rows that were declared public or excluded
+    NAME.key        by which the ledger knows snapshots of datasets; for its owner alone
 
 A ledger's digests show a line that was changed. They cannot show that its last lines are gone, or that all of it is an older
 copy: that takes somebody who remembers. So ``dpltm/ledgers.jsonl`` in the user's configuration folder has a line for each
@@ -27,22 +26,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
-
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
-from dpltm.privacy.guards import Marks
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES
 from dpltm.records.ratings import SUFFIX
-from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, read_header, sync
+from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
-ROWS_FORMAT = "dpltm-rows"
 
 MAX_LEDGER = 2**28  # no ledger comes near this many bytes (10,000 entries take 8 MB); a larger file is none
 
@@ -114,18 +107,11 @@ class FileStore:
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
 
-    def _beside(self, suffix: str) -> Path:
-        """Return the path of what lies beside the file itself, wherever a link to it may be."""
-        path = Path(os.path.realpath(self._path)) if self._links else self._path
-        return path.with_name(path.name.removesuffix(".jsonl") + suffix)
-
     @property
     def _key_path(self) -> Path:
-        return self._beside(".key")
-
-    @property
-    def _rows_path(self) -> Path:
-        return self._beside(".rows")
+        """Path of the key, beside the file itself, wherever a link to it may be."""
+        path = Path(os.path.realpath(self._path)) if self._links else self._path
+        return path.with_name(path.name.removesuffix(".jsonl") + ".key")
 
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
@@ -169,16 +155,7 @@ class FileStore:
                         os.unlink(os.path.realpath(self._path))
                 _unlock(descriptor)
 
-    def marks(self) -> Mapping[Id, Marks]:
-        """See :meth:`dpltm.privacy.ledger.Store.marks`."""
-        try:
-            return _read_rows(self._rows_path, _stamp_of(os.stat(self._rows_path)))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise self._unreadable(error) from None
-
-    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
+    def add(self, before: Book, after: Book) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
         block, count = self._mine(), len(before.entries)
         assert block is not None, "a store adds in a locked block"
@@ -187,7 +164,7 @@ class FileStore:
         if new and size:
             raise ArtifactError(
                 f"{self._path}: its key, {self._key_path.name}, is not beside it, so nothing tells which records were"
-                " declared public or tested on; put it back, and the .rows file with it, or name another `ledger`"
+                " declared public or tested on; put it back, or name another `ledger`"
             )
         text = "" if size else _header_text(after.home, after.population) + "\n"
         for entry, digest in zip(after.entries[count:], after.digests[count + 1 :], strict=True):
@@ -201,11 +178,9 @@ class FileStore:
                     write(os.path.realpath(self._path), before.head)
                 if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
-                if marks:
-                    _replace(self._rows_path, _rows({**self.marks(), **marks}))
                 try:
                     _append(descriptor, size, data)
-                    if new or marks or not size:
+                    if new or not size:
                         sync(self._key_path.parent)
                     write(os.path.realpath(self._path), after.head)
                 except (OSError, ArtifactError):
@@ -392,35 +367,6 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
             " named then count as if they overlapped"
         )
     return bytes.fromhex(text)
-
-
-def _rows(marks: Mapping[Id, Marks]) -> bytes:
-    arrays = {
-        f"{id}/{name}": value
-        for id, each in marks.items()
-        for name in ("rows", "persons", "whose")
-        if (value := getattr(each, name)) is not None
-    }
-    units = json.dumps({id: each.unit for id, each in marks.items()})
-    return save(arrays, {ROWS_FORMAT: units})  # one key: several would be written in any order
-
-
-@lru_cache(maxsize=8)
-def _read_rows(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Marks]:
-    said = read_header(path, MAX_LEDGER).get("__metadata__", {})
-    found = dict[Id, dict[str, Any]]()
-    try:
-        units = json.loads(said[ROWS_FORMAT])
-        for name, value in load(read_bytes(path, MAX_LEDGER)).items():
-            id, _, what = name.partition("/")
-            if value.dtype != np.uint64:
-                raise ValueError(name)
-            found.setdefault(id, {"unit": units[id]})[what] = value
-        return {id: Marks(**each) for id, each in found.items()}
-    except (SafetensorError, ValueError, KeyError, TypeError):
-        raise ArtifactError(
-            f"{path}: not the digests of declared rows; put it back, or remove it: copies of those rows pass then"
-        ) from None
 
 
 def _replace(path: Path, data: bytes) -> None:

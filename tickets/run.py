@@ -140,7 +140,7 @@ def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
 
 def environment() -> dict[str, str]:
     """Versions that results depend on."""
-    libraries = {name: version(name) for name in ("dpltm", "torch", "numpy", "dp-accounting", "safetensors")}
+    libraries = {name: version(name) for name in ("dpltm", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}", **libraries}
 
 
@@ -230,7 +230,7 @@ LOCAL = (
 UNKNOWN = "a training whose entry is not known here"
 """Of a run whose lineage cannot be read: nothing is certified then, rather than nothing spent."""
 
-State = Literal["finished", "unfinished", "damaged", "planned", "failed"]
+State = Literal["finished", "unfinished", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class FoundRun:
     """A run, as far as it is there.
 
     Attributes:
-        state: whether it ended, is still to end, has something damaged or missing, is planned, or failed.
+        state: whether it ended, is still to end, or has something damaged or missing.
         run: its network and mask; None, as ``config`` and the others, where they cannot be read.
         lineage: everything that it depends on, its training among it; empty where that is not known.
         weights: digest of its weights and mask; None where they cannot be read. ``result`` and ``metrics`` of other weights
@@ -262,8 +262,6 @@ class FoundRun:
     @property
     def parameters(self) -> int | None:
         """Number of its network's parameters; None if that could not be read."""
-        if self.state == "planned" and self.config is not None:
-            return network_of(str(self.path), self.config).parameters
         return None if self.run is None else self.run.spec.parameters
 
     @property

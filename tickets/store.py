@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-import numpy as np
-
 from dpltm.errors import ArtifactError, InputError, first_line, in_python
 from dpltm.networks import Network, build
 from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
-from dpltm.records.files import LINEAGE, lineage_array
-from dpltm.tickets.files import as_path, is_being_written, new_file, new_folder
+from dpltm.tickets.files import as_path, is_being_written, new_folder
 from dpltm.tickets.run import load_run, save_run
 from dpltm.tickets.ticket_set import (
     BUNDLED,
@@ -28,7 +25,6 @@ from dpltm.tickets.ticket_set import (
     save_winner,
 )
 from dpltm.training.artifacts import Run, TicketSet, Winner
-from dpltm.verbs.synthesize import SyntheticRecords
 
 T = TypeVar("T")
 
@@ -123,20 +119,15 @@ def save(value: TicketSet, path: str | Path) -> TicketSet: ...
 def save(value: Winner, path: str | Path) -> Winner: ...
 @overload
 def save(value: Run, path: str | Path) -> Run: ...
-@overload
-def save(value: SyntheticRecords, path: str | Path) -> SyntheticRecords: ...
-def save(
-    value: TicketSet | Winner | Run | SyntheticRecords, path: str | Path
-) -> TicketSet | Winner | Run | SyntheticRecords:
-    """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all; or synthetic records to a file.
+def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winner | Run:
+    """Write a ticket set, a winner with its set, or a run to a folder, whole or not at all.
 
     The lineage goes with each. A ledger in memory does not: whoever goes on in another process keeps one in a file
     (``dpltm.tickets.open_ledger``) from the start. Accuracies of a ``private`` set go to ``PATH.private.json`` beside it.
 
     Args:
         value: what to keep.
-        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from; of synthetic
-            records, of an ``.npz`` file, which ``dpltm.records.load`` reads with the release behind them.
+        path: of a folder that does not exist yet; of a winner, also that of the set that it was drawn from.
 
     Returns:
         The same as it lies there.
@@ -145,10 +136,6 @@ def save(
         ArtifactError: ``path`` exists, or cannot be written.
     """
     path = as_path(path)
-    if isinstance(value, SyntheticRecords):
-        with in_python(out="path"):
-            write_synthetic(path, value)
-        return value
     if not isinstance(value, (TicketSet, Winner, Run)):
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
     with in_python(out="path", dataset="value"):
@@ -220,24 +207,3 @@ def _own(network: Network, label: str) -> OwnNetwork:
     if not isinstance(network, OwnNetwork):
         raise InputError(f"`model`: {label} is of the kind {network.text}, which dpltm knows; leave it out")
     return network
-
-
-def check_name(path: Path) -> None:
-    """Raise ArtifactError unless a file of that name is read as an archive of arrays."""
-    if path.suffix.lower() != ".npz":
-        raise ArtifactError(f"`out`: {path} is no .npz; name it {path.stem or 'synthetic'}.npz")
-
-
-def write_synthetic(path: Path, made: SyntheticRecords) -> None:
-    """Write synthetic records, which every command reads as a dataset, with their lineage (docs/formats.md)."""
-    check_name(path)
-    dataset = made.dataset
-    arrays = {
-        "x_train": made.x,
-        "y_train": made.y,
-        LINEAGE: lineage_array(made.lineage),
-        "bounds": np.array(dataset.bounds, dtype=np.float64),
-        "classes": np.array(dataset.classes),
-    }
-    with new_file(path) as staging, staging.open("wb") as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -28,10 +27,9 @@ from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
 from dpltm.tickets.card import card
-from dpltm.tickets.feature_files import Front, read_map, write_map
+from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
     LINEAGE,
-    MAX_JSON,
     MAX_LINEAGE,
     Document,
     add_lineage,
@@ -43,8 +41,6 @@ from dpltm.tickets.files import (
     write_lineage,
 )
 from dpltm.tickets.tensors import (
-    OUTPUTS,
-    buffers_of,
     join,
     read_masks,
     read_tensors,
@@ -62,7 +58,6 @@ BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
 MAX_ROUND, MAX_CARD, MAX_TEXT = MAX_ROUNDS + 1, 2**20, 200
 
 MAX_SET = 2**28  # most coordinates of all masks together: reading a set takes a few bytes for each
-MAX_FRONT = 2**29  # bytes of what stands in front of a network, in a set that comes from elsewhere
 
 _KEYS = frozenset(
     {"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion", "provenance"}
@@ -277,23 +272,6 @@ def described(path: Path) -> dict[str, Any]:
     if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
         raise ArtifactError(f"{where}: card is not a SHA-256")
     return document
-
-
-def other_files(path: Path) -> dict[str, int]:
-    """Return the files that go with a description, and how many bytes each has at most; they need not be there."""
-    document = described(path)
-    spec, rounds = _size(path / "tickets.json", document)
-    masks = rounds * (spec.parameters // 8 + len(spec.shapes()) + 1)
-    buffers = sum(8 * math.prod(one.shape) for one in buffers_of(spec).values())
-    files = {"theta0.safetensors": 4 * spec.parameters + buffers, "masks.safetensors": masks}
-    if isinstance(spec, OwnNetwork):
-        files[OUTPUTS] = 4 * math.prod(spec.output_shape)
-    if document["predictors_id"] is not None:
-        files["predictors.safetensors"] = 4 * rounds * spec.parameters
-    front = document["feature_map"]
-    if isinstance(front, dict) and Front.from_json(front).has_tensors:
-        files["features.safetensors"] = MAX_FRONT
-    return {"README.md": MAX_CARD, LINEAGE: MAX_LINEAGE, **{name: size + MAX_JSON for name, size in files.items()}}
 
 
 def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[str, Mask]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Attacks on masks, on messages and on draws.
+"""Attacks on masks, and on messages of local privacy.
 
 **Tickets that are made from records with no mechanism**: features that no record has (privacy-model.md 2).
 Where a feature is zero in every record, its weights get no gradient: they end where they started. So magnitude pruning
@@ -9,15 +9,10 @@ have; a coin decides whether it is among the records. The attack sees masks and 
 **Messages of local privacy**: the likelihood ratio of two records that differ as much as any, one of them sent.
 No attack tells them apart better than the ratio of the chances of the message, which follow from the public scheme. So a
 claim that is far too small falls at once; of one that holds, the bound comes as near as the number of messages permits.
-
-**Draws**: every neighbour of few candidates, exactly; or draws from the worst two of them, counted.
-One record more or less changes the count of right answers of any candidates by one, all in one direction. So a count vector
-of k candidates has at most 2^(k+1) neighbours, and the chances of every winner follow from the scores in closed form.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +21,6 @@ from dpltm.audit.bounds import check_confidence, epsilon_bound, least_canaries, 
 from dpltm.errors import InputError
 from dpltm.local.codebook import NUMBER_BYTES, Codebook
 from dpltm.local.scheme import BitStrings
-from dpltm.privacy.selection import SelectionPlan, draw, exponential_probabilities, permute_and_flip_probabilities
 from dpltm.randomness.noise import RandomSource
 
 
@@ -146,49 +140,3 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
         first, second = answer.near_candidates(values, labels, number)
         scores[at] = float(index in first) - float(index in second)
     return scores
-
-
-FEW = 12
-"""Most candidates whose neighbours are enumerated."""
-
-
-def worst_neighbour(plan: SelectionPlan, correct: np.ndarray) -> tuple[float, np.ndarray]:
-    """Exact epsilon of a draw at these counts of at most ``FEW`` candidates, and the counts of the neighbour with the
-    largest log ratio, either way round."""
-    correct = np.asarray(correct)
-    if len(correct) > FEW:
-        raise InputError(f"Expected at most {FEW} candidates to enumerate, not {len(correct)}; take draws instead")
-    here, worst, found = np.log(chances(plan, correct)), 0.0, correct
-    for subset in itertools.product((0, 1), repeat=len(correct)):
-        for sign in (1, -1):
-            other = correct + sign * np.array(subset)
-            if (other < 0).any():
-                continue
-            loss = float(np.abs(here - np.log(chances(plan, other))).max())
-            if loss > worst:
-                worst, found = loss, other
-    return worst, found
-
-
-def drawn_bound(
-    plan: SelectionPlan, first: np.ndarray, second: np.ndarray, draws: int, confidence: float, source: RandomSource
-) -> float:
-    """A lower bound on epsilon of the code that draws, by winners of two neighbouring count vectors ``(k,)``.
-
-    Guarantees:
-        If a draw is epsilon-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``.
-    """
-    check_confidence(confidence)
-    ratios = np.log(chances(plan, first)) - np.log(chances(plan, second))
-    before, after = (
-        np.array([ratios[draw(plan, counts, source)] for _ in range(draws)]) for counts in (first, second)
-    )
-    return pair_bound(before, after, 0.0, confidence)
-
-
-def chances(plan: SelectionPlan, correct: np.ndarray) -> np.ndarray:
-    """Chances that each candidate wins, ``(k,)``, by the formula of the mechanism."""
-    scores = plan.scores(correct)
-    if plan.mechanism == "exponential":
-        return exponential_probabilities(scores, plan.exponent)
-    return permute_and_flip_probabilities(scores, plan.exponent)

@@ -123,11 +123,6 @@ class TradeOff:
         epsilons = np.linspace(0.0, min(next((end for end in ends if math.isfinite(end)), LOOSE), 700.0), LINES)
         return cls(epsilons, delta(epsilons))
 
-    def misses(self, alarms: float) -> float:
-        """f(alpha): the least share of misses of a test with this share of false alarms."""
-        slopes, values = self.lines()
-        return float((slopes * (1 - alarms) + values).max())
-
     def lines(self) -> tuple[np.ndarray, np.ndarray]:
         """Slopes and values at 0 of lines beneath h -> f(1 - h), ``(2 lines + 1,)`` each."""
         growth = np.exp(self.epsilons)

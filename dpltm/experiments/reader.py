@@ -87,7 +87,7 @@ _SEED = frozenset({"seed"})
 COMMANDS: Mapping[str, Command] = {
     "train": Command(TrainRequest, _check_training, _SEED),
     "select": Command(SelectRequest, select.check_options),
-    "tune": Command(TuneRequest, tune.check_request, frozenset((*SHARED_WITH_SEARCH, "private")) - {"model"}),
+    "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}),
     "generate": Command(GenerateRequest, _check_generation),
     "transfer": Command(TransferRequest, transfer.check_options, _SEED),
     "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
@@ -430,8 +430,6 @@ def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
     name = asked.pop("tickets", arm.tickets)
     if "epsilon" not in arm.train:
         yield "tune: searches under a budget; give train an epsilon"
-    elif "for-records" not in arm.tune:
-        yield "tune: for-records is missing: the public number of private records"
     else:
         yield from (f"tune: {problem}" for problem in _refused("tune", asked, **({"set": "SET"} if name else {})))
 
@@ -503,23 +501,18 @@ class _Look:
     def at_arm(self, arm: Arm, where: str) -> None:
         """The records of an arm, against its options and its network."""
         if arm.latent is not None:
-            self._read(arm.latent["encode"], f"{where} latent.encode", front=False)
+            self._read(arm.latent["encode"], f"{where} latent.encode")
             return
-        dataset = self._read(arm.train, f"{where} train", front=arm.tickets is None)
+        dataset = self._read(arm.train, f"{where} train")
         if dataset is not None:
             self._check_suitable(arm, dataset, f"{where} train")
         if arm.tickets is None:
             self._check_fit(arm.train, dataset, f"{where} train")
         if arm.tune is not None:
-            self._read(arm.tune, f"{where} tune", public=True, front=False)
+            self._read(arm.tune, f"{where} tune", public=True)
 
-    def _read(self, section: Section, where: str, *, public: bool = False, front: bool = True) -> Dataset | None:
-        """Return the dataset that a section names; None, noted once, where it cannot be had.
-
-        With ``front``, also that of its features.
-        """
-        if front and section.get("public") is not None:
-            self._read({"dataset": section["public"]}, f"{where} public:", public=True)
+    def _read(self, section: Section, where: str, *, public: bool = False) -> Dataset | None:
+        """Return the dataset that a section names; None, noted once, where it cannot be had."""
         options = data_options(section)
         name, source = repr(sorted(options.items())), str(section.get("dataset"))
         if name not in self.loaded:
@@ -533,7 +526,7 @@ class _Look:
                 if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
                     self.absent.add(source)
         dataset = self.loaded[name]
-        if dataset is not None and public and not dataset.synthetic:
+        if dataset is not None and public:
             self.public[where] = self.ledger.part(dataset)
         return dataset
 

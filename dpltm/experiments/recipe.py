@@ -35,7 +35,7 @@ MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
 
-REMEMBERED = ("model", "features", "public", "components")
+REMEMBERED = ("model", "features")
 """Options that ticket sets remember: where a table that all arms share says one, it is for arms without a set."""
 
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
@@ -44,8 +44,7 @@ SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
 SHARED = ("train", "select", "tune")
 """Commands whose options all arms can share."""
 
-SHARED_WITH_SEARCH = ("model", "features", "public", "components", "epsilon", "delta", "optimizer", "schedule", "average",
-                      "accountant")  # fmt: skip
+SHARED_WITH_SEARCH = ("model", "features", "epsilon", "delta", "optimizer", "schedule", "average", "accountant")
 """Options that a search has in common with the training that it is for."""
 
 EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.registry import Deferred, Parameter, Registry
+from dpltm.registry import Deferred, Parameter, Registry, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 DRAWINGS_FILE = "drawings.safetensors"
 DRAWINGS_DIGEST = "d5c1280962839806a1eb38d58afc8ce4f5192109fa840f9ee1df20115933f00b"
-"""The encoder of drawings, and what ``dpltm features make drawings`` gave for it."""
+"""The encoder of drawings, and what ``scripts/make_drawings.py`` gives for it."""
 
 PHOTOGRAPHS_FILE = "photographs.safetensors"
 PHOTOGRAPHS_DIGEST = "5a3ff51693e43442d8cf54571877f0ba865d14113c3e9331a0d7456ae4079ae7"
-"""The dictionary of patches of painted scenes, and what ``dpltm features make photographs`` gave for it."""
+"""The dictionary of patches of painted scenes, and what ``scripts/make_photographs.py`` gives for it."""
 
 Takes = Literal["image", "signal", "any"]
 """Shape that a record must have: (height, width) or (height, width, colours); (steps, channels); or anything of quantities.
@@ -192,30 +192,19 @@ class Choice:
         return joined
 
 
-@dataclass(frozen=True)
-class NetworkRun:
-    """The network of a run without its last layer, as ``network:RUN`` asks for it."""
-
-    name: str
-
-    takes: ClassVar[Takes] = "any"
-
-
 _JOIN = r"\+(?=[a-z])"  # what stands between maps that are joined; a number may hold a + as well
 
 
-def parse(text: str) -> Choice | NetworkRun | None:
+def parse(text: str) -> Choice | None:
     """Return the choice that the option ``features`` names; None for ``none``."""
     name, _, rest = text.partition(":")
     if text == "none":
         return None
-    if name == "network" and rest:
-        return NetworkRun(rest)
     if re.search(_JOIN, text):
-        parts = [parse(part) for part in re.split(_JOIN, text)]
-        if not all(isinstance(part, Choice) for part in parts):
-            raise InputError(f"`features`: {text!r:.80}: only maps that need no data can be joined")
-        return Choice(tuple(each for part in parts if isinstance(part, Choice) for each in part.parts))
+        choices = [parse(part) for part in re.split(_JOIN, text)]
+        if None in choices:
+            raise InputError(f"`features`: {text!r:.80}: none is no map to join")
+        return Choice(tuple(part for choice in choices if choice is not None for part in choice.parts))
     numbers = rest.split(",") if ":" in text else []
     kind = MAPS.get(name)
     if kind is not None and len(numbers) <= len(kind.parameters):
@@ -223,10 +212,10 @@ def parse(text: str) -> Choice | NetworkRun | None:
         known = [value for value in values if value is not None]
         if len(known) == len(values):
             return kind.choice(*known)
-    forms = ", ".join(form for kind in MAPS.values() for form in kind.forms)
-    names = ("none", *MAPS, "network")
+    forms = listed(("none", *(form for kind in MAPS.values() for form in kind.forms)))
+    names = ("none", *MAPS)
     hint = "" if name in names else did_you_mean(name, names)
-    raise InputError(f"`features`: {text!r:.80} is not none, {forms} or network:RUN{hint}")
+    raise InputError(f"`features`: {text!r:.80} is not {forms}{hint}")
 
 
 _WHOLE = re.compile("[0-9]{1,9}")
@@ -242,12 +231,7 @@ def _number(parameter: Parameter, text: str) -> float | None:
 
 def metavar() -> str:
     """Forms of the option ``features``, for a line of help."""
-    return "|".join(("none", *(kind.metavar for kind in MAPS.values()), "network:RUN"))
-
-
-def names_with_channels() -> tuple[str, ...]:
-    """Names of the kinds whose channels public records can normalise."""
-    return tuple(kind.name for kind in MAPS.values() if kind.channels)
+    return "|".join(("none", *(kind.metavar for kind in MAPS.values())))
 
 
 MAPS = Registry(

@@ -9,31 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.features import Choice, NetworkRun, Takes, Transform, parse
-from dpltm.features.normalisation import (
-    ChannelStatistics,
-    GroupNormalisation,
-    Projection,
-    fixed_norm,
-    pixels_first,
-    principal_axes,
-)
-from dpltm.networks import ModelSpec, build
+from dpltm.features import Choice, Takes, Transform, parse
+from dpltm.features.normalisation import ChannelStatistics, GroupNormalisation, Projection, fixed_norm, pixels_first
 from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
-
-if TYPE_CHECKING:
-    from dpltm.privacy.ledger import Dataset
 
 VERSION = 1
 """Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
@@ -41,32 +29,27 @@ VERSION = 1
 ROWS = 32  # images at a time: what fits the caches of a processor
 CENTRE = "centre"  # name of the tensor that features are centred at
 
-WHITENING = 0.25
-"""Principal components are divided by their variance to this power; at 1/2 all would vary alike, noise included."""
-
 
 @dataclass(frozen=True)
 class FeatureMap:
     """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, projected and centred.
 
     Attributes:
-        statistics: of channels of public images, by which channels are normalised; else within each record.
+        statistics: of channels of public images, by which channels are normalised; else within each record. These and
+            projections are of schemes of local privacy; dpltm 0.2 had them in front of any network.
         projection: onto principal components of public features.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
             its own.
-        lineage: what it was made from: public records, or the training of its network with all that this depends on; empty
-            where no data was looked at.
-        fitted_to: public records that are not declared so yet, and what was read off them (``setup.declarations``).
+        lineage: of the public records that it was made from; empty where no data was looked at.
     """
 
-    base: Choice | FrozenNetwork
+    base: Choice
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: ChannelStatistics | None = None
     projection: Projection | None = None
     centre: Tensor | None = None
     lineage: Lineage = field(default_factory=Lineage)
-    fitted_to: tuple[Dataset, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         low, high = self.bounds
@@ -86,7 +69,7 @@ class FeatureMap:
 
     @property
     def text(self) -> str:
-        """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K``, ``fourier:D,GAMMA`` or ``network``."""
+        """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``fourier:D,GAMMA``."""
         return self.base.text
 
     @property
@@ -94,15 +77,10 @@ class FeatureMap:
         """Shape that a record must have."""
         return self.base.takes
 
-    @property
-    def network(self) -> ModelSpec | None:
-        """The network whose last layer is left out, if it is one."""
-        return self.base.spec if isinstance(self.base, FrozenNetwork) else None
-
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that decide the features, by the names that artifacts give them."""
-        tensors = dict(self.base.parameters) if isinstance(self.base, FrozenNetwork) else {}
+        tensors: dict[str, Tensor] = {}
         for part in (self.statistics, self.projection):
             tensors |= {} if part is None else vars(part)
         return tensors if self.centre is None else {**tensors, CENTRE: self.centre}
@@ -110,8 +88,7 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        network = None if self.network is None else [self.network.text, self.network.features, self.network.classes]
-        settings = [VERSION, self.text, list(self.shape), list(self.bounds), network]
+        settings = [VERSION, self.text, list(self.shape), list(self.bounds), None]  # for a network, in 0.2
         whole = hashlib.sha256(json.dumps(settings + [self.base.digest] * bool(self.base.digest)).encode())
         for name, value in sorted(self.tensors.items()):
             whole.update(name.encode() + value.numpy().astype("<f4").tobytes())
@@ -126,14 +103,6 @@ class FeatureMap:
     def feature_shape(self) -> tuple[int, ...]:
         """Of the features of one record: rows, columns and channels, or their number."""
         return self.plain_shape if self.projection is None else (len(self.projection.components),)
-
-    def projected_on(self, count: int) -> FeatureMap:
-        """Return the same on the first ``count`` of its components; InputError where there are fewer."""
-        projection = self.projection
-        if projection is None or not 1 <= count <= len(projection.components):
-            there = 0 if projection is None else len(projection.components)
-            raise InputError(f"`components`: {count} is not from 1 to the {there} that there are")
-        return replace(self, projection=Projection(projection.offset, projection.components[:count].clone()))
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
@@ -150,14 +119,9 @@ class FeatureMap:
         return replace(self, centre=centre)
 
     def for_records(self, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
-        """Return the same for records of another shape or range; statistics of channels stay, and so do networks."""
+        """Return the same for records of another shape or range; statistics of channels stay."""
         if (self.shape, self.bounds) == (shape, bounds):
             return self
-        if self.network is not None and bounds != self.bounds:
-            raise InputError(
-                f"`features`: the network in front was trained on values from {self.bounds[0]:g} to {self.bounds[1]:g}, and"
-                f" these go from {bounds[0]:g} to {bounds[1]:g}; rescale them, or say `bounds`"
-            )
         if shape != self.shape and self.base.by_place:
             raise InputError(
                 f"`features`: {self.text} was drawn for records of shape {self.shape}, and these are of shape {shape}, where"
@@ -224,80 +188,6 @@ def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, flo
     (7, 7, 81)
     """
     choice = parse(text)
-    if choice is None or isinstance(choice, NetworkRun):
+    if choice is None:
         raise InputError(f"`features`: {text!r:.80} is no map that is made without data")
     return FeatureMap(choice, shape, bounds)
-
-
-def channel_statistics(plain: FeatureMap, batches: Iterator[np.ndarray]) -> ChannelStatistics:
-    """Statistics of channels over public records as stored, which may be images of another size than the private ones."""
-    count, total, squares = 0, torch.zeros(0), torch.zeros(0)
-    for x in batches:
-        values = plain.transformed(x).double()
-        count += values[:, 0].numel()
-        total, squares = (
-            part if not len(old) else old + part
-            for old, part in ((total, values.sum((0, 2, 3))), (squares, values.square().sum((0, 2, 3))))
-        )
-    mean = total / count
-    return ChannelStatistics(mean.float(), (squares / count - mean.square()).clamp_min(0).sqrt().float())
-
-
-def principal_components(features: Tensor, count: int) -> Projection:
-    """Return principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``."""
-    limit = min(len(features) - 1, features.shape[1])
-    if not 1 <= count <= limit:
-        raise InputError(
-            f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
-            " features have"
-        )
-    return principal_axes(features, count, WHITENING)
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenNetwork:
-    """A network that is not trained any more, without its last layer; InputError for one that looks words up."""
-
-    spec: ModelSpec
-    parameters: Mapping[str, Tensor]
-
-    text: ClassVar[str] = "network"
-    takes: ClassVar[Takes] = "any"
-    channels: ClassVar[bool] = False
-    by_place: ClassVar[bool] = False
-    digest: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        if self.spec.tables:
-            raise InputError(
-                f"`features`: the network {self.spec.text} looks words up; take one that was trained on quantities"
-            )
-
-    def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
-        """Return the transform for records of this shape, in the range that the network was trained on."""
-        del signed
-        if self.spec.features != math.prod(shape):
-            raise InputError(
-                f"`features`: the network takes {self.spec.features} features, but the records have {math.prod(shape)};"
-                " take one that was trained on records of the same shape"
-            )
-        return _Body(self)
-
-
-class _Body:
-    """The network without its last layer; every record by itself."""
-
-    channel_groups: int | None = None
-
-    def __init__(self, network: FrozenNetwork) -> None:
-        model = build(network.spec)
-        model.load_state_dict({name: network.parameters[name] for name in network.spec.shapes()})
-        self._layers = nn.Sequential(*list(model)[:-1])
-        with torch.no_grad():
-            units = self._layers(torch.zeros(1, network.spec.features)).numel()
-        self.feature_shape: tuple[int, ...] = (units,)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """``(n, *shape)`` to ``(n, units)``."""
-        units: Tensor = self._layers(x.flatten(1))
-        return units.flatten(1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
-from dpltm.records import Arrays, Augmentation, Dataset, Split, copies_of, prepare
+from dpltm.records import Arrays, Dataset, Split, prepare
 from dpltm.records.batches import Records
 from dpltm.records.mapped import LARGE, filled
 from dpltm.records.units import ABSENT
@@ -23,23 +23,16 @@ class FeatureStore:
     """Source of features: computed once for a split and a map, and kept for as long as this lives."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str, Augmentation, str], tuple[Split, Split]] = {}
+        self._known: dict[tuple[int, str, str], tuple[Split, Split]] = {}
 
-    def features(
-        self,
-        dataset: Dataset,
-        split: Split,
-        feature_map: FeatureMap,
-        augment: Augmentation = "none",
-        progress: Progress = SILENT,
-    ) -> Split:
-        """Return the split with features, ``(n, features)``; of copies, or users, ``(n, copies, features)``."""
+    def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
+        """Return the split with features, ``(n, features)``; of users ``(n, slots, features)``."""
         dtype = kept_as(dataset, split)
-        key = (id(split), feature_map.id, augment, dtype)
+        key = (id(split), feature_map.id, dtype)
         if key not in self._known:
-            shape = len(split), *feature_shape(split, feature_map, augment)
+            shape = len(split), *feature_shape(split, feature_map)
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                made = split.map(made_as(dtype, feature_map, augment), partial(filled, shape, dtype), step)
+                made = split.map(made_as(dtype, feature_map), partial(filled, shape, dtype), step)
             self._known[key] = split, made  # the split is kept, so that its id stays its own
         return self._known[key][1]
 
@@ -68,47 +61,37 @@ def kept_as(dataset: Dataset, split: Split) -> str:
     return "<f4" if split is dataset.test else "<f2"
 
 
-def made_as(
-    dtype: str, feature_map: FeatureMap, augment: Augmentation
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a function that makes features of some records, ``(rows, copies * features)``."""
+def made_as(dtype: str, feature_map: FeatureMap) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function that makes features of some records, ``(rows, slots * features)``."""
 
     def rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return features_of_copies(x, y, feature_map, augment).numpy().astype(dtype, copy=False)
+        return features_of_rows(x, y, feature_map).numpy().astype(dtype, copy=False)
 
     return rows
 
 
-def feature_shape(split: Split, feature_map: FeatureMap, augment: Augmentation) -> tuple[int, ...]:
-    """Return the shape of the features of a record: one row, or one for each of its copies, or of the slots of a user."""
+def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
+    """Return the shape of the features of a record: one row, or one for each of the slots of a user."""
     if len(split.shape) > len(feature_map.shape):
         return split.shape[0], feature_map.features
-    if augment == "none":
-        return (feature_map.features,)
-    return copies_of(split.made_up().x, augment).shape[1], feature_map.features
+    return (feature_map.features,)
 
 
-def features_of_copies(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap, augment: Augmentation) -> Tensor:
-    """Return features ``(n, copies * features)``, float32, of all copies of a record, or slots of a user, in one row."""
+def features_of_rows(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap) -> Tensor:
+    """Return features ``(n, slots * features)``, float32: of a record, or of all slots of a user in one row."""
     if x.ndim == len(feature_map.shape) + 1:
-        return feature_map(copies_of(x, augment).reshape(-1, *x.shape[1:])).view(len(x), -1)
+        return feature_map(x).view(len(x), -1)
     features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT
     features[torch.from_numpy(there)] = feature_map(x[there])
     return features.flatten(1)
 
 
-def network_inputs(
-    split: Split, dataset: Dataset, services: Services | None = None, augment: Augmentation = "none"
-) -> Split:
-    """Return records of a split as stored, or their features, which are not centred yet; or those of copies."""
+def network_inputs(split: Split, dataset: Dataset, services: Services | None = None) -> Split:
+    """Return records of a split as stored, or their features, which are not centred yet."""
     if dataset.feature_map is None:
-        if augment == "none":
-            return split
-        like = copies_of(split.made_up().x, augment)
-        keep = partial(filled, (len(split), *like.shape[1:]), like.dtype)
-        return split.map(lambda x, _: copies_of(x, augment), keep)
+        return split
     services = services or Services()
-    return services.features.features(dataset, split, dataset.feature_map.uncentred, augment, services.progress)
+    return services.features.features(dataset, split, dataset.feature_map.uncentred, services.progress)
 
 
 def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
@@ -153,7 +136,6 @@ def batched_records(
     opened: Arrays,
     dataset: Dataset,
     device: str = "cpu",
-    augment: Augmentation = "none",
     *,
     whole: bool = False,
 ) -> Records:
@@ -163,20 +145,18 @@ def batched_records(
         whole: give positions in tables as whole numbers, so that a network is tried out on others than 0.
 
     Returns:
-        Records ``(n, features)`` float32; ``(n, copies, features)`` if they are augmented, and ``(n, slots, features)`` if
-        they are users.
+        Records ``(n, features)`` float32; ``(n, slots, features)`` if they are users.
     """
     (x, y), feature_map = opened, dataset.feature_map
     slots = y.ndim > 1 and dataset.of_persons
-    copies = () if augment == "none" and not slots else (x.shape[1],)
 
     def make_ready(rows: Tensor) -> Tensor:
-        each = rows.flatten(0, 1) if copies else rows
+        each = rows.flatten(0, 1) if slots else rows
         if feature_map is None:
             ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables, dataset.parts))
             ready = ready.long() if whole and dataset.tables else ready
         else:
             ready = feature_map.centred(each.float())
-        return ready.view(*rows.shape[: 1 + len(copies)], -1)
+        return ready.view(*rows.shape[: 2 if slots else 1], -1)
 
     return Records(x, y, device=device, prepare=make_ready, slotted=slots, read=dataset.rows)

@@ -44,13 +44,6 @@ def check_resizable(kind: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def resized(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Images as large as others of that shape, float32: ``(n, height, width)`` or ``(n, height, width, colours)``."""
-    images = colours_first(torch.from_numpy(x.astype(np.float32)))
-    images = functional.interpolate(images, shape[:2], mode="bilinear", antialias=True)
-    return images.permute(0, 2, 3, 1).reshape(len(x), *shape).numpy()
-
-
 def colours_first(images: Tensor) -> Tensor:
     """``(n, height, width)`` or ``(n, height, width, colours)`` to ``(n, colours, height, width)``."""
     return images.reshape(*images.shape[:3], -1).permute(0, 3, 1, 2)

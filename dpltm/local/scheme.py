@@ -1,9 +1,9 @@
 """Schemes: the features, public statistics and randomisation that owners and server agree on before a record is sent.
 
-All of it is public: made without any private record, or by what a ledger has been charged for (a network in front). A record
-is sent as one index (``dpltm.local.codebook``), or as bits as in LATENT: every value in fixed point, every bit through a
-channel, the label by a response of its own. Bits spend the sum over the bits (``Channel.certified``) and the label: the
-published setting, UER on 92,160 bits, claims 0.5 and certifies 262,984.
+All of it is public: made without any private record. A record is sent as one index (``dpltm.local.codebook``), or as bits
+as in LATENT: every value in fixed point, every bit through a channel, the label by a response of its own. Bits spend the sum
+over the bits (``Channel.certified``) and the label: the published setting, UER on 92,160 bits, claims 0.5 and certifies
+262,984.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
+from dpltm.features.normalisation import ChannelStatistics, Projection, principal_axes
 from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up, whole_numbers
 from dpltm.local.codebook import Codebook
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
@@ -230,6 +233,39 @@ class Scheme:
             yield self.answer.randomise(scores, labels, source)
             if progress is not None:
                 progress(min(start + ROWS, len(x)))
+
+
+WHITENING = 0.25
+"""Principal components are divided by their variance to this power; at 1/2 all would vary alike, noise included."""
+
+
+def fitted_to(feature_map: FeatureMap, x: np.ndarray, components: int | None) -> FeatureMap:
+    """Return a map with statistics of its channels, if it has any, and so many components, over public records."""
+    if feature_map.base.channels:
+        feature_map = replace(feature_map, statistics=channel_statistics(feature_map, x))
+    if components is None:
+        return feature_map
+    return replace(feature_map, projection=principal_components(feature_map(x), components))
+
+
+def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:
+    """Return means and deviations of the channels of a map that has no statistics yet."""
+    blocks = (plain.transformed(x[start : start + MAPPED]).double() for start in range(0, len(x), MAPPED))
+    parts = [(values.sum((0, 2, 3)), values.square().sum((0, 2, 3)), values[:, 0].numel()) for values in blocks]
+    total, squares, count = (sum(column) for column in zip(*parts, strict=True))
+    mean = total / count
+    return ChannelStatistics(mean.float(), (squares / count - mean.square()).clamp_min(0).sqrt().float())
+
+
+def principal_components(features: Tensor, count: int) -> Projection:
+    """Return principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``."""
+    limit = min(len(features) - 1, features.shape[1])
+    if not 1 <= count <= limit:
+        raise InputError(
+            f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
+            " features have"
+        )
+    return principal_axes(features, count, WHITENING)
 
 
 def public_statistics(

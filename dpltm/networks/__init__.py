@@ -98,8 +98,8 @@ class Network(Protocol):
         """Names of the weights that criteria prune, in order."""
 
     @property
-    def takes_copies(self) -> bool:
-        """Whether several records in a row, ``(..., features)``, go through it as one."""
+    def takes_persons(self) -> bool:
+        """Whether the records of a person, ``(..., features)``, go through it side by side."""
 
     @property
     def user_parameters(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class ModelSpec:
         )
 
     @property
-    def takes_copies(self) -> bool:
+    def takes_persons(self) -> bool:
         return "vectors" in self.kind.inputs
 
     @property

@@ -95,7 +95,7 @@ class OwnNetwork(Layout):
         return self.weights
 
     @property
-    def takes_copies(self) -> bool:
+    def takes_persons(self) -> bool:
         return False
 
     @property

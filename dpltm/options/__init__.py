@@ -173,7 +173,7 @@ def _command(cls: type) -> str:
 
 def _gone(cls: type, name: str) -> str | None:
     flag = f"--{name.replace('_', '-')}"
-    return instead(f"{_command(cls)} {flag}", f"tickets {_command(cls)} {flag}")
+    return instead(*(f"{group}{_command(cls)} {flag}" for group in ("", "tickets ", "privacy ")), flag)
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -231,11 +231,11 @@ def check_choice(item: Field[Any], value: Any) -> None:
 
 
 def _not_a_choice(item: Field[Any], value: Any) -> str | None:
+    if (reason := instead(f"--{item.name.replace('_', '-')} {str(value).partition(':')[0]}")) is not None:
+        return f"{name_of(item)} {value}{reason}"
     choices = item.metadata["choices"]
     if not choices or value in choices:
         return None
-    if (reason := instead(f"--{item.name.replace('_', '-')} {value}")) is not None:
-        return f"{name_of(item)} {value}{reason}"
     return f"{name_of(item)}: {value!r} is not one of {', '.join(choices)}{did_you_mean(value, choices)}"
 
 
@@ -286,8 +286,7 @@ def recorded(options: Any) -> dict[str, Any]:
     for item in fields(options):
         value, metavar = getattr(options, item.name), item.metadata["metavar"] or ""
         if isinstance(value, str) and _PATHS & set(re.findall("[A-Z]+", metavar)):
-            kind, colon, rest = value.partition(":") if ":RUN" in metavar else ("", "", value)
-            parts = rest.split(",") if metavar.endswith(",...") else [rest]
-            value = kind + colon + ",".join(last_part(part) for part in parts)
+            parts = value.split(",") if metavar.endswith(",...") else [value]
+            value = ",".join(last_part(part) for part in parts)
         values[item.name] = value
     return values

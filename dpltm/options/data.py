@@ -136,37 +136,15 @@ class LedgerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOptions:
-    """Features: the map in front of the network, and the public records that it takes something from."""
+class FeatureOptions:
+    """Features: all that stands in front of the network."""
 
     features: str | None = option(
         None,
         "In front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for signals, unit"
-        " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records, several of these"
-        " joined by +, or network:RUN.",
+        " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records; several joined by +.",
         metavar(),
         shown="none; of a table that train gets without a network fourier; a ticket set remembers its own",
-        section="Features",
-        affects="records",
-    )
-    public: str | None = option(
-        None,
-        "Dataset declared public, known by name or a file of bytes: its channel means and deviations normalise scatter"
-        " and conv features, and `components` come from it.",
-        "NAME|FILE",
-        shown="normalisation within each record",
-        affects="records",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureOptions(MapOptions):
-    """Features: all that stands in front of the network."""
-
-    components: int | None = option(
-        None,
-        "Project features onto so many principal components of those of `public`, partly whitened.",
-        "K",
         section="Features",
         affects="records",
     )

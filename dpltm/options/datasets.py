@@ -90,19 +90,3 @@ class SchemaRequest(FindOptions, LedgerOptions):
     dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
     out: str | None = option(None, "File to write, in place of the terminal.", "FILE.toml")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverlapRequest:
-    """Rows that two files share, whatever their labels: for the eyes of their owner.
-
-    The answer is read off private records without any protection. Nothing is written, and no account knows of it.
-
-    Examples:
-        dpltm datasets overlap train.csv test.csv --label y
-    """
-
-    first: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
-    second: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
-    label: str | None = option(None, "Label column of tables.", "COLUMN")
-    schema: str | None = option(None, "Public schema of tables with words, dates or holes.", "FILE.toml")

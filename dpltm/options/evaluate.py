@@ -8,9 +8,6 @@ from dpltm.options import option
 from dpltm.options.data import BY_HELP, LEDGER_SHOWN, POPULATION_HELP, DataOptions
 from dpltm.options.network import CodeOptions
 
-RUN_FORMS = ("onnx", "torch", "plain")
-"""Forms that a run leaves in."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateRequest(CodeOptions, DataOptions):
@@ -69,18 +66,16 @@ class PredictRequest(CodeOptions):
 class ExportRequest(CodeOptions):
     """A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.
 
-    In it are the network, `predict.py`, which predicts by it, and `encode.py`, which makes its inputs from a CSV file by
-    names of columns, with Python alone. The network is compared with dpltm's on made-up records before the folder is there.
+    In it are the network for ONNX Runtime, `predict.py`, which predicts by it, and `encode.py`, which makes its inputs from
+    a CSV file by names of columns, with Python alone. The network is compared with dpltm's on made-up records before the
+    folder is there.
 
     Examples:
         # python mine/predict.py new.csv predictions.csv then predicts
-        dpltm export mine.run --to onnx --out mine
+        dpltm export mine.run --out mine
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    to: str = option(
-        "onnx", "Form: one graph for ONNX Runtime or for torch, or weights and steps for numpy.", choices=RUN_FORMS
-    )
     out: str | None = option(None, "Folder to write.", "DIR", required=True)
     yes: bool = option(
         False, "Export masks made from private records with no mechanism, knowing what they may reveal."

@@ -59,14 +59,10 @@ class GenerateOptions(PerUnitOptions, FeatureOptions):
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
-    pool: int = option(
-        0, "Rows of a weight, such as those of an attention head, that energy and dp-energy judge together.", "ROWS",
-        shown="0, each weight by itself",
-    )  # fmt: skip
     rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP")
     iterations: int | None = option(
         None,
-        "Minibatch steps per round; of dp-train and dp-energy, in all.",
+        "Minibatch steps per round; of dp-train, in all.",
         "N",
         shown=_default(_iterations),
         section="Training of a round",
@@ -94,8 +90,8 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
     Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
-    otherwise: random, init-magnitude and synflow look at no data; dp-train, dp-energy and dp-synthetic look at private
-    records through a mechanism that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
+    otherwise: random, init-magnitude and synflow look at no data; dp-train looks at private records through a mechanism
+    that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
     these records are public; private if they are not, in which case nothing can be certified for them afterwards.
 
     Examples:

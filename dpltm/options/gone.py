@@ -5,9 +5,54 @@ Kept for one version. Readers and prices of what such commands made stay where a
 
 from __future__ import annotations
 
-GONE: dict[str, str] = {}
-"""Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``), or
-``--option value`` (``--criterion energy``) where one value of an option went."""
+_PRIVATE_SEARCH = (
+    "search on public records (--for-records N), or train with each setting on one ledger, which pays for all"
+)
+
+_BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
+
+GONE: dict[str, str] = {
+    "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
+    "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
+    "export --to": "leave it out; a run is written for ONNX Runtime",
+    "--components": "take drawings:K or photographs:K, which bring their directions",
+    "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
+    "--public": "leave it out; scatter and conv are normalised within each record",
+    "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
+    "--criterion dp-energy": "take `criterion` dp-train",
+    "--criterion dp-synthetic": "take `criterion` dp-train",
+    "--criterion energy": "take `criterion` magnitude",
+    "datasets overlap": "compare rows by a program of your own; `test` of a command still refuses rows of its training",
+    "generate --pool": "weights are judged one by one; leave it out",
+    "synthesize": "make synthetic records by a library, and declare them as what they are; tickets by `criterion` dp-train",
+    "--mechanism discrete-gaussian": "price it by dp-accounting (from_discrete_gaussian_mechanism)",
+    "--mechanism zcdp": "price it by dp-accounting (ZCDpEvent)",
+    "privacy curve --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
+    "privacy epsilon --rho": "it was of zcdp; price that by dp-accounting (ZCDpEvent)",
+    "compare --baselines": _BASELINES,
+    "compare --kinds": _BASELINES,
+    "compare --out": _BASELINES,
+    "compare --ledger": _BASELINES,
+    "compare --population": _BASELINES,
+    "compare --jobs": _BASELINES,
+    "compare --dry-run": "it planned baselines, which are gone; a comparison spends nothing",
+    "tune --private": _PRIVATE_SEARCH,
+    "tune --tries": _PRIVATE_SEARCH,
+    "tune --dry-run": "it planned a private search; a search on public records spends nothing",
+    "tune --unit": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --per-unit": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --class-shares": "it was of a private search; name it in dpltm train, with the settings that were found",
+    "tune --fresh": "a search that was interrupted begins anew; leave it out",
+    "latent train --fresh": "a training on messages that was interrupted begins anew; leave it out",
+    "loop --ends": "the figure is that of the whole plan; plan fewer steps, or go on from a state (save_every)",
+    "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
+    "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
+    "dpltm.synthesize": "make synthetic records by a library, and declare them as what they are",
+    "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
+}
+"""Instead of what is gone, for people: by ``COMMAND`` (``tickets push``), ``COMMAND --option`` (``train --augment``),
+``--option`` where several commands had it, ``--option value`` (``--criterion energy``) where one value of an option went, or
+a name of the package, as ``dpltm.NAME``."""
 
 
 def instead(*names: str) -> str | None:

@@ -179,4 +179,3 @@ class TrainRequest(ServerOptions, MessageOptions):
     """
 
     out: str | None = option(None, "Folder to write.", "DIR", required=True)
-    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

@@ -8,7 +8,7 @@ from dpltm.options import option
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 DRAWS = ("exponential", "permute-and-flip")
-PLAIN = ("gaussian", "discrete-gaussian", "laplace", "randomized-response", "zcdp")
+PLAIN = ("gaussian", "laplace", "randomized-response")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,6 @@ class ReleaseOptions(SettingOptions):
         "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
     )
     categories: int = option(2, "Of randomized-response.", "K")
-    rho: float | None = option(None, "Of zcdp.", "RHO")
     group: int = option(1, "Without sampling: records that are protected together.", "N")
 
 
@@ -53,8 +52,7 @@ class EpsilonRequest(ReleaseOptions):
 
     pld is the certified figure; rdp and ma are certified too, and looser. clt is an approximation that promises nothing.
     With `mechanism` gaussian or laplace, `noise_multiplier` is the deviation, or the scale, over the L2, or L1, sensitivity;
-    with discrete-gaussian, the deviation of noise on one count. With randomized-response, `eps1` is the epsilon of one
-    answer; with zcdp, `rho` is what each is known for. `steps` is how many there are, by default 1.
+    with randomized-response, `eps1` is the epsilon of one answer. `steps` is how many there are, by default 1.
 
     Examples:
         dpltm privacy epsilon --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --delta 1e-5

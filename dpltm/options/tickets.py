@@ -77,47 +77,6 @@ class ExportRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushRequest:
-    """Puts a ticket set on the Hugging Face Hub, or into a folder, for somebody else.
-
-    What goes is what `export` writes: no ledger or winner, and nothing that private records made with no mechanism
-    but masks, which need `yes`. The answer has the digest that whoever pulls the set can ask for.
-
-    Examples:
-        dpltm tickets push digits.tickets hf://me/digits-tickets
-        # into a folder that others can read, without the trained networks
-        dpltm tickets push digits.tickets shared/digits --no-predictors
-    """
-
-    set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
-    dest: str | None = option(
-        None, "Where to; a repository is made if there is none.", "hf://OWNER/NAME|DIR", argument=True, required=True
-    )
-    no_predictors: bool = option(False, "Without the trained networks that select scores.")
-    public: bool = option(
-        False,
-        "Let everybody read what is pushed; by default a new repository is private, and a public one is refused.",
-    )
-    yes: bool = option(False, "Push a set made from private records, knowing what it may reveal.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullRequest:
-    """Takes a ticket set from the Hugging Face Hub or a folder, once everything about it was checked.
-
-    A set is no signature: who can rewrite all of it can make it fit. With `digest` it is the very set that was pushed.
-
-    Examples:
-        dpltm tickets pull hf://me/digits-tickets
-        dpltm tickets pull shared/digits --out digits.tickets
-    """
-
-    source: str | None = option(None, "Where from.", "hf://OWNER/NAME[@REVISION]|DIR", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets")
-    digest: str | None = option(None, "Digest that the set must have, as dpltm tickets push printed it.", "SHA256")
-
-
-@dataclass(frozen=True, kw_only=True)
 class ImportOptions:
     """Model: what it is, and what it depends on."""
 

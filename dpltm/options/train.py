@@ -138,27 +138,18 @@ class TrainOptions(SharesOptions, UnitOptions, FeatureOptions):
         "E",
         affects="mechanism",
     )
-    stop_at: float | None = option(
-        None, "End once `metric`, measured ten times in a run, reaches this.", "X", affects="plan"
-    )
     metric: str = option(
         "accuracy",
-        "What decides `stop_at`, and whether a run has skill, on the test split.",
+        "What a run is judged by on the test split, or with `eval_private` on the records.",
         choices=METRICS,
         affects="display",
     )
     by: str | None = option(None, BY_HELP, "COLUMN", affects="display")
-    augment: str = option(
-        "none",
-        "Average each record's gradient over fixed copies of an image, before the filter: at no cost but time.",
-        choices=("none", "flip", "shift", "shift-flip"),
-        section="Inputs and settings",
-        affects="plan",
-    )
     centre: float | None = option(
         None,
         "Centre features at their noisy mean, for this part of the budget; 0 for not.",
         "F",
+        section="Inputs and settings",
         shown="0.05 of one layer behind features of a table, unit or fourier, else 0",
         affects="plan",
     )

@@ -1,4 +1,4 @@
-"""Options of a search for the settings of a private training, on public records or on the private ones."""
+"""Options of a search for the settings of a private training, on public records."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, MapOptions, SharesOptions, UnitOptions
+from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOptions(MapOptions):
+class TuneOptions(FeatureOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
     rounds: str | None = option(
@@ -20,8 +20,9 @@ class TuneOptions(MapOptions):
     )
     for_records: int | None = option(
         None,
-        "Public number of private records that the settings are for; not with `private`.",
+        "Public number of private records that the settings are for.",
         "N",
+        required=True,
         section="Private training",
     )
     epsilon: float | None = option(None, "Budget of the private training.", "E", required=True)
@@ -30,51 +31,28 @@ class TuneOptions(MapOptions):
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
     batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
-    components: str | None = option(
-        None, "Numbers of principal components of the features of `public` to try.", "K,K,...", shown="no projection"
-    )
     optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Search")
     schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
     average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
     accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
-    metric: str = option("accuracy", "What settings are ranked by; with `private` auc has no price.", choices=METRICS)
+    metric: str = option("accuracy", "What settings are ranked by.", choices=METRICS)
     trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all")
     repeats: int = option(1, "Trainings of each; their mean decides.", "N")
     seed: int = option(0, "Decides starting weights and which combinations are drawn.", "N")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateTuneOptions(TuneOptions, SharesOptions, UnitOptions):
-    """Private search: on the private records themselves, for a part of ``epsilon`` that the accountant computes.
-
-    ``for_records`` is their number, and ``repeats`` is 1.
-    """
-
-    tries: float = option(
-        10.0,
-        "With `private`: tries in the mean; how many there are is drawn, and secret.",
-        "N",
-        section="Private search",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest(NetworkOptions, PrivateTuneOptions, DataOptions):
-    """Searches the settings of a private training: on public records at no cost, or with `private` on the private ones.
+class TuneRequest(NetworkOptions, TuneOptions, DataOptions):
+    """Searches the settings of a private training on public records, at no cost.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
     declared public, with the noise that the private run of `for_records` records will have. No private record is read, so
     the search costs nothing. The best is written as a configuration file for dpltm train `config`.
 
-    With `private`, `dataset` is private. Each try draws one of the combinations, trains, and counts its right answers with
-    noise. The best of a secret number of tries (`tries` in the mean) becomes a run. All of it together costs `epsilon`.
-
     Examples:
         # search on public records, then train with the best
         dpltm tune --dataset kmnist --features scatter --for-records 60000 --epsilon 1 --out best.toml
         dpltm train --dataset mnist --config best.toml --epsilon 1
-        # search on the private records, at a price that is part of epsilon
-        dpltm tune --private --dataset mnist --features scatter --epsilon 1 --lr 1,2,4 --out best.run
     """
 
     set: str | None = option(None, "Ticket set to tune for; without it, the whole network.", "SET", argument=True)
@@ -85,21 +63,6 @@ class TuneRequest(NetworkOptions, PrivateTuneOptions, DataOptions):
         shown="as in train",
         section="Network",
     )
-    private: bool = option(
-        False,
-        "Search on the private records, at a price: each try trains on them, and `out` is the run of the best.",
-        section="Private search",
-    )
-    out: str | None = option(
-        None,
-        "Configuration file to write; with `private`, the folder of the run.",
-        "FILE.toml",
-        shown="none; with `private`, NAME.run",
-        section="Output and ledger",
-    )
+    out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output and ledger")
     ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
     population: str | None = option(None, POPULATION_HELP, "NAME")
-    dry_run: bool = option(
-        False, "With `private`: check everything and print the noise and the epsilon it would spend."
-    )
-    fresh: bool = option(False, "Begin again where an interrupted attempt would go on.")

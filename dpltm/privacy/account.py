@@ -26,7 +26,6 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
-from dpltm.privacy.guards import regrouped, share
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected, over_two_steps
 from dpltm.registry import Deferred
 
@@ -315,13 +314,7 @@ def check_private(account: Account, part: Part) -> None:
         if entry.kind in _SAID and _meets(entry.part, part, by_name=entry.kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
-                " records cannot be private here: take another `subset`, other records, or a ledger of their"
-                f" own{_by_rows(entry.part, part)}"
-            )
-        if entry.paid and regrouped(entry.part, part):
-            raise InputError(
-                f"`units`: an earlier release ({entry.words}, {entry.day}) protects other persons than {part} says, from the"
-                " same records, and no figure would hold for both; pass the same `units`"
+                " records cannot be private here: take another `subset`, other records, or a ledger of their own"
             )
 
 
@@ -350,7 +343,6 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records, or another `subset`"
                 + ("" if kind == "public" else ", or `eval_private` for a measurement that is paid for")
-                + _by_rows(entry.part, part)
             )
 
 
@@ -364,23 +356,14 @@ def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) 
         )
 
 
-def _by_rows(one: Part, other: Part) -> str:
-    """Remedy where two parts are of different files that have rows in common."""
-    if one.snapshot == other.snapshot or not share(one, other):
-        return ""
-    return "; where rows of different people may well be equal, say `rows_coincide`"
-
-
 def _meets(one: Part, other: Part, *, by_name: bool) -> bool:
-    """True if two parts share records, as far as is known: of one snapshot; by their rows; or of a dataset that changed.
+    """True if two parts share records, as far as is declared: of one snapshot, or of a dataset that changed.
 
     A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the
     default name of arrays.
     """
     if one.snapshot is not None and one.snapshot == other.snapshot:
         return one.overlaps(other)
-    if share(one, other):
-        return True
     changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
     named = by_name and one.name != UNKNOWN_RECORDS.name
     return changed and (named or one.cut != "whole" or other.cut != "whole")

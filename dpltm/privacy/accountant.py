@@ -256,29 +256,6 @@ def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accounta
     return _price(compose(mechanisms), delta, accountant, resolution)
 
 
-def concentrated(mechanisms: Iterable[Mechanism]) -> float:
-    """Least rho that is known of all ``mechanisms`` together, which are rho-zCDP (Bun, Steinke 2016); infinite for none.
-
-    Sampling does not show: the largest orders see through it. Pure epsilon is epsilon^2 / 2, a bounded range epsilon^2 / 8
-    (Cesar, Rogers 2021).
-    """
-    found = compose(mechanisms)
-    if not found.private or found.delta:
-        return math.inf
-    return sum(count * _rho(loss) for loss, count in found.losses.items()) + found.draw**2 / 8 + found.plain**2 / 2
-
-
-def _rho(loss: PrivacyLoss) -> float:
-    match loss:
-        case ZcdpLoss() | GaussianLoss() | DiscreteGaussianLoss():
-            return loss.renyi(1.0)
-        case SampledGaussianLoss():
-            return 0.5 / loss.noise_multiplier**2
-        case BoundedLoss():
-            return loss.epsilon**2 / (8 if isinstance(loss, BoundedRangeLoss) else 2)
-    return math.inf
-
-
 def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
     """Figure of an accountant that certifies nothing: no upper and no lower bound. Arguments as :func:`epsilon`."""
     check_delta(delta)

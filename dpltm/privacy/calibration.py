@@ -22,7 +22,7 @@ from dpltm.privacy.account import Before, Planned, epsilon_with
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
-from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd, PrivateSearch
+from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd
 from dpltm.privacy.truncated_sampling import SHARE
 
 TOLERANCE = 1e-3
@@ -154,30 +154,6 @@ def calibrate_steps(
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or the noise",
         )  # fmt: skip
     return replace(plan, steps=low if most is None else min(low, most))
-
-
-def calibrate_search(
-    budget: float, delta: float, plan: PrivateSearch, before: Before = (), accountant: str = "pld"
-) -> PrivateSearch:
-    """The search ``plan`` with the noise of all its trainings scaled alike, so that it spends ``budget`` and no more.
-    Raises as :func:`calibrate_noise`."""
-    before = _fixed(before)
-    spent, left = _check(budget, delta, before, accountant)
-
-    def scaled(log_factor: float) -> PrivateSearch:
-        factor = math.exp(log_factor)
-        each = (replace(one, noise_multiplier=_noise(one) * factor) for one in plan.trainings)
-        return replace(plan, trainings=tuple(each))
-
-    def excess(log_factor: float, resolution: Resolution) -> float:
-        return _excess(spent(scaled(log_factor), resolution), budget)
-
-    noise = [_noise(one) for one in plan.trainings]
-    root = _least(excess, math.log(2), math.log(MIN_NOISE / min(noise)), math.log(MAX_NOISE / max(noise)))
-    if root is None:
-        why = f"even noise multiplier {MAX_NOISE:g} in all trainings of a search spends more"
-        _refuse(budget, left, delta, before, why, "raise `epsilon`, or take fewer steps or tries")
-    return scaled(root)
 
 
 def slack_noise(plan: NoisySgd, delta: float) -> float:
@@ -339,20 +315,3 @@ class Odometer:
     def after(self, steps: int) -> float:
         """Return epsilon after ``steps`` steps, 1 to those planned: an upper bound, in constant time."""
         return self._epsilons[bisect.bisect_left(self.steps, steps)]
-
-
-def ex_post(before: Before, plan: NoisySgd, taken: int, ends: int, delta: float) -> float:
-    """Return epsilon of a training that was left after ``taken`` steps, at one of so many ``ends`` that were declared.
-
-    Args:
-        before: what counts beside the training.
-        plan: all of its steps.
-        ends: how many there are, that of the whole plan included.
-        delta: of all ends together; each is priced at its share.
-
-    Guarantees:
-        Whatever decided which end k was taken, for every set S of outcomes P(S) <= sum over k of e^(epsilon_k) Q(S, end k) +
-        delta: an outcome with end k is an event of the first k steps, which are (epsilon_k, delta / ends)-DP. This is no
-        (epsilon, delta)-DP for one epsilon, since the figure depends on the outcome: it is *ex post* (Ligett et al. 2017).
-    """
-    return epsilon_with(before, replace(plan, steps=taken), delta / ends)

@@ -26,17 +26,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.privacy.entry import Entry
-from dpltm.privacy.release import Held
 
 AGAIN = "say `fresh` to begin again"
 """Answer to a refused checkpoint where a command has that option; see :func:`begun_again_by`."""
+
+OTHERWISE = f"repeat the same command to go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
+"""Answer to other work than was begun."""
 
 
 @dataclass(frozen=True)
@@ -48,67 +50,45 @@ class Checkpoint:
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
 
-class Checkpoints(Protocol):
-    """Storage for the checkpoints of one piece of work."""
+class Checkpoints:
+    """Storage for the checkpoints of one piece of work, for one process: here none, since the work ends with its process.
 
-    @property
-    def held(self) -> Checkpoint | None:
-        """Checkpoint to resume from; None to begin."""
+    Attributes:
+        held: checkpoint to resume from; None to begin.
+    """
+
+    def __init__(self, held: Checkpoint | None = None) -> None:
+        self.held = held
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""
 
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
         """Keep a checkpoint if it is time to, or if the work was told to stop, which raises Interrupted. Returns True
         if what was computed so far may be told: it is on disk, or nobody will ever compute it again."""
+        del make
+        return True
 
     def forget(self) -> None:
         """Remove what is held: nothing will go on from it."""
 
 
-class NoCheckpoints:
-    """Keep nothing: work in memory ends with its process."""
-
-    held: Checkpoint | None = None
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        del checkpoint
-
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        del make, figures
-        return True
-
-    def forget(self) -> None:
-        """There is nothing."""
+NOT_KEPT = Checkpoints()
 
 
-NOT_KEPT = NoCheckpoints()
+class PartOf(Checkpoints):
+    """Checkpoints of a part of some work, each with the ``state`` of the whole."""
 
+    def __init__(self, whole: Checkpoints, state: Mapping[str, Any]) -> None:
+        super().__init__(whole.held)
+        self._whole, self._state = whole, dict(state)
 
-@dataclass(frozen=True)
-class PartOf:
-    """Checkpoints of a part, with ``state`` and ``tensors`` of the whole; ``begun`` if the whole's is of this part."""
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
+        def joined() -> Checkpoint:
+            made = make()
+            return replace(made, state={**made.state, **self._state})
 
-    whole: Checkpoints
-    state: Mapping[str, Any]
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    begun: bool = True
-
-    @property
-    def held(self) -> Checkpoint | None:
-        return self.whole.held if self.begun else None
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        self.whole.keep(self._joined(checkpoint))
-
-    def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
-        return self.whole.offer(lambda: self._joined(make()), figures=figures)
-
-    def forget(self) -> None:
-        self.whole.forget()
-
-    def _joined(self, made: Checkpoint) -> Checkpoint:
-        return Checkpoint(made.place, {**made.state, **self.state}, {**made.tensors, **self.tensors})
+        return self._whole.offer(joined)
 
 
 @contextlib.contextmanager
@@ -144,39 +124,9 @@ def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ]
     if differences:
         raise InputError(
-            f"checkpoint: an interrupted attempt was begun otherwise: {', '.join(differences)}; repeat the same command to"
-            f" go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
+            f"checkpoint: an interrupted attempt was begun otherwise: {', '.join(differences)}; {OTHERWISE}"
         )
 
 
 def _shown(value: object) -> str:
     return "not given" if value is None else f"{value!r:.60}"
-
-
-class Kept:
-    """The checkpoints of a release, as the door asks for them (``dpltm.privacy.release.Keeper``); ``shown`` is for refusals.
-
-    Before the first draw the checkpoint holds the key. Whatever is kept later must not: keys are erased as they are used.
-    """
-
-    def __init__(self, checkpoints: Checkpoints, shown: Mapping[str, Any]) -> None:
-        self._checkpoints, self._shown = checkpoints, dict(shown)
-
-    def held(self) -> Held | None:
-        held = self._checkpoints.held
-        if held is None:
-            return None
-        key = held.state.get("key")
-        return Held(str(held.state["id"]), None if key is None else bytes.fromhex(key), held if key is None else None)
-
-    def check(self) -> None:
-        if self._checkpoints.held is not None:
-            check_same(self._checkpoints.held.state["of"], self._shown)
-
-    def keep(self, held: Held) -> None:
-        assert held.key is not None
-        state = {"of": self._shown, "id": held.id, "key": held.key.hex()}
-        self._checkpoints.keep(Checkpoint("before its first draw", state))
-
-    def forget(self) -> None:
-        self._checkpoints.forget()

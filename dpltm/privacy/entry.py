@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.mechanisms import (
@@ -37,6 +37,8 @@ from dpltm.privacy.mechanisms import (
     Unprotected,
     Zcdp,
 )
+
+M = TypeVar("M")
 
 Id = str
 """64 hexadecimal digits."""
@@ -225,7 +227,7 @@ class Entry:
         """True if the records of its part are read as they are: declared public or excluded, or released unprotected."""
         return self.kind in ("public", "excluded") or (self.paid and bool(self.of(Unprotected)))
 
-    def of(self, kind: type[Mechanism]) -> tuple[Any, ...]:
+    def of(self, kind: type[M]) -> tuple[M, ...]:
         """Its mechanisms of one type."""
         return tuple(mechanism for mechanism in self.mechanisms if isinstance(mechanism, kind))
 

@@ -13,14 +13,13 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
 from dpltm.privacy.entry import RECORD, Entry, Head, Id, Lineage, Part, entry_from_json, to_json
-from dpltm.privacy.guards import Marks, join, met, remember
 
 
 def canonical(body: object) -> str:
@@ -165,13 +164,8 @@ class Store(Protocol):
         """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
-    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
-        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block.
-        Keeps ``marks`` of records newly declared public or excluded as well."""
-        ...
-
-    def marks(self) -> Mapping[Id, Marks]:
-        """Return what is kept of declarations, by the id of their entry."""
+    def add(self, before: Book, after: Book) -> None:
+        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
         ...
 
 
@@ -192,12 +186,9 @@ class _Memory:
             )
         return self._lock
 
-    def add(self, before: Book, after: Book, marks: Mapping[Id, Marks]) -> None:
-        del before, marks  # no other process sees this ledger
+    def add(self, before: Book, after: Book) -> None:
+        del before
         self._book = after
-
-    def marks(self) -> Mapping[Id, Marks]:
-        return {}
 
 
 class Ledger:
@@ -225,8 +216,7 @@ class Ledger:
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
         self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
         self._unit = unit
-        self._to_keep: dict[Part, Marks | None] = {}
-        self._hashed_by: bytes | None = None  # the key of all snapshots and digests that it gave out
+        self._hashed_by: bytes | None = None  # the key of all snapshots that it gave out
 
     @property
     def book(self) -> Book:
@@ -259,58 +249,29 @@ class Ledger:
     def snapshot(self, digest: bytes) -> Id:
         """Return the id of a dataset by the digest of its content: equal for equal content, meaningless without the
         key."""
-        return hmac.new(self._key(), digest, hashlib.sha256).hexdigest()
-
-    def _key(self) -> bytes:
         self._hashed_by = self.book.key
-        return self._hashed_by
+        return hmac.new(self._hashed_by, digest, hashlib.sha256).hexdigest()
 
-    def part(self, dataset: Dataset, *, to_declare: bool = False) -> Part:
-        """Return the part of a dataset, with its snapshot: published records have one name everywhere, others one here.
-        Hash its rows, to recognise them for refusals; with ``to_declare`` another process will recognise them too."""
+    def part(self, dataset: Dataset) -> Part:
+        """Return the part of a dataset, with its snapshot: published records have one name everywhere, others one here."""
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
-        part = replace(dataset.part, name=dataset.name, snapshot=snapshot)
-        self.meet(part, dataset.marks)
-        if to_declare:
-            self._to_keep[part] = dataset.marks(self._key())
-        return part
-
-    def meet(self, part: Part, marks: Callable[[bytes | None], Marks | None]) -> None:
-        """Know the rows of a part again: in this process, and among declared rows that are kept beside the ledger.
-
-        Args:
-            part: of these rows.
-            marks: of them, under a key; None for that of this process.
-        """
-        remember(part, marks(None))
-        book, kept = self.book, self._store.marks()
-        unseen = [entry for entry in book.entries if entry.id in kept and not met(entry.part)]
-        ours = marks(book.key) if unseen else None
-        for entry in unseen:
-            if ours is not None and kept[entry.id].common(ours):
-                join(part, entry.part)
+        return replace(dataset.part, name=dataset.name, snapshot=snapshot)
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
-        """Return the draft that declares ``dataset`` public, with ``words`` on what is read; none for synthetic
-        records."""
-        if dataset.synthetic:
-            return ()
-        return (Entry("public", self.part(dataset, to_declare=True), words=words, unit=self.unit),)
+        """Return the draft that declares ``dataset`` public, with ``words`` on what is read."""
+        return (Entry("public", self.part(dataset), words=words, unit=self.unit),)
 
     def apart(self, dataset: Dataset) -> tuple[Entry, ...]:
         """Return the draft that declares the test split of a dataset, measured exactly, apart from the population;
         none for published records, which say so themselves, or without a test split."""
         if dataset.test is None or dataset.published_id() is not None:
             return ()
-        return (Entry("excluded", self.part(dataset.tested(), to_declare=True), words="a test split", unit=self.unit),)
+        return (Entry("excluded", self.part(dataset.tested()), words="a test split", unit=self.unit),)
 
     def declared(self, dataset: Dataset) -> Entry | None:
         """Return what is on record of a dataset's records, just those, by which they are read as they are: the declaration
-        that they are public or excluded, or a release with no mechanism. None where there is none, and of synthetic
-        records, which are nobody's."""
-        if dataset.synthetic:
-            return None
+        that they are public or excluded, or a release with no mechanism; None where there is none."""
         part = self.part(dataset)
         return next((entry for entry in self.entries if entry.exposes and entry.part == part), None)
 
@@ -393,7 +354,6 @@ class Ledger:
             book = self.book
             if self._hashed_by not in (None, book.key):
                 self._hashed_by = None
-                self._to_keep.clear()
                 raise Begun(
                     "`ledger`: another command began it while this one was getting ready, and nothing was entered; repeat"
                     " this one"
@@ -413,10 +373,8 @@ class Ledger:
                     f" release is from {draft.population}; name another `ledger`"
                 )
         after = book.adding(drafts, ids)
-        new = after.entries[len(book.entries) :]
-        declared = {entry.id: self._to_keep.get(entry.part) for entry in new if entry.kind in ("public", "excluded")}
-        self._store.add(book, after, {id: marks for id, marks in declared.items() if marks is not None})
-        return new
+        self._store.add(book, after)
+        return after.entries[len(book.entries) :]
 
     def __repr__(self) -> str:
         return f"<Ledger of {len(self.entries)} entries; .entries lists them>"
@@ -450,8 +408,6 @@ class Dataset(Protocol):
     @property
     def part(self) -> Part: ...
     @property
-    def synthetic(self) -> bool: ...
-    @property
     def lineage(self) -> Lineage: ...
     @property
     def test(self) -> object: ...
@@ -459,7 +415,6 @@ class Dataset(Protocol):
     def content_digest(self) -> bytes: ...
     def tested(self) -> Dataset: ...
     def published_id(self) -> Id | None: ...
-    def marks(self, key: bytes | None = None) -> Marks | None: ...
 
 
 _of_process: list[Ledger] = []

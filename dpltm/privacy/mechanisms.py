@@ -306,7 +306,7 @@ class Guarantee(Mechanism):
 @dataclass(frozen=True)
 class DiscreteGaussianRelease(Mechanism):
     """A whole number, which a neighbour moves by at most ``sensitivity``, with noise k of probability proportional to
-    e^(-k^2 / (2 ``deviation``^2)) (Canonne, Kamath, Steinke 2020). Of several numbers take :class:`Zcdp`."""
+    e^(-k^2 / (2 ``deviation``^2)) (Canonne, Kamath, Steinke 2020); of old ledgers."""
 
     deviation: float
     sensitivity: int = 1
@@ -322,7 +322,8 @@ class DiscreteGaussianRelease(Mechanism):
 
 @dataclass(frozen=True)
 class Zcdp(Mechanism):
-    """Anything that is known to be ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016)."""
+    """Anything that is known to be ``rho``-zCDP: Renyi divergences of at most rho times every order (Bun, Steinke 2016);
+    of old ledgers."""
 
     rho: float
 

@@ -30,35 +30,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
-from dpltm.errors import InputError
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import FINE
-from dpltm.privacy.mechanisms import MIN_GAMMA, mean_tries
+from dpltm.privacy.mechanisms import mean_tries
 from dpltm.privacy.privacy_loss import Curve, LossDistribution, Pair, PrivacyLoss, SymmetricLoss, connected, convex
-
-SCORE_NOISE = 20.0
-"""Standard deviation of the noise on a score, times epsilon. It makes the noise of the trainings 3 % larger; and of 60,000
-records, at epsilon 0.2, it is a sixth of a percent."""
 
 _SLACK = 1e-12
 """Added to profiles where a small difference of large numbers follows."""
 
 _LEVELS = 3000
 """Values of u between which the lines are bounded, evenly spaced in ln a(u)."""
-
-
-def gamma_for(mean: float) -> float:
-    """The parameter in (0, 1) at which ``mean`` tries are expected; InputError unless 1 < mean, within ``MIN_GAMMA``."""
-    if not 1.001 <= mean <= mean_tries(MIN_GAMMA):
-        raise InputError("mean", mean, f"from 1.001 to {mean_tries(MIN_GAMMA):.3g}")
-    return float(math.exp(brentq(lambda log: mean_tries(math.exp(log)) - mean, math.log(MIN_GAMMA), -1e-4)))
-
-
-def tries(gamma: float, first: float, second: float) -> int:
-    """Number of tries, from two secret uniform numbers in (0, 1), used for nothing else (Kemp 1981, algorithm LS)."""
-    return 1 + math.floor(math.log(second) / math.log1p(-(gamma**first)))
 
 
 def derivative(gamma: float, x: np.ndarray) -> np.ndarray:

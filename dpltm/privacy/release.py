@@ -17,12 +17,13 @@ import hmac
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from dpltm.errors import DpltmError, InputError
 from dpltm.privacy.account import Account, check_moves, check_private
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, OTHERWISE, Checkpoint, Checkpoints, check_same
 from dpltm.privacy.entry import Entry, Id, Lineage
 from dpltm.privacy.ledger import Book, Ledger, Moved
 
@@ -33,8 +34,6 @@ ATTEMPTS = 100
 """Number of attempts to plan a release while others enter theirs."""
 
 BUSY = "`ledger`: others enter their releases all the time; try again when they have ended"
-
-AGAIN = "repeat the same command to go on, choose another `out`, or say `fresh` to begin again (what was spent stays spent)"
 
 
 def release_id(key: bytes) -> Id:
@@ -106,8 +105,8 @@ class Release(Protocol[T_co]):
         """Try the work once before the first entry, and refuse what fails, such as a network that mixes records."""
         ...
 
-    def draw(self, secret: Secret, at: Any) -> Iterator[T_co]:
-        """Yield the values that the entry pays for, from the state ``at`` of a checkpoint; None to begin."""
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[T_co]:
+        """Yield the values that the entry pays for, from where a checkpoint was taken; None to begin."""
         ...
 
 
@@ -127,58 +126,9 @@ class Once(Generic[T]):
     def rehearse(self) -> None:
         """See :class:`Release`."""
 
-    def draw(self, secret: Secret, at: Any) -> Iterator[T]:
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[T]:
         del at
         yield self.value(secret)
-
-
-@dataclass(frozen=True)
-class Held:
-    """The part of a release that a checkpoint holds; ``state`` is read by the release, None where nothing was drawn.
-
-    ``key`` is None once a checkpoint holds the states of its sources instead. Until then, after a kill, what was drawn is
-    drawn again from it, with the same noise, and nobody was told.
-    """
-
-    id: Id
-    key: bytes | None = field(repr=False)
-    state: Any = field(default=None, repr=False)
-
-
-class Keeper(Protocol):
-    """Storage for the checkpoint of a release. One process has it to itself."""
-
-    def held(self) -> Held | None:
-        """Return the release to resume; None to begin."""
-        ...
-
-    def check(self) -> None:
-        """Raise InputError, with every difference named, if what is held is of other work; the entry is compared too."""
-        ...
-
-    def keep(self, held: Held) -> None:
-        """Replace what was held by the key of a release that is not entered yet; on return, it is on disk."""
-        ...
-
-    def forget(self) -> None:
-        """Remove what is held."""
-        ...
-
-
-class InMemory:
-    """Keep nothing: a release ends with its process."""
-
-    def held(self) -> Held | None:
-        return None
-
-    def check(self) -> None:
-        """See :class:`Keeper`."""
-
-    def keep(self, held: Held) -> None:
-        """See :class:`Keeper`."""
-
-    def forget(self) -> None:
-        """See :class:`Keeper`."""
 
 
 class Values(Iterator[T]):
@@ -236,7 +186,8 @@ def price(release: Release[Any], book: Book) -> Account:
 def pay(
     plan: Callable[[Book, Entry | None], Release[T]],
     ledger: Ledger,
-    keeper: Keeper | None = None,
+    checkpoints: Checkpoints = NOT_KEPT,
+    facts: Mapping[str, Any] | None = None,
 ) -> Paid[T]:
     """Plan, check, price, rehearse, enter and begin a release, or go on with one that was paid for.
 
@@ -244,7 +195,9 @@ def pay(
         plan: gives the release from what the ledger holds, to which it may calibrate; and from its entry, if it is on record
             already: then mechanisms are read from that, and nothing is calibrated.
         ledger: that pays.
-        keeper: where its checkpoint lies.
+        checkpoints: where its checkpoint lies. Until the first draw it holds the key: after a kill, what was drawn is drawn
+            again, with the same noise, and nobody was told. Later it must not: keys are erased as they are used.
+        facts: by which interrupted work is known again, as JSON; differences are named.
 
     Raises:
         BudgetError: a budget does not allow it. Nothing is spent.
@@ -255,10 +208,9 @@ def pay(
         on disk. Two calls never share a key. What a killed process left is found again: without an entry nothing was
         drawn, and the key is dropped.
     """
-    keeper = InMemory() if keeper is None else keeper
-    held = keeper.held()
-    if held is not None:
-        resumed = _go_on(plan, ledger, keeper, held)
+    shown = dict(facts or {})
+    if checkpoints.held is not None:
+        resumed = _go_on(plan, ledger, checkpoints.held, shown)
         if resumed is not None:
             return resumed
     for attempt in range(ATTEMPTS):
@@ -271,43 +223,45 @@ def pay(
         if ledger.book.head != book.head:
             continue  # planned again, with what was declared in its lineage; that stays on record whatever refuses now
         key = secrets.token_bytes(32)
-        keeper.keep(Held(release_id(key), key))
+        state = {"of": shown, "id": release_id(key), "key": key.hex()}
+        checkpoints.keep(Checkpoint("before its first draw", state))
         try:
             entry = ledger.enter(release.entry, release_id(key), book.head)
         except Moved:
             continue  # another key takes the place of this one, which no ledger knows
         except DpltmError:  # nothing was entered; whatever else ends this call may come after that, so the key stays
-            keeper.forget()
+            checkpoints.forget()
             raise
         return _begun(release, ledger, Secret(entry, key), None)
-    keeper.forget()
+    checkpoints.forget()
     raise InputError(BUSY)
 
 
 def _go_on(
-    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, keeper: Keeper, held: Held
+    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, held: Checkpoint, shown: Mapping[str, Any]
 ) -> Paid[T] | None:
     """The release that a checkpoint is of; None where no ledger paid for the key: it is dropped, and nothing was told."""
-    book = ledger.book
-    known = next((entry for entry in book.entries if entry.id == held.id), None)
-    if known is None and held.state is None:
+    book, key = ledger.book, held.state.get("key")
+    known = next((entry for entry in book.entries if entry.id == held.state["id"]), None)
+    if known is None and key is not None:
         return None  # a key that nobody paid for, whatever work it was of
-    keeper.check()
+    check_same(held.state["of"], shown)
     if known is None:
         raise InputError(
             "`ledger`: it does not hold the release that the checkpoint goes on with, and values were drawn; put back"
-            " the ledger that it was entered in, or say `fresh` to begin again"
+            f" the ledger that it was entered in, or {AGAIN}"
         )
     release = plan(book, known)
     release.check()
     if known.part.snapshot is None:
-        raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {AGAIN}")
+        raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {OTHERWISE}")
     if _as_planned(known, release.entry) != known:  # one noise with two values would take the noise away
-        raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {AGAIN}")
+        raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {OTHERWISE}")
     ledger.declare_once(*release.beside)  # a test split may be another by now
     if ledger.book.head != book.head:
         release = plan(ledger.book, known)
-    return _begun(release, ledger, Secret(known, held.key), held.state)
+    secret = Secret(known, None if key is None else bytes.fromhex(key))
+    return _begun(release, ledger, secret, held if key is None else None)
 
 
 def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | None:
@@ -345,6 +299,6 @@ def _as_planned(known: Entry, draft: Entry) -> Entry:
     return replace(draft, part=replace(draft.part, name=known.part.name), **given)
 
 
-def _begun(release: Release[T], ledger: Ledger, secret: Secret, state: Any) -> Paid[T]:
+def _begun(release: Release[T], ledger: Ledger, secret: Secret, at: Checkpoint | None) -> Paid[T]:
     lineage, account = release.lineage | ledger.lineage(secret.entry), ledger.account(release.lineage)
-    return Paid(release, secret.entry, lineage, account, Values(release.draw(secret, state)))
+    return Paid(release, secret.entry, lineage, account, Values(release.draw(secret, at)))

@@ -40,8 +40,6 @@ class PruningRound:
         scope: whether ``live`` holds layer by layer or in sum.
         example: one batch of records; only shape and dtype matter.
         groups: inputs that each column of a table became; none where inputs stand alone.
-        energy: squared gradients of the training (``dpltm.pruning.energy``), where the criterion looks at gradients.
-        pool: neighbouring rows that are judged by their mean energy; 0 for each coordinate by itself.
     """
 
     model: nn.Module
@@ -52,8 +50,6 @@ class PruningRound:
     example: Tensor
     seed: int
     groups: Groups = ()
-    energy: Mapping[str, Tensor] = field(default_factory=dict)
-    pool: int = 0
 
     @property
     def trained(self) -> dict[str, Tensor]:
@@ -97,22 +93,24 @@ class Criterion:
         looks_at: what decides its masks. Those that look at initial weights, or nothing, depend on no data.
         next_mask: the mask of the next round: nested in the last one, with as many live weights as the round says.
         scope: if nothing is said.
-        mechanism: what reads private records in its place, for a budget: training under DP, or a release of moments;
-            None where the records are public, or nothing is promised.
-        by: name of the criterion that makes its masks of what the mechanism gave; None for itself.
+        by: of one that prunes a network trained under DP, for a budget, the name of the criterion that makes its masks; None
+            where the records are public, or nothing is promised.
         check: of the network and the schedule; raises InputError where it cannot prune the one by the other.
     """
 
     name: str
     help: str
     source: str
-    looks_at: Literal["trained weights", "gradients", "initial weights", "nothing"]
+    looks_at: Literal["trained weights", "initial weights", "nothing"]
     next_mask: Callable[[PruningRound], Mask]
     scope: Scope = "layer"
-    mechanism: Literal["training", "moments"] | None = None
     by: str | None = None
     training: TrainingDefaults = field(default_factory=TrainingDefaults)
     check: Callable[[Network, Schedule], None] = _takes_all
+
+    @property
+    def under_dp(self) -> bool:
+        return self.by is not None
 
     @property
     def data_free(self) -> bool:
@@ -132,14 +130,6 @@ INPUTS = Criterion(
     "this project",
     "trained weights",
     Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
-)
-ENERGY = Criterion(
-    "energy",
-    "Weights of the least gradient energy go: squared mean gradients of the steps of a round.",
-    "after Sung, Nair, Raffel 2021",
-    "gradients",
-    Deferred("dpltm.pruning.energy:by_energy"),
-    scope="global",
 )
 RANDOM = Criterion(
     "random",
@@ -177,39 +167,19 @@ DP_TRAIN = replace(
     name="dp-train",
     help="The smallest weights of one network trained under DP go, round after round.",
     source="this project, after DPLTM",
-    mechanism="training",
     by="magnitude",
     training=TrainingDefaults(epochs=15, batch_size=1600, fewest_batches=4, lr=1.0),
 )
-DP_SYNTHETIC = replace(
-    MAGNITUDE,
-    name="dp-synthetic",
-    help="The smallest weights go that are trained on records drawn from noisy moments.",
-    source="this project",
-    mechanism="moments",
-    by="magnitude",
-)
-DP_ENERGY = replace(
-    ENERGY,
-    name="dp-energy",
-    help="The same, of the noisy gradients of a warm-up under DP, less the energy of their noise.",
-    source="TP-TopK, Zhang and Xie 2026",
-    mechanism="training",
-    by="energy",
-    training=TrainingDefaults(epochs=3, batch_size=1600, fewest_batches=4, lr=1.0),
-)
-
-
 CRITERIA = Registry[Criterion](
     "criterion",
-    (MAGNITUDE, INPUTS, ENERGY, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN, DP_ENERGY, DP_SYNTHETIC),
+    (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN),
 )
 
-PLAIN_CRITERIA = CRITERIA.names(lambda criterion: criterion.mechanism is None)
+PLAIN_CRITERIA = CRITERIA.names(lambda criterion: not criterion.under_dp)
 """Criteria that spend no budget."""
 
-DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.mechanism is not None)
-"""Criteria that read private records through a mechanism."""
+DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.under_dp)
+"""Criteria that read private records through a training under DP."""
 
 DATA_FREE = CRITERIA.names(lambda criterion: criterion.data_free)
 """Criteria that look at nothing that was trained, so that their masks depend on no data."""

@@ -2,8 +2,8 @@
 
 Each round trains the masked network from theta0, prunes, and rewinds the survivors to theta0. Nothing in this module is
 differentially private, and a ticket made from private records is not either (privacy-model.md 2). The caller declares what
-the masks came from, and the ledger acts on it. Masks made from synthetic records that a DP release paid for, or by
-``prune_once`` from a network that was trained under DP, are post-processing.
+the masks came from, and the ledger acts on it. Masks that ``prune_once`` makes of a network that was trained under DP are
+post-processing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from dpltm.networks.state import put, weights_of
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
-from dpltm.pruning.energy import Energy, adding, no_energy
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 
 MAX_ROUNDS = 9_999
@@ -46,7 +45,6 @@ class GenerationConfig:
         rewind: theta0 is the dense network after so many steps of its training rather than before the first (Frankle et
             al. 2020); later rounds train that much less.
         groups: inputs that each column of a table became, which ``inputs`` keeps or drops together.
-        pool: neighbouring rows of a weight that ``energy`` judges together; 0 for each coordinate by itself.
     """
 
     rounds: int = 15
@@ -60,7 +58,6 @@ class GenerationConfig:
     scope: Scope = "layer"
     rewind: int = 0
     groups: Groups = ()
-    pool: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rounds", "iterations", "batch_size"):
@@ -76,8 +73,6 @@ class GenerationConfig:
         CRITERIA.find(self.criterion, among=PLAIN_CRITERIA)
         if self.scope not in SCOPES:
             raise InputError(f"`scope`: unknown scope {self.scope!r}; known: {', '.join(SCOPES)}")
-        if not 0 <= self.pool < 2**31:
-            raise InputError("pool", self.pool, "a number of rows, or 0")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
                 f"`rewind`: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
@@ -133,7 +128,6 @@ class Rounds:
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
         self._mask, self.tickets = dense_mask(spec), list[Ticket]()
-        self._energy = no_energy(spec) if CRITERIA[config.criterion].looks_at == "gradients" else {}
         self._passed = 0  # steps of the training that goes on: of a round, or of the one to rewind to
         self._rewound = not config.rewind
 
@@ -171,7 +165,6 @@ class Rounds:
             {
                 "epoch": epoch.numpy(),
                 "left_out": self._left_out.get_state().numpy(),
-                **{f"energy/{name}": value.numpy() for name, value in self._energy.items()},
                 **{f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()},
                 **{
                     f"{part}/{name}": value.detach().numpy()
@@ -187,7 +180,6 @@ class Rounds:
             self.theta0 = self._weights(tensors, "theta0")
             put(self._model, self._weights(tensors, "model"))
             self._mask = self._unpacked(tensors, "mask")
-            self._energy = {name: torch.from_numpy(tensors[f"energy/{name}"].copy()) for name in self._energy}
             self.tickets = [
                 Ticket(number, self._unpacked(tensors, f"masks/{number}"), score, self._weights(tensors, part))
                 for number, score in enumerate(state["scores"])
@@ -225,10 +217,7 @@ class Rounds:
             if between is not None:
                 between()
 
-        if not already:
-            for total in self._energy.values():
-                total.zero_()
-        with dropping(self._model, self._dropout, self._left_out), adding(self._energy, self._model):
+        with dropping(self._model, self._dropout, self._left_out):
             left, loss, batches = (
                 steps - already,
                 self._spec.loss,
@@ -248,7 +237,7 @@ class Rounds:
             config.criterion,
             PruningRound(
                 self._model, self._initial, self._mask, self._schedule[number], config.scope, self._x[:1], config.seed,
-                config.groups, self._energy, config.pool,
+                config.groups,
             ),
         )  # fmt: skip
         put(self._model, self.theta0)
@@ -307,17 +296,11 @@ def generate(
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation, dropout)
-    _made(rounds, progress, checkpoints, config.threads)
-    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
-
-
-def _made(
-    rounds: Rounds, progress: Callable[[int, int], None] | None, checkpoints: Checkpoints, number: int | None
-) -> None:
-    with threads(number):
+    with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)
         rounds.run(progress, lambda: checkpoints.offer(rounds.checkpoint))
+    return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
 
 def train_dense(
@@ -327,12 +310,12 @@ def train_dense(
     config: GenerationConfig,
     progress: Callable[[int, int], None] | None = None,
     dropout: float = 0.0,
-    checkpoints: Checkpoints = NOT_KEPT,
 ) -> Ticket:
     """The dense network: the first round of :func:`generate` alone, the same to the last bit."""
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
     rounds = Rounds(spec, x, y, config, dense, None, dropout)
-    _made(rounds, progress, checkpoints, config.threads)
+    with threads(config.threads):
+        rounds.run(progress)
     return rounds.tickets[0]
 
 
@@ -359,17 +342,16 @@ def prune_once(
     theta0: Mapping[str, Tensor],
     trained: Mapping[str, Tensor],
     config: GenerationConfig,
-    energy: Energy | None = None,
 ) -> Tickets:
-    """Tickets from one trained network: every round drops the smallest of the same weights, or of the same energies.
+    """Tickets from one trained network: every round drops the smallest of the same weights.
 
-    They are post-processing of ``trained`` and ``energy``; predictors are those weights under each mask. Of the criteria,
-    ``magnitude``, ``structured`` and, with ``energy``, that apply.
+    They are post-processing of ``trained``; predictors are those weights under each mask. Of the criteria, ``magnitude`` and
+    ``structured`` apply.
     """
     check_trained(trained)
     model = build(spec)
     put(model, trained)
-    return _pruned_in_turn(spec, theta0, model, config, predictors=True, energy=energy)
+    return _pruned_in_turn(spec, theta0, model, config, predictors=True)
 
 
 def _pruned_in_turn(
@@ -378,15 +360,12 @@ def _pruned_in_turn(
     model: nn.Module,
     config: GenerationConfig,
     predictors: bool,
-    energy: Energy | None = None,
 ) -> Tickets:
     mask, tickets = dense_mask(spec), []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
-            step = PruningRound(
-                model, theta0, mask, live, config.scope, example, config.seed, config.groups, energy or {}, config.pool
-            )
+            step = PruningRound(model, theta0, mask, live, config.scope, example, config.seed, config.groups)
             mask = _next_mask(config.criterion, step)
             mask.apply(model)
         tickets.append(Ticket(number, mask, None, weights_of(model) if predictors else None))
@@ -410,7 +389,7 @@ TRIED = 2
 
 
 def try_criterion(spec: Network, config: GenerationConfig) -> None:
-    """Refuse a criterion that made-up weights and energies show to be wrong, before anything is spent: as a filter is tried.
+    """Refuse a criterion that made-up weights show to be wrong, before anything is spent: as a filter is tried.
 
     Raises:
         InputError: a mask of another number of live weights than the schedule says, or not nested in the one before; or
@@ -420,14 +399,10 @@ def try_criterion(spec: Network, config: GenerationConfig) -> None:
     with torch.no_grad():
         for value in model.parameters():
             value.copy_(torch.randn(value.shape, generator=generator))
-    energy = {
-        name: torch.rand(value.shape, generator=generator, dtype=value.dtype)
-        for name, value in no_energy(spec).items()
-    }
     tried = replace(config, rounds=min(config.rounds, TRIED))
     try:
         with torch.random.fork_rng(devices=[]):
-            _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False, energy=energy)
+            _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False)
     except InputError:
         raise
     except Exception as error:  # whatever somebody's own criterion raises

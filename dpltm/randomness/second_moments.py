@@ -53,54 +53,48 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
     second = torch.zeros(features, features, dtype=torch.int64)
     for batch in batches:
         for rows in batch.split(ROWS):
-            second += sum_of_squares(whole_rows(rows.cpu()))
+            whole = whole_rows(rows.cpu()).numpy()
+            second += torch.from_numpy(
+                (whole.T @ whole).astype(np.int64)
+            )  # NumPy computes one triangle, in half the time
     return noisy_symmetric(second, noise_std, noise)
 
 
 def whole_rows(rows: Tensor) -> Tensor:
     """Rows ``(n, features)`` over their norm where that is above 1, times 2^16, cut towards zero: whole numbers in
-    float64, of norm at most 2^16; zeros if unusable."""
+    float64, of norm at most 2^16; zeros if unusable.
+
+    The bounds rest on the check of the norm: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it.
+    """
     wide = rows.to(torch.float64)
     largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
     wide = wide / largest
     wide = wide / wide.square().sum(dim=1, keepdim=True).sqrt().clamp(min=1 / largest)
-    return within_norm((wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc())
-
-
-def within_norm(whole: Tensor) -> Tensor:
-    """Rows of whole numbers, with zeros in place of those whose norm is above 2^16 or not a number. The bounds rest on
-    this check: squares of whole numbers up to 2^16 add up exactly, and a larger one fails it."""
+    whole = (wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc()
     usable = whole.square().sum(dim=1) <= 4.0**BITS
     return whole.where(usable[:, None], torch.zeros_like(whole))
-
-
-def sum_of_squares(whole: Tensor) -> Tensor:
-    """The exact sum of w w^T over up to ``ROWS`` rows w of :func:`whole_rows`, int64; NumPy computes one triangle, in
-    half of torch's time."""
-    rows = whole.detach().numpy()
-    return torch.from_numpy((rows.T @ rows).astype(np.int64))
 
 
 def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:
     """Symmetric int64 sums over 2^32, with noise of ``noise_std`` on the diagonal and that over sqrt 2 off it."""
     first, other = torch.triu_indices(len(second), len(second), 1)
-    pairs = noisy_whole(second[first, other], noise_std / math.sqrt(2), 2 * BITS, noise)
-    released = torch.diag(noisy_whole(second.diagonal(), noise_std, 2 * BITS, noise))
+    pairs = noisy_whole(second[first, other], noise_std / math.sqrt(2), noise)
+    released = torch.diag(noisy_whole(second.diagonal(), noise_std, noise))
     released[first, other] = pairs
     released[other, first] = pairs
     return released
 
 
-def noisy_whole(whole: Tensor, std: float, bits: int, source: RandomSource) -> Tensor:
-    """``whole / 2^bits`` with noise of this ``std``, float64 of the same shape.
+def noisy_whole(whole: Tensor, std: float, source: RandomSource) -> Tensor:
+    """``whole / 2^32`` with noise of this ``std``, float64 of the same shape.
 
     float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
     to ``MAX_NOISE``, it has no part in the rounding.
     """
     high = whole >> LOW << LOW
     low = (whole - high).to(torch.float64)
-    noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 2.0**bits, source)).view_as(low)
-    return (high.to(torch.float64) + noisy) / 2.0**bits
+    noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 4.0**BITS, source)).view_as(low)
+    return (high.to(torch.float64) + noisy) / 4.0**BITS
 
 
 def edge(features: int, noise_std: float) -> float:

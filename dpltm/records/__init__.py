@@ -6,14 +6,12 @@ records into what a network gets: features in the unit range, by public bounds.
 
 from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
-from dpltm.records.dataset import Dataset, Origin, Rows
+from dpltm.records.dataset import Dataset, Origin, RecordSet, Rows
 from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
 from dpltm.records.ratings import held_out_users
 from dpltm.records.scaling import (
-    Augmentation,
     affine,
-    copies_of,
     count_outside,
     prepare,
     scale,
@@ -25,13 +23,13 @@ from dpltm.records.units import at_unit, by_user
 
 __all__ = [
     "Arrays",
-    "Augmentation",
     "Dataset",
     "DatasetCache",
     "Description",
     "Layout",
     "Origin",
     "Public",
+    "RecordSet",
     "Rows",
     "Split",
     "affine",
@@ -39,7 +37,6 @@ __all__ = [
     "by_user",
     "cache_home",
     "catalogue",
-    "copies_of",
     "count_outside",
     "data_home",
     "from_arrays",

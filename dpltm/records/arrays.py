@@ -324,7 +324,7 @@ def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> No
             if (again is not None and found != again) or (drawn and not left):
                 raise DataError(
                     f"`x`: item {place} of {type(x).__name__} is drawn at random, and a record more would move what is drawn"
-                    " for all others: no bound would hold; take random transforms out, and draw in the model, or `augment`"
+                    " for all others: no bound would hold; take random transforms out, and draw in the model"
                 )
             if not drawn:
                 break

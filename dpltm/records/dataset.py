@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +19,6 @@ import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Cut, Id, Lineage, Part
-from dpltm.privacy.guards import MOST, Marks, digests
 from dpltm.records.input_parts import Parts, shown
 from dpltm.records.mapped import filled, gathered, pieces
 from dpltm.records.split import LabelForm, Split
@@ -43,8 +42,6 @@ class RawSplit:
         rows: what identifies the records, of tables and texts; None where that is ``x`` and ``y``.
         units: whose each record is, ``(n,)`` numbers or texts, where the source was asked for it; and
         units_name: its column, or array.
-        lineage: of synthetic records, the release that they were drawn from; and
-        facts: their public bounds and number of classes; None of all others.
         left_out: columns that are row numbers by their names, and no features.
         parts: what stands side by side in a record; empty where that is one array.
     """
@@ -58,8 +55,6 @@ class RawSplit:
     rows: Rows | None = None
     units: np.ndarray | None = None
     units_name: str = "units"
-    lineage: Lineage = NO_LINEAGE
-    facts: tuple[tuple[float, float], int] | None = None
     left_out: tuple[str, ...] = ()
     parts: Parts = ()
 
@@ -108,7 +103,7 @@ class Dataset:
         rows, test_rows: the records of each split as they were read, single ones even of persons.
         file: all records that were read, where those are a part; None where they are all.
         part, test_part: which records of the file each split is, by name and cut; the snapshot is given by a ledger.
-        lineage: what the columns, or the records, come from: a schema that was found, a release that they were drawn from.
+        lineage: what the columns come from: a schema that was found.
         known: whether it is one of the catalogue, whose records are what their publication says.
         published: whether a publication fixes who stands at which place of the training split.
         feature_map: the map in front of the network; None where it takes the records as they are.
@@ -120,12 +115,10 @@ class Dataset:
         units_name: the noun of those: the column of a table, the array of an archive, or what arrays say.
         schema: of a table that was encoded by one, its text.
         hold_out: the part of a file that became the test split; 0 where nothing was held out.
-        synthetic: whether the records are synthetic: nobody's.
         columns: names of the features, in their order, of a table without a schema; None of all others.
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
         parts: what stands side by side in a record, public; empty where that is one array.
-        public_notes: what was assumed of records declared public that the feature map was made from.
     """
 
     name: str
@@ -149,11 +142,9 @@ class Dataset:
     tables_origin: Origin = "declared"
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
-    public_notes: tuple[str, ...] = ()
     _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
     schema: str = ""
-    synthetic: bool = False
     hold_out: float = 0.0
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
@@ -161,8 +152,6 @@ class Dataset:
     parts: Parts = ()
 
     def __post_init__(self) -> None:
-        if self.synthetic:
-            object.__setattr__(self, "train", self.train.as_nobodys())
         if self.test is not None and self.published_id() is not None:  # the publication says that its splits are apart
             object.__setattr__(self, "test", self.test.as_nobodys())
 
@@ -253,16 +242,12 @@ class Dataset:
         """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
         return (self.rows if self.file is None else self.file).digest
 
-    def marks(self, key: bytes | None = None) -> Marks | None:
-        """Return what the records are known again by (``dpltm.privacy.guards``), by a ledger's key or this process's."""
-        return self.rows.marks if key is None else self.rows.marks_under(key)
-
     def published_id(self) -> Id | None:
         """Return the id of a published dataset in every ledger; None of all others, whose content is private.
 
         It is of the name alone: the publication fixes who stands at which place, and a digest would tell which are empty.
         """
-        if not (self.known and self.published):
+        if not self.published:
             return None
         return hashlib.sha256(b"published " + self.name.encode()).hexdigest()
 
@@ -305,8 +290,6 @@ class Rows:
         _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
         _units: whose each record is, ``(n,)`` texts, where something says so; and
         units_name: the noun.
-        _standing: places at which these records stand, where others are empty.
-        coincide: whether records of different people may well be equal, so that no row is recognised.
     """
 
     _cells: np.ndarray = field(repr=False)
@@ -316,8 +299,6 @@ class Rows:
     _ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     _units: np.ndarray | None = field(default=None, repr=False)
     units_name: str = ""
-    _standing: np.ndarray | None = field(default=None, repr=False)
-    coincide: bool = False
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -343,29 +324,9 @@ class Rows:
             # of a table whose a record is counts exactly
             for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
-        if self._standing is not None:
-            content.update(self._standing.astype("<i8").tobytes())
         if self._units is not None and self.units_name not in (self.columns or ()):
             content.update(repr((self.units_name, self._units.tolist())).encode())
         return content.digest()
-
-    @cached_property
-    def marks(self) -> Marks | None:
-        """Return the marks that they are known again by in this process."""
-        return self.marks_under(None)
-
-    def marks_under(self, key: bytes | None) -> Marks | None:
-        """Return the same under a key; None where they coincide by nature, or are too many."""
-        if self.coincide or len(self) > MOST:
-            return None
-        shape = sorted(self.columns) if self.columns is not None else "rows"
-        rows = digests(self._features(by_name=True), shape, key)
-        if self._units is None:
-            return Marks(rows)
-        names = [name.encode() for name in self._units.tolist()]
-        pairs = (row + b" " + name for row, name in zip(self._features(by_name=True), names, strict=True))
-        whose = digests(pairs, (shape, self.units_name), key)
-        return Marks(rows, digests(set(names), self.units_name, key), whose, self.units_name)
 
     def public_hashes(self) -> np.ndarray:
         """Return a number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from its content alone.
@@ -378,15 +339,16 @@ class Rows:
         """
         names = self._names
         if names is None:
-            return _hashed(self._features())
-        return _hashed(row.tobytes() for rows in self._chunks(label=True) for row in rows[:, names[0]])
+            return _public(_hashed(self._features()))
+        rows = (row.tobytes() for rows in self._chunks(label=True) for row in rows[:, names[0]])
+        return _public(_hashed(rows))
 
     def cut_hashes(self) -> np.ndarray:
         """Return the hashes of cuts: the public hash of each record, or of its person, where something says whose it is."""
         if self._units is None:
             return self.public_hashes()
         names, codes = np.unique(self._units, return_inverse=True)
-        return _hashed(name.encode() for name in names.tolist())[codes]
+        return _public(_hashed(map(str.encode, names.tolist())))[codes]
 
     def taken(self, index: np.ndarray) -> Rows:
         """Return the records at some places, ``(k,)`` whole numbers."""
@@ -396,7 +358,6 @@ class Rows:
             _targets=self._targets[index],
             _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
             _units=None if self._units is None else self._units[index],
-            _standing=None if self._standing is None else self._standing[index],
         )
 
     def known_by(self, cells: np.ndarray) -> Rows:
@@ -411,13 +372,13 @@ class Rows:
         """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
         return replace(self, _units=units, units_name=units_name)
 
-    def shared(self, other: Rows) -> np.ndarray:
-        """Return the places of records here whose features ``other`` has as well, whatever the labels."""
-        if sorted(self.columns or ()) != sorted(other.columns or ()):
-            return np.empty(0, dtype=np.int64)
-        theirs = {hashlib.blake2b(row, digest_size=16).digest() for row in other._features(by_name=True)}
-        ours = (hashlib.blake2b(row, digest_size=16).digest() in theirs for row in self._features(by_name=True))
-        return np.flatnonzero(np.fromiter(ours, dtype=bool, count=len(self)))
+    def identities(self, *, of_persons: bool = False) -> np.ndarray:
+        """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private."""
+        if of_persons:
+            assert self._units is not None
+            return _hashed(map(str.encode, self._units.tolist()), b"persons")
+        names = repr(sorted(self.columns or ())).encode()
+        return _hashed(self._features(by_name=True), hashlib.sha256(names).digest())
 
     @property
     def _names(self) -> tuple[np.ndarray, list[str]] | None:
@@ -449,9 +410,37 @@ class Rows:
                 done += len(part)
 
 
-def _hashed(rows: Iterator[bytes]) -> np.ndarray:
-    hashes = (int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "little") % HASHES for row in rows)
-    return np.fromiter(hashes, dtype=np.int64)
+class RecordSet:
+    """Records and persons, by which a refusal knows them again: in the memory of this process, and empty once pickled."""
+
+    def __init__(self) -> None:
+        self._digests = np.zeros(0, np.uint64)
+
+    def __reduce__(self) -> tuple[type[RecordSet], tuple[()]]:
+        return RecordSet, ()
+
+    def add(self, rows: Rows) -> None:
+        """Add records, and whose they are, where something says so."""
+        persons = rows.identities(of_persons=True) if rows._units is not None else self._digests[:0]
+        self._digests = np.unique(np.concatenate([self._digests, rows.identities(), persons]))
+
+    def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
+        """Return whether it has some of these records, or of the persons whose they are."""
+        return bool(np.isin(rows.identities(of_persons=of_persons), self._digests).any())
+
+    def has_all(self, rows: Rows) -> bool:
+        """Return whether it has all of these records."""
+        return bool(np.isin(rows.identities(), self._digests).all())
+
+
+def _hashed(values: Iterable[bytes], key: bytes = b"") -> np.ndarray:
+    """The first 8 bytes of BLAKE2b over each value, ``(n,)`` uint64."""
+    hashes = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
+    return np.fromiter(hashes, dtype=np.uint64)
+
+
+def _public(hashes: np.ndarray) -> np.ndarray:
+    return (hashes % np.uint64(HASHES)).astype(np.int64)
 
 
 def _floats(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import struct
 import zipfile
 import zlib
@@ -26,8 +25,7 @@ from tokenize import TokenError
 import numpy as np
 from safetensors.numpy import load as load_tensors
 
-from dpltm.errors import ArtifactError, DataError, first_line
-from dpltm.privacy.entry import Lineage, lineage_from_text, to_json
+from dpltm.errors import DataError, first_line
 from dpltm.records.dataset import RawSplit, Rows
 from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, LARGE
@@ -132,11 +130,8 @@ def reading(path: Path, option: str) -> Iterator[str]:
 
 # archives, and folders of arrays
 
-LINEAGE, OLD_ORIGIN = "lineage", "synthetic_origin"
-"""Array of a file of synthetic records that tells where they come from; and the one that did before 0.3."""
-
-MAX_LINEAGE = 2**24
-"""Bytes of a lineage."""
+SYNTHETIC = ("lineage", "synthetic_origin")
+"""Arrays of files of synthetic records that dpltm made before 0.3: they name the release behind the records."""
 
 _RAGGED = ("values", "offsets")
 """The two arrays of texts."""
@@ -153,10 +148,11 @@ _DAMAGED = (
 def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
     with _opened(path, "x_train=..., y_train=...") as arrays:
         train = arrays.with_units(arrays.split("train", layout), "train", units)
-        if OLD_ORIGIN in arrays.names:
-            raise DataError(f"{path}: written by dpltm before 0.3; make it again with dpltm synthesize")
-        if LINEAGE in arrays.names:
-            train = _synthetic(train, *(arrays[name] for name in (LINEAGE, "bounds", "classes")))
+        if any(name in arrays.names for name in SYNTHETIC):
+            raise DataError(
+                f"{path}: synthetic records that dpltm made before 0.3, whose release would not count here; make some by a"
+                " library, and declare them as what they are"
+            )
         if not any(f"{part}_test" in arrays.names for part in ("x", "y", *_RAGGED)):
             return train, None
         test = arrays.split("test", layout)
@@ -278,29 +274,6 @@ class _Arrays:
         x = padded(values, offsets, layout, path)
         rows = Rows(x, np.empty(0) if y is None else y, _ragged=(values, offsets))
         return RawSplit(x, y, path, names[0], f"y{suffix}", rows=rows)
-
-
-def lineage_array(lineage: Lineage) -> np.ndarray:
-    """Return a lineage as an array of bytes, ``(n,)`` uint8: JSON."""
-    return np.frombuffer(json.dumps(to_json(lineage)).encode(), dtype=np.uint8)
-
-
-def _synthetic(raw: RawSplit, stored: np.ndarray, bounds: np.ndarray, classes: np.ndarray) -> RawSplit:
-    """Synthetic records, with their lineage and public facts. A lineage is never passed over: that would hide a release."""
-    numbers = bounds.dtype.kind == "f" and bounds.shape == (2,) and np.isfinite(bounds).all()
-    if not (numbers and bounds[0] < bounds[1] and classes.dtype.kind in "iu" and classes.shape == () and classes >= 2):
-        raise DataError(f"{raw.source}: bounds and classes of synthetic records are damaged; make the file again")
-    if stored.dtype != np.uint8 or stored.ndim != 1 or len(stored) > MAX_LINEAGE:
-        raise DataError(f"{raw.source}: its lineage is not JSON in bytes; make the file again")
-    try:
-        lineage = lineage_from_text(stored.tobytes().decode())
-    except (ArtifactError, UnicodeDecodeError) as error:
-        raise DataError(f"{raw.source}: its lineage is damaged ({first_line(error)}); make the file again") from None
-    if not lineage.paid:
-        raise DataError(
-            f"{raw.source}: synthetic records without the release that they come from; make the file again"
-        )
-    return replace(raw, lineage=lineage, facts=((float(bounds[0]), float(bounds[1])), int(classes)))
 
 
 # texts

@@ -160,13 +160,9 @@ class _Asked:
         declared = self.bounds, self.classes
         if schema is not None:
             declared = (0.0, 1.0), len(schema.label.values)
-        if train.facts is not None:
-            declared = self.bounds or train.facts[0], self.classes or train.facts[1]
         coincide = self.rows_coincide
         whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=coincide)
-        if train.facts is not None:  # nobody is among them, so that how many there are is public
-            whole = replace(whole, synthetic=True, records_origin="described", classes_origin="described")
-        return replace(whole, lineage=lineage_of(train, schema), schema="" if schema is None else schema.text)
+        return replace(whole, lineage=lineage_of(schema), schema="" if schema is None else schema.text)
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""

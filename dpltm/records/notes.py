@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
 from dpltm.records.dataset import Dataset
 
 SEVERAL_ROWS = (
@@ -38,10 +36,9 @@ def test_notes(dataset: Dataset) -> list[str]:
 
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
     """Return a note on records of bytes whose bounds nobody gave, without a look at their values."""
-    if dataset is None:
+    if dataset is None or dataset.bounds_origin != "assumed":
         return []
-    assumed = [_assumed(dataset.name, dataset.bounds, fix)] if dataset.bounds_origin == "assumed" else []
-    return [*assumed, *dataset.public_notes]
+    return [_assumed(dataset.name, dataset.bounds, fix)]
 
 
 class Trained(Protocol):
@@ -150,15 +147,8 @@ def rating_notes(dataset: Dataset) -> list[str]:
     ]
 
 
-def feature_notes(dataset: Dataset, delta: float) -> list[str]:
-    """Return notes on the source of columns and of synthetic records, whose epsilon is read at ``delta``."""
-    paid = dataset.lineage.paid
-    if not paid:
+def feature_notes(dataset: Dataset) -> list[str]:
+    """Return the note that says what the columns were found by, where that cost something."""
+    if not dataset.lineage.paid:
         return []
-    if not dataset.synthetic:
-        return ["bounds and categories of the schema were found under DP, and what that cost counts"]
-    spent = Account(paid, unit=paid[0].unit).epsilon(delta)
-    return [
-        f"records of {dataset.name} are synthetic: post-processing of a release from {paid[-1].part}, certified as epsilon"
-        f" {figure(spent)} with all that it is made of; it counts once, however often they are used"
-    ]
+    return ["bounds and categories of the schema were found under DP, and what that cost counts"]

@@ -1,22 +1,17 @@
 """Public scaling: features into the unit range by declared bounds, never by the data's own; positions in tables stay.
 
 Every value depends on its own feature and on public bounds alone, so scaling one record reads no other record and
-costs no privacy (docs/privacy-model.md section 1.4). Copies of an image, which a record's gradient is averaged over before
-the filter (De et al. 2022), depend on that record alone: the bound of the filter holds as it stands, and no noise is added
-for them. They are fixed, so features of them can be kept.
+costs no privacy (docs/privacy-model.md section 1.4).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.records.input_parts import Parts, split
-
-Augmentation = Literal["none", "flip", "shift", "shift-flip"]
 
 MAX_CHANNELS = 4
 """Most colour channels of an image; whatever has more in its last dimension is none."""
@@ -112,29 +107,3 @@ def count_outside(x: np.ndarray, bounds: tuple[float, float], parts: Parts = ())
     with np.errstate(over="ignore"):  # an end that half precision cannot hold is beyond all of its values
         low, high = np.asarray(bounds, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     return int(np.count_nonzero(x < low)) + int(np.count_nonzero(x > high))
-
-
-def copies_of(x: np.ndarray, kind: Augmentation) -> np.ndarray:
-    """Return images and their copies: ``(n, height, width[, colours])`` to ``(n, copies, height, width[, colours])``.
-
-    Args:
-        kind: ``flip`` adds the mirror image, for photographs; ``shift`` those moved by a pixel up, down, left and right,
-            with the edge repeated; ``shift-flip`` both, ten copies in all; ``none`` is one copy.
-    """
-    if kind == "none":
-        return x[:, None]
-    if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] > MAX_CHANNELS):
-        raise DataError(
-            f"`augment`: {kind} takes images, (height, width) or (height, width, colours), and a record here is of shape"
-            f" {x.shape[1:]}; take `augment` none"
-        )
-    copies = [x]
-    if kind in ("shift", "shift-flip"):
-        edged = np.pad(x, ((0, 0), (1, 1), (1, 1)) + ((0, 0),) * (x.ndim - 3), mode="edge")
-        height, width = x.shape[1:3]
-        copies += [
-            edged[:, down : down + height, right : right + width] for down, right in ((0, 1), (2, 1), (1, 0), (1, 2))
-        ]
-    if kind in ("flip", "shift-flip"):
-        copies += [one[:, :, ::-1] for one in copies]
-    return np.stack(copies, 1)

@@ -169,7 +169,7 @@ def settle(
         )
     published = description is not None and description.records == len(train.x)
     valued = declared[1] == VALUES
-    split, rows = _checked(train, rows_coincide, empty=published, valued=valued)
+    split, rows = _checked(train, empty=published, valued=valued)
     labels = split._closed.y
     bounds, bounds_origin = _bounds(declared[0], description, train, part, tables)
     classes, classes_origin = _classes(declared[1], description, labels[_taken(labels, declared[1])], train)
@@ -177,7 +177,7 @@ def settle(
     test, test_rows = None, None
     if part is not None:
         part = part.in_order(train.columns, train.source)
-        test, test_rows = _checked(part, rows_coincide, valued=valued)
+        test, test_rows = _checked(part, valued=valued)
         _check_same_features(train, part)
         if test.labels != split.labels:
             raise DataError(
@@ -223,7 +223,7 @@ def _taken(y: np.ndarray, classes: int | None) -> np.ndarray:
     return np.ones(len(y), dtype=bool) if classes == VALUES else y != EMPTY
 
 
-def _checked(raw: RawSplit, coincide: bool, empty: bool = False, valued: bool = False) -> tuple[Split, Rows]:
+def _checked(raw: RawSplit, empty: bool = False, valued: bool = False) -> tuple[Split, Rows]:
     """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
     x, y = checked_features(raw), _checked_values(raw) if valued else _checked_labels(raw, empty)
     rows = Rows(x, y) if raw.rows is None else raw.rows
@@ -231,10 +231,10 @@ def _checked(raw: RawSplit, coincide: bool, empty: bool = False, valued: bool = 
         rows = rows.known_by(x)
     taken = _taken(y, VALUES if valued else None)
     if not taken.all():
-        rows = replace(rows.taken(np.flatnonzero(taken)), _standing=np.flatnonzero(taken))
+        rows = rows.taken(np.flatnonzero(taken))
     if raw.units is not None:
         rows = rows.owned(checked_units(raw, taken), raw.units_name)
-    return Split(x, y, valued=valued), replace(rows, coincide=coincide)
+    return Split(x, y, valued=valued), rows
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
@@ -344,16 +344,18 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
 
 def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
     """Raise DataError if training records, or their persons, are in the test split: a free look at private records."""
-    if rows._units is not None and test_rows._units is not None:
-        shared = len(np.intersect1d(rows._units, test_rows._units))
-        if shared:
-            raise DataError(
-                f"{test.source}: {shared} of the {len(np.unique(test_rows._units))} values of {test.units_name!r} are in the"
-                " training split too, so accuracy there would show what is protected; keep all records of one on one side"
-            )
-    elif not said and (shared := len(test_rows.shared(rows))):
+    of_persons = rows._units is not None and test_rows._units is not None
+    if not of_persons and said:
+        return
+    trained, tested = (each.identities(of_persons=of_persons) for each in (rows, test_rows))
+    if of_persons and len(shared := np.intersect1d(trained, tested)):
         raise DataError(
-            f"`test`: {name}: {shared} of the {len(test_rows)} records of {test.source} are training records of"
+            f"{test.source}: {len(shared)} of the {len(np.unique(tested))} values of {test.units_name!r} are in the"
+            " training split too, so accuracy there would show what is protected; keep all records of one on one side"
+        )
+    if not of_persons and (count := int(np.isin(tested, trained).sum())):
+        raise DataError(
+            f"`test`: {name}: {count} of the {len(test_rows)} records of {test.source} are training records of"
             f" {train.source}, so accuracy there would show private records; take them out, measure with `eval_private`, or"
             " say `rows_coincide` where records of different people may well be equal"
         )

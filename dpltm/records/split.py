@@ -72,7 +72,7 @@ class Split:
 
     Args:
         x, y: as :class:`Arrays` has them.
-        nobodys: whether they are nobody's of any population: synthetic, or held out by the publication that they are from.
+        nobodys: whether they are nobody's of any population: held out by the publication that they are from.
         valued: whether labels are no class numbers: then several in a row are those of one record, and not of a person.
 
     Attributes:

@@ -25,7 +25,7 @@ from dpltm.privacy.trade_off import Curves, curves_of_profiles
 
 FORMAT, SCHEMA = "dpltm-statement", 2
 
-LIBRARIES = ("dpltm", "numpy", "scipy", "dp-accounting")
+LIBRARIES = ("dpltm", "numpy", "scipy")
 """Libraries that figures are computed with."""
 
 MAX_ENTRIES = 2000

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from torch import nn
 
-from dpltm.errors import ArtifactError, InputError
-from dpltm.features.feature_map import FeatureMap, FrozenNetwork
+from dpltm.errors import ArtifactError
+from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import take_over_map
 from dpltm.networks import ModelSpec, Network, check_takes
 from dpltm.networks.content import content_id, pack
@@ -324,30 +324,6 @@ class Run:
                 f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
             )
         return found
-
-    def in_front_of(self, dataset: Dataset) -> FeatureMap:
-        """Return the network without its last layer, as a map of these records, with the lineage of the run.
-
-        Raises:
-            InputError: what the network depends on is not known, or it cannot take these records.
-        """
-        name = self.label
-        if self.feature_map is not None:
-            raise InputError(
-                f"`features`: {name} stands behind {self.feature_map.text} features itself; take a run on records as they"
-                " are"
-            )
-        if not isinstance(self.spec, ModelSpec):
-            raise InputError(f"`features`: the network of {name} is {self.spec.text}; take a run of a kind by name")
-        if not self.spec.text.partition(":")[2]:
-            raise InputError(f"`features`: the network of {name} is one layer, with nothing in front of it to take")
-        if not self.lineage:
-            raise InputError(f"`features`: {name}: its lineage holds no training, so nothing can be certified")
-        parameters = {key: value.detach().clone() for key, value in self.model.named_parameters()}
-        network = FrozenNetwork(self.spec, parameters)
-        return FeatureMap(network, dataset.row_shape, self.bounds, lineage=self.lineage).for_records(
-            dataset.row_shape, dataset.bounds
-        )
 
     def _fits(self, mechanism: NoisySgd) -> bool:
         facts = self.config.get("resolved")

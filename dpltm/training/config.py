@@ -41,9 +41,9 @@ The papers account with C. That is the nominal sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles, follows
@@ -53,6 +53,7 @@ from dpltm.gradients.linear_layer import KERNELS
 from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
 from dpltm.networks.plain import check_lr
 from dpltm.options import parse_numbers
+from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.records import Dataset
 from dpltm.records.schema import class_shares
@@ -285,6 +286,37 @@ def nominal_sensitivity(
     if bound is None and microbatch is not None:
         bound = filter.certified_bound(live)
     return None if bound is None else bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def noisy_steps(
+    options: TrainOptions | LoopOptions,
+    filter: Filter,
+    live: int,
+    sampled: tuple[float, int],
+    *,
+    secure: bool,
+    asked: bool = False,
+    kind: Callable[..., NoisySgd] = NoisySgd,
+) -> NoisySgd:
+    """Return the steps of a training as a mechanism, for whose noise multiplier 1 stands.
+
+    Args:
+        live: number of live weights.
+        sampled: sampling rate and number of steps.
+        secure: whether all bits come from a cryptographic source.
+        asked: as of :func:`nominal_sensitivity`.
+    """
+    adjacency, microbatch = cast(Adjacency, options.adjacency), options.microbatch
+    claim = nominal_sensitivity(filter, live, adjacency, asked, microbatch)
+    return kind(
+        *sampled,
+        1.0,
+        sensitivity(filter, live, adjacency, microbatch),
+        claim,
+        "" if claim is None else nominal_source(filter, microbatch),
+        adjacency=adjacency,
+        bits="secure" if secure else "fast",
+    )
 
 
 def nominal_source(filter: Filter, microbatch: int | None = None) -> str:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,12 +43,6 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-def mean_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over copies of a record: ``(batch, copies, classes)`` and ``(batch,)`` to ``(batch,)``."""
-    copies = outputs.shape[1]
-    return cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(copies)).view(-1, copies).mean(1)
-
-
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean loss of each user's labels: ``(batch, slots, classes)`` and ``(batch, slots)`` to ``(batch,)``.
 
@@ -57,6 +50,12 @@ def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """
     losses = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=ABSENT, reduction="none")
     return losses.view_as(labels).sum(1) / (labels != ABSENT).sum(1).clamp_min(1)
+
+
+FIRST = "rank 0/"
+"""Begins the names of what rank 0 alone remembers."""
+
+CANARIES, BANDED = f"{FIRST}canaries/", f"{FIRST}banded_noise"
 
 
 class NoisyGradients:
@@ -141,14 +140,26 @@ class NoisyGradients:
 
     @property
     def moved(self) -> dict[str, float]:
-        """Where a clip norm that follows a quantile has come to, by its name: part of a state."""
+        """Where a clip norm that follows a quantile has come to, by its name."""
         counting = follows(self.filter)
         return {} if counting is None else {"clip_norm": counting.clip_norm}
 
-    def follow(self, state: Mapping[str, Any]) -> None:
-        """Go on at what ``moved`` was in another process."""
+    def state(self) -> dict[str, Tensor]:
+        """What it remembers of its steps, by name; not copied. Noise of the last steps is secret."""
+        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in self.moved.items()}
+        state |= {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
+        return state if self.banded is None else {**state, BANDED: self.banded.noise}
+
+    def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
+        """Go on after ``step`` steps of another process, from its state."""
+        self.step = step
         if (counting := follows(self.filter)) is not None:
             self._sums.filter = replace(counting, clip_norm=float(state["clip_norm"]))
+        if self.banded is not None:
+            self.banded.resume(state[BANDED])
+        if self._first:
+            canaries = {name: value.numpy() for name, value in state.items() if name.startswith(CANARIES)}
+            self.canaries.resume({name.removeprefix(CANARIES): value for name, value in canaries.items()})
 
     def _draw(self) -> Sample:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
@@ -251,13 +262,12 @@ def train(
     sampling: RandomSource,
     noise: RandomSource,
     loss: Loss = cross_entropy,
-    progress: Callable[[int], bool | None] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> None:
     """Train ``model`` in place under ``mask``.
 
     Args:
-        progress: called with the number of steps done, after each; training ends where it returns True. What it
-            decides by must be public, or paid for.
+        progress: called with the number of steps done, after each.
 
     Guarantees:
         The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
@@ -281,31 +291,26 @@ class Descent:
         self._average = WeightAverage(gradients.config.average, gradients.parameters)
 
     def run(
-        self, progress: Callable[[int], bool | None] | None = None, between: Callable[[], object] | None = None
+        self, progress: Callable[[int], object] | None = None, between: Callable[[], object] | None = None
     ) -> None:
         """Take all steps that are left, and end.
 
         Args:
-            progress: called with the number of steps done, while the parameters are the average; training ends
-                where it returns True.
+            progress: called with the number of steps done, while the parameters are the average.
             between: called after that, with the parameters as they are. ``state`` may be asked for here.
         """
-        config, stop = self.gradients.config, False
-        while self.step < config.steps and not stop:
+        config = self.gradients.config
+        while self.step < config.steps:
             self.gradients.backward()
             self._optimizer.step(config.lr * SCHEDULES[config.schedule](self.step / config.steps))
             self._average.update()
             self.step += 1
             if progress is not None:
                 with self._average.in_place():
-                    stop = bool(progress(self.step))
+                    progress(self.step)
             if between is not None:
                 between()
-        self.end()
-
-    def end(self) -> None:
-        """End the training where it is: the parameters are the average for good."""
-        self._average.settle()
+        self._average.settle()  # the parameters are the average for good
         self.gradients.clear()
 
     def state(self) -> dict[str, Tensor]:
@@ -316,27 +321,27 @@ class Descent:
             "average": self._average.state(),
         }
         state = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
-        moved = {name: torch.tensor(value, dtype=torch.float64) for name, value in self.gradients.moved.items()}
-        return state | moved
+        return state | self.gradients.state()
 
     @torch.no_grad()
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Go on after ``step`` steps of another process; InputError for a state of another network, or of other settings."""
-        parameters, parts = self.gradients.parameters, dict[str, dict[str, Tensor]]()
-        self.gradients.follow(state)
+        parameters = self.gradients.parameters
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}, "average": {}}
         for name, value in state.items():
-            if name in self.gradients.moved:
-                continue
             part, _, rest = name.partition("/")
+            if part not in parts:
+                continue
             like = parameters[int(rest.partition("/")[0])]
             if value.shape != like.shape:
                 raise InputError(f"checkpoint: {name} has shape {tuple(value.shape)}, not {tuple(like.shape)}")
-            parts.setdefault(part, {})[rest] = value.to(like)
+            parts[part][rest] = value.to(like)
         for place, parameter in enumerate(parameters):
             parameter.copy_(parts["weights"][str(place)])
-        self.step = self.gradients.step = step
-        self._optimizer.resume(step, parts.get("optimizer", {}))
-        self._average.resume(step, parts.get("average", {}))
+        self.step = step
+        self.gradients.resume(step, state)
+        self._optimizer.resume(step, parts["optimizer"])
+        self._average.resume(step, parts["average"])
 
 
 def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:

@@ -98,10 +98,6 @@ class Ranks:
         held = torch.tensor([int(flag)], device=self._words)
         return bool(self._carry(held, group.all_reduce).item())
 
-    def same(self, flag: bool) -> bool:
-        """Return the flag of rank 0."""
-        return bool(self.broadcast(torch.tensor([int(flag)], device=self._words)).item())
-
     # words
 
     def tell(self, body: Any = None) -> Any:

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
-from dpltm.records import Arrays, Augmentation, Dataset, Split
+from dpltm.records import Arrays, Dataset, Split
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
 from dpltm.records.subgroups import subgroups_of
@@ -43,10 +43,10 @@ from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.config import TrainingConfig, private_score
 from dpltm.training.descent import (
+    FIRST,
     Descent,
     NoisyGradients,
     cross_entropy,
-    mean_cross_entropy,
     plant,
     user_cross_entropy,
 )
@@ -56,9 +56,9 @@ from dpltm.training.start import StartingPoint, weights_id
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
 
-CENTRE, SECOND, BANDED, AUDIT = "centre", "second_moments", "banded_noise", "audit/"
-"""Tensors of a checkpoint: the mean that features are centred at, the second moments that steps divide by, and the noise of
-the last steps; those of canaries begin with the last."""
+CENTRE, SECOND = "centre", "second_moments"
+"""Tensors of a checkpoint beside those of the descent: the mean that features are centred at, and the second moments that
+steps divide by."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Training:
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
         (steps,) = self.entry.of(NoisySgd)
-        return cast(NoisySgd, steps)
+        return steps
 
     @property
     def before_steps(self) -> head.Before:
@@ -143,14 +143,13 @@ class Training:
 
     @property
     def evaluations(self) -> tuple[Guarantee, ...]:
-        """Counts of right answers on the records, in the order in which they are made."""
+        """The count of right answers on the records, if one is paid for."""
         return self.entry.of(Guarantee)
 
     @property
     def inputs(self) -> Split:
         """The records as the network gets them, closed; features are computed now, or taken from the services' store."""
-        augment = cast(Augmentation, self.options.augment)
-        return network_inputs(self.dataset.train, self.dataset, self.services, augment)
+        return network_inputs(self.dataset.train, self.dataset, self.services)
 
     def centred_at(self, centre: torch.Tensor) -> Training:
         """Return the same with features centred at a mean that was released."""
@@ -199,8 +198,8 @@ class Training:
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
-            ranks.tell({"step": drawn.descent.step, "ended": drawn.reached})
-            ranks.share(drawn.descent.state())
+            ranks.tell({"step": drawn.descent.step})
+            ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
         drawn.run()
         yield drawn
 
@@ -247,8 +246,6 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     dataset, services = training.dataset, training.services
     if dataset.test is not None and not training.evaluations:
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
-    if training.before_steps.mean is not None:
-        network_inputs(dataset.train, dataset, services)  # as they are, whatever copies are trained on
     gradients = noisy_gradients(training, sources, opened)
     if sources.allocation is not None:
         gradients.allocation = source_of(sources.allocation.state)  # the same, however often this is called
@@ -258,11 +255,11 @@ def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradie
     return gradients
 
 
-def loss_of(spec: Network, dataset: Dataset, augment: Augmentation = "none") -> Loss:
+def loss_of(spec: Network, dataset: Dataset) -> Loss:
     """Return the loss that a network is trained by, one value a record, or person."""
     if dataset.of_persons:
         return user_cross_entropy
-    return (spec.loss or cross_entropy) if augment == "none" else mean_cross_entropy
+    return spec.loss or cross_entropy
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:
@@ -284,10 +281,9 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
 def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
     dataset, options, start = training.dataset, training.options, training.start
-    model, augment = start.model.to(options.device), cast(Augmentation, options.augment)
-    own = isinstance(start.spec, OwnNetwork)
-    records = batched_records(opened, dataset, options.device, augment, whole=own)
-    loss, config, planned = loss_of(start.spec, dataset, augment), training.config, training.planned
+    model, own = start.model.to(options.device), isinstance(start.spec, OwnNetwork)
+    records = batched_records(opened, dataset, options.device, whole=own)
+    loss, config, planned = loss_of(start.spec, dataset), training.config, training.planned
     key = model, loss, config.compile, config.kernels, config.groups is None
     found = NoisyGradients(
         model,
@@ -316,20 +312,10 @@ class Drawn:
     seconds: float = 0.0
     skill: Skill | None = None
 
-    @property
-    def reached(self) -> bool:
-        """Tell whether what was measured last ends the training."""
-        goal = self.training.options.stop_at
-        metric = self.training.options.metric.replace("-", "_")
-        last = self.metrics[-1].get(metric) if self.metrics else None
-        if goal is None or last is None:
-            return False
-        return float(last) <= goal if metric == "rmse" else bool(last >= goal)
-
     def run(self) -> None:
         """Take the steps that are left."""
         training, descent, mechanism = self.training, self.descent, self.training.mechanism
-        options, ranks = training.options, training.ranks
+        options = training.options
         others = tuple(each for each in training.entry.mechanisms if each is not mechanism)
         beside = Planned(training.account, training.entry.part, others)
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
@@ -337,7 +323,7 @@ class Drawn:
         score = self._score(test)
         began, note, told = time.perf_counter() - self.seconds, "", ""
 
-        def measure(done: int) -> bool:
+        def measure(done: int) -> None:
             nonlocal note
             if done in odometer.steps:
                 found = score(done == mechanism.steps)
@@ -345,7 +331,6 @@ class Drawn:
                 self.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), **found, **moved})
                 note = "" if found["accuracy"] is None else f", accuracy {percent(found['accuracy'])}"
                 note += f", rmse {float(found['rmse']):.4g}" if "rmse" in found else ""
-            return self.reached if ranks is None or options.stop_at is None else ranks.same(self.reached)
 
         with training.services.progress.progress("training under DP", mechanism.steps) as step:
             # the first step takes longer: a filter may be compiled in it
@@ -354,14 +339,11 @@ class Drawn:
             def between() -> None:
                 nonlocal told
                 self.seconds = time.perf_counter() - began
-                if training.checkpoints.offer(self._checkpoint, figures=note != told):
+                if training.checkpoints.offer(self._checkpoint):
                     told = note
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
-            if self.reached:
-                descent.end()
-            else:
-                descent.run(measure, between)
+            descent.run(measure, between)
         if test is not None and not training.dataset.rated and training.start.spec.score is None:
             self.skill = self._skill(test)
         training.start.model.to("cpu")
@@ -388,9 +370,7 @@ class Drawn:
     def _score(self, test: tuple[Inputs, torch.Tensor] | None) -> Callable[[bool], dict[str, Any]]:
         """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.
 
-        On the private records it releases a noisy count, at every checkpoint or at the last alone: each with the noise that
-        the entry holds for it, and of no other. None of them is left where none is paid for. Those in ``metrics`` were made
-        before the training was interrupted.
+        On the private records it releases a noisy count, at the last alone, with the noise that the entry holds for it.
         """
         training, dataset = self.training, self.training.dataset
         model, paid, rule = training.start.model, training.evaluations, training.start.spec.score
@@ -399,13 +379,12 @@ class Drawn:
             priced = private_score(metric, training.options.class_shares, dataset, rule)
             rows = network_inputs(dataset.train, dataset, training.services)
             x, y = inputs(rows.open(self.secret), dataset, training.options.device)
-            left = iter(paid[len(self.metrics) if len(paid) > 1 else 0 :])
 
             def release(last: bool) -> dict[str, Any]:
-                if not last and len(paid) == 1:
+                if not last:
                     return {"accuracy": None}
                 count = count_correct(model, x, y, score=priced or rule)
-                count += two_sided_geometric(self.sources.evaluation, next(left).epsilon)
+                count += two_sided_geometric(self.sources.evaluation, paid[0].epsilon)
                 if priced is None:
                     return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
                 return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
@@ -430,36 +409,41 @@ class Drawn:
         }
 
     def _checkpoint(self) -> Checkpoint:
-        training, descent = self.training, self.descent
-        feature_map = training.dataset.feature_map
-        centre = None if feature_map is None else feature_map.centre
-        state = standing(training.facts, training.entry, descent.step)
-        state |= {"metrics": self.metrics, "seconds": self.seconds, "sources": self.sources.state()}
-        tensors = {name: value.cpu().numpy() for name, value in descent.state().items()}
-        if training.before_steps.mean is not None and centre is not None:
-            tensors[CENTRE] = centre.numpy()
-        if self.second is not None:
-            tensors[SECOND] = self.second.numpy()
-        if descent.gradients.banded is not None:
-            tensors[BANDED] = descent.gradients.banded.noise.cpu().numpy()
-        tensors |= {AUDIT + name: value for name, value in descent.gradients.canaries.state().items()}
-        return Checkpoint(f"step {descent.step} of {training.mechanism.steps}", state, tensors)
+        training, feature_map = self.training, self.training.dataset.feature_map
+        tensors = {} if self.second is None else {SECOND: self.second}
+        if training.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
+            tensors[CENTRE] = feature_map.centre
+        more = {"metrics": self.metrics, "seconds": self.seconds}
+        return steps_so_far(training.facts, training.entry, self.descent, self.sources, tensors, more)
 
     def resume(self, held: Checkpoint) -> None:
         """Go to where a checkpoint was taken."""
+        resume_steps(self.descent, held)
         with reading():
-            audit = {name: value for name, value in held.tensors.items() if name.startswith(AUDIT)}
-            others = (CENTRE, SECOND, BANDED, *audit)
-            tensors = {name: value for name, value in held.tensors.items() if name not in others}
-            step = int(held.state["step"])
-            if not 0 <= step <= self.training.mechanism.steps:
-                raise ValueError(step)
-            self.descent.resume(step, {name: torch.from_numpy(value) for name, value in tensors.items()})
-            if self.descent.gradients.banded is not None:
-                self.descent.gradients.banded.resume(torch.from_numpy(np.array(held.tensors[BANDED])))
-            canaries = {name.removeprefix(AUDIT): value for name, value in audit.items()}
-            self.descent.gradients.canaries.resume(canaries)
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
+
+
+def steps_so_far(
+    facts: Mapping[str, Any],
+    entry: Entry,
+    descent: Descent,
+    sources: Sources,
+    tensors: Mapping[str, torch.Tensor],
+    more: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
+    state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
+    values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
+    return Checkpoint(f"step {descent.step} of {descent.gradients.config.steps}", state, values)
+
+
+def resume_steps(descent: Descent, held: Checkpoint) -> None:
+    """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
+    with reading():
+        step = int(held.state["step"])
+        if not 0 <= step <= descent.gradients.config.steps:
+            raise ValueError(step)
+        descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------
@@ -512,5 +496,4 @@ def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
     descent = ranks.together(lambda: Descent(noisy_gradients(mine, sources, mine.inputs.open(secret))))
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
-    if not told["ended"]:
-        descent.run(None if mine.options.stop_at is None else lambda _: ranks.same(False))
+    descent.run()

@@ -21,7 +21,6 @@ from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill
 from dpltm.options import METRICS
 from dpltm.privacy.account import check_declared
-from dpltm.privacy.guards import met
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.records import Dataset, Rows, Split, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
@@ -29,9 +28,9 @@ from dpltm.records.schema import class_names
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
 
-UNKNOWN = (
-    "whether some of these records were trained on cannot be checked in another process than the training's: accuracy on"
-    " those is private"
+YOUR_WORD = (
+    "that none of these records was trained on is your word, since rows are not compared across commands: accuracy on"
+    " records that were is private"
 )
 
 
@@ -69,13 +68,12 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
         raise InputError(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
-    elsewhere = False
+    undeclared = False
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
-        declared = ledger.book.found(draft)
-        elsewhere = not declared and any(entry.paid and not met(entry.part) for entry in run.lineage.entries)
+        undeclared = bool(run.lineage.paid) and ledger.book.found(draft) is None
     notes = [
-        *([UNKNOWN] if elsewhere else []),
+        *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(run_bounds_notes(run) or bounds_notes(dataset)),
         *network_notes(run.spec),

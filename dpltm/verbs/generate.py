@@ -1,8 +1,8 @@
 """Phase 1: what tickets are made from, what that costs, and the set that comes of it (docs/privacy-model.md section 2).
 
 Tickets of no data cost nothing. Of public records the ledger gets a declaration, of private ones with no mechanism a release
-without protection, each before a record is looked at. ``dp-train`` and ``dp-synthetic`` are releases that come through the
-door; their tickets are post-processing of those.
+without protection, each before a record is looked at. ``dp-train`` is a release that comes through the door; its tickets are
+post-processing of that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs, tensors
-from dpltm.features.setup import as_declared, declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
@@ -28,16 +27,15 @@ from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, Kept, PartOf, reading, standing
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
-from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
-from dpltm.pruning.energy import add_step, no_energy
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
@@ -59,16 +57,7 @@ from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
 from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients
-from dpltm.training.release import Sources, check_trainable, loss_of
-from dpltm.verbs.synthesize import (
-    RECORDS,
-    SENSITIVITY,
-    Moments,
-    check_moments,
-    draw_records,
-    one_each,
-    release_moments,
-)
+from dpltm.training.release import Sources, loss_of, resume_steps, steps_so_far
 from dpltm.verbs.train import check_takes_persons
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
@@ -112,7 +101,7 @@ class Generation:
     @property
     def steps(self) -> int:
         """Training steps in all."""
-        if CRITERIA[self.options.criterion].mechanism == "training":
+        if self.under_dp:
             return self.config.iterations
         return 0 if self.provenance == "data-free" else self.config.steps
 
@@ -157,27 +146,21 @@ class Generation:
 
     def on_record(self, public: Lineage) -> Generation:
         """Return the same with the lineage of what was declared beside it."""
-        return replace(self, dataset=as_declared(self.dataset, public), lineage=self.lineage | public)
+        return replace(self, lineage=self.lineage | public)
 
     def planned(self, book: Book, known: Entry | None = None) -> Generation:
         """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
         made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
-        (mechanism,) = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms
+        mechanism = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms[0]
         words = f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
         entry = Entry("release", part, (mechanism,), words, self.facts, unit=self.dataset.unit)
         return replace(made, drafts=(entry,))
 
-    def _mechanism(self, before: Planned) -> tuple[Mechanism]:
+    def _mechanism(self, before: Planned) -> NoisySgd:
         options, config = self.options, self.config
-        if CRITERIA[options.criterion].mechanism == "moments":
-            draft = NoisySgd(1.0, 1, 1.0, SENSITIVITY)
-        else:
-            bound = sensitivity(make_filter("clip", clip_norm=CLIP_NORM), self.spec.parameters, "add-remove")
-            draft = NoisySgd(config.batch_size / self.dataset.records, config.iterations, 1.0, bound)
-        fitted = calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
-        if CRITERIA[options.criterion].mechanism == "moments":
-            return (GaussianRelease(fitted.noise_multiplier, SENSITIVITY),)
-        return (fitted,)
+        bound = sensitivity(make_filter("clip", clip_norm=CLIP_NORM), self.spec.parameters, "add-remove")
+        draft = NoisySgd(config.batch_size / self.dataset.records, config.iterations, 1.0, bound)
+        return calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
 
     def check(self) -> None:
         """Refuse nothing more: what shows without trying was refused as it was planned."""
@@ -185,17 +168,12 @@ class Generation:
     def rehearse(self) -> None:
         """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
-        if self.entry.of(NoisySgd):
-            unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
-            self._inputs.check(lambda records: self._training(unused, records))
-        else:
-            check_trainable(self.spec, self.dataset)
+        unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
+        self._inputs.check(lambda records: self._training(unused, records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
-        paid, sources = replace(self, drafts=(secret.entry,)), Sources.begin(secret, at)
-        made = paid._trained if self.entry.of(NoisySgd) else paid._synthesized
-        yield made(sources, at, secret)
+        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at), at, secret)
 
     @property
     def _inputs(self) -> Split:
@@ -207,12 +185,6 @@ class Generation:
         if dataset.test is None:
             return None
         return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
-
-    def _others(self) -> Account:
-        return self.account(self.ledger.book).without(self.entry)
-
-    def _state(self, sources: Sources, step: int) -> dict[str, Any]:
-        return {**standing(self.shown, self.entry, step), "sources": sources.state()}
 
     def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
         (mechanism,) = self.entry.of(NoisySgd)
@@ -233,31 +205,25 @@ class Generation:
         return model, Descent(gradients)
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
-        """Tickets of a network trained under DP, or of its gradients; predictors are that network under each mask."""
+        """Tickets of a network trained under DP; predictors are that network under each mask."""
         config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
         (mechanism,) = self.entry.of(NoisySgd)
         model, descent = self._training(sources, self._inputs.open(secret))
         theta0 = weights_of(model)
         if at is not None:
-            theta0 = _resumed(descent, at, theta0)
-        energy = no_energy(spec) if CRITERIA[config.criterion].looks_at == "gradients" else {}
-        if at is not None:
+            resume_steps(descent, at)
             with reading():
-                energy = {name: torch.from_numpy(at.tensors[f"energy/{name}"].copy()) for name in energy}
-        noise = mechanism.noise_std / config.batch_size
-        odometer = Odometer(Planned(self._others(), self.entry.part), mechanism, self.options.delta)
+                theta0 = {name: torch.from_numpy(at.tensors[f"theta0/{name}"].copy()) for name in theta0}
+        others = self.account(self.ledger.book).without(self.entry)
+        odometer = Odometer(Planned(others, self.entry.part), mechanism, self.options.delta)
         with services.progress.progress("training under DP", mechanism.steps) as step:
 
             def checkpoint() -> Checkpoint:
-                kept = {f"training/{name}": value.numpy() for name, value in descent.state().items()}
-                kept |= {f"theta0/{name}": value.numpy() for name, value in theta0.items()}
-                kept |= {f"energy/{name}": value.numpy() for name, value in energy.items()}
-                state = self._state(sources, descent.step)
-                return Checkpoint(f"step {descent.step} of {mechanism.steps}", state, kept)
+                rewound = {f"theta0/{name}": value for name, value in theta0.items()}
+                return steps_so_far(self.shown, self.entry, descent, sources, rewound)
 
             def between() -> None:
                 nonlocal theta0
-                add_step(energy, model, noise**2)
                 if descent.step == config.rewind:
                     theta0 = weights_of(model)
                 self.checkpoints.offer(checkpoint)
@@ -265,7 +231,7 @@ class Generation:
 
             with threads(config.threads):
                 descent.run(between=between)
-        tickets = prune_once(spec, theta0, weights_of(model), config, energy)
+        tickets = prune_once(spec, theta0, weights_of(model), config)
         opened = self._test()
         if opened is None:
             return tickets
@@ -274,28 +240,6 @@ class Generation:
             put(model, ticket.predictor or {})
             scored.append(replace(ticket, accuracy=accuracy(model, *test, score=spec.score)))
         return replace(tickets, tickets=tuple(scored))
-
-    def _synthesized(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
-        """Iterative pruning on records drawn from noisy moments; accuracies are those on the test split, if there is one."""
-        config, dataset, services = self.config, self.dataset, self.services
-        (mechanism,) = self.entry.of(GaussianRelease)
-        if at is None:
-            x, y = tensors(self._inputs.open(secret), dataset)
-            sigma = mechanism.noise_multiplier
-            moments = release_moments(x, y.flatten(), self.spec.classes, noise_multiplier=sigma, noise=sources.noise)
-        else:
-            moments = _known_moments(at, mechanism)
-        made = draw_records(moments, dataset, max(RECORDS, config.batch_size), config.seed)
-        opened = self._test()
-        test = None if opened is None else tensors(opened, dataset)
-        known = {f"moments/{name}": getattr(moments, name).numpy() for name in _MOMENTS}
-        kept = PartOf(self.checkpoints, self._state(sources, 1), known, begun=at is not None)
-        after = self._others() + self.drafts
-        cost = f"epsilon so far {figure(after.epsilon(self.options.delta))}"
-        title = f"generating {config.rounds} tickets from synthetic records"
-        with services.progress.progress(title, config.steps) as step:
-            told = by_round(config.iterations, config.rewind, step, cost)
-            return generation.generate(self.spec, *made, config, test, told, checkpoints=kept)
 
 
 def plan(
@@ -316,12 +260,9 @@ def plan(
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
-    by_moments = CRITERIA[options.criterion].mechanism == "moments"
-    if by_moments:
-        dataset = one_each(dataset, options.per_unit)
-    elif provenance == "dp":
+    if provenance == "dp":
         dataset = at_unit(dataset, RECORD, options.per_unit, PER_UNIT)
-    if provenance in ("private", "dp") and not dataset.synthetic:
+    if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
@@ -332,15 +273,14 @@ def plan(
         spec=spec,
         config=settle(options, spec, dataset, provenance),
         source=source_facts(spec),
-        provenance=_of_synthetic(options, provenance, dataset) if dataset.synthetic else provenance,
+        provenance=provenance,
         lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,
         beside=_beside(options, provenance, ledger, dataset),
         services=services,
         own=own,
     )
-    if not by_moments:
-        check_takes_persons(spec, dataset)
+    check_takes_persons(spec, dataset)
     book, looks = ledger.book, [draft for draft in settled.beside if draft.paid]
     account = book.account(settled.lineage)
     for draft in settled.beside:
@@ -349,8 +289,6 @@ def plan(
         elif draft.paid:
             check_private(account, draft.part)
     book.lacking(settled.beside)
-    if by_moments:
-        check_moments(dataset, "`criterion` dp-synthetic", "take dp-train")
     if going_on:
         return settled
     account.check_budget(looks)
@@ -366,13 +304,13 @@ def plan(
 def _beside(
     options: GenerateOptions, provenance: ProvenanceKind, ledger: Ledger, dataset: Dataset
 ) -> tuple[Entry, ...]:
-    beside = declarations(dataset, ledger, tested=provenance in ("private", "dp"))
+    beside = ledger.apart(dataset) if provenance in ("private", "dp") else ()
     words = f"tickets by {options.criterion}"
-    if provenance == "public" and not dataset.synthetic:
+    if provenance == "public":
         beside += ledger.public(dataset, words)
         if dataset.test is not None and dataset.published_id() is None:  # whoever chooses a ticket sees its accuracy
             beside += ledger.public(dataset.tested(), words)
-    if provenance == "private" and not dataset.synthetic:
+    if provenance == "private":
         looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
         part, unit = ledger.part(dataset), dataset.noun if dataset.names_units else ledger.unit
         beside += tuple(Entry("release", part, (Unprotected(),), each, unit=unit) for each in looks)
@@ -389,8 +327,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     ledger, options = plan.ledger, plan.options
     plan = replace(plan, checkpoints=checkpoints)
     if plan.under_dp:
-        kept = Kept(checkpoints, plan.shown)
-        paid = pay(plan.planned, ledger, kept)
+        paid = pay(plan.planned, ledger, checkpoints, plan.shown)
         body, lineage = next(paid.values), paid.lineage
         plan = plan.on_record(ledger.book.public(plan.beside))
     elif plan.provenance == "data-free":
@@ -412,7 +349,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += [*_provenance_notes(plan), *network_notes(plan.spec), *feature_notes(plan.dataset, options.delta)]
+    notes += [*_provenance_notes(plan), *network_notes(plan.spec), *feature_notes(plan.dataset)]
     return replace(made, privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes))
 
 
@@ -448,24 +385,9 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
         return plan, made, plan.lineage | entered
 
 
-def _of_synthetic(options: GenerateOptions, provenance: ProvenanceKind, dataset: Dataset) -> ProvenanceKind:
-    """Return the provenance of tickets from synthetic records: the release behind those."""
-    if provenance == "public":
-        return "dp"
-    if provenance == "data-free":
-        return provenance
-    wrong = "`provenance`: private" if provenance == "private" else f"`criterion`: {options.criterion}"
-    raise InputError(
-        f"{wrong} is for records of people, and those of {dataset.name} are synthetic: take `criterion` magnitude and"
-        " `provenance` public, at no cost; the tickets remember the release behind the records"
-    )
-
-
 def _settings(plan: Generation) -> dict[str, Any]:
     settings, options = asdict(plan.config), plan.options
     del settings["groups"]  # the schema says it
-    if not plan.config.pool:
-        del settings["pool"]
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if plan.under_dp:
@@ -520,9 +442,6 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(
             f"`per_unit`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} bounds nothing"
         )
-    if options.pool and CRITERIA[options.criterion].looks_at != "gradients":
-        takers = listed(CRITERIA.names(lambda entry: entry.looks_at == "gradients"), "and")
-        raise InputError(f"`pool`: only for `criterion` {takers}; {options.criterion} takes no gradients")
     if options.reveal and provenance != "private":
         raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
     unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
@@ -577,8 +496,7 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     make_schedule(spec, config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
-    made_up = CRITERIA[options.criterion].mechanism == "moments"  # as many records as a batch takes
-    if provenance in ("public", "private", "dp") and not made_up and batch > most:
+    if provenance in ("public", "private", "dp") and batch > most:
         many = f"the {most} records of" if most == dataset.records else "there are records in"
         raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
@@ -613,24 +531,4 @@ def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
         criterion=criterion.by or criterion.name,
         scope=options.scope or criterion.scope,  # type: ignore[arg-type]
         rewind=options.rewind,
-        pool=options.pool,
     )
-
-
-# --- checkpoints of tickets under DP --------------------------------------------------------------------------------
-
-_MOMENTS = ("counts", "sums", "second")
-
-
-def _known_moments(held: Checkpoint, mechanism: GaussianRelease) -> Moments:
-    with reading():
-        counts, sums, second = (torch.from_numpy(held.tensors[f"moments/{name}"].copy()) for name in _MOMENTS)
-    return Moments(counts, sums, second, mechanism.noise_std)
-
-
-def _resumed(descent: Descent, held: Checkpoint, theta0: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found = {name: torch.from_numpy(value.copy()) for name, value in held.tensors.items()}
-    with reading():
-        trained = {name.removeprefix("training/"): value for name, value in found.items() if "training/" in name}
-        descent.resume(int(held.state["step"]), trained)
-        return {name: found[f"theta0/{name}"] for name in theta0}

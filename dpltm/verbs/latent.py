@@ -8,32 +8,38 @@ server's side, which sees no record, so nothing there costs anything more.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features import Choice, parse
-from dpltm.features.setup import FeatureSources, as_declared, declarations, with_feature_map
+from dpltm.features import parse
+from dpltm.features.setup import with_feature_map
 from dpltm.local import PROTOCOLS
 from dpltm.local.channels import Channel, channel, largest
 from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import LABEL_BYTES, ROWS, BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
+from dpltm.local.scheme import (
+    LABEL_BYTES,
+    ROWS,
+    BitStrings,
+    FixedPoint,
+    Scheme,
+    fitted_to,
+    no_statistics,
+    public_statistics,
+)
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
-from dpltm.options.data import FeatureOptions
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, PartOf, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
@@ -127,7 +133,7 @@ def _claim_notes(options: EpsilonRequest) -> Iterator[str]:
 
 # --- Schemes --------------------------------------------------------------------------------------------------------
 
-MAX_STATISTICS_RECORDS = 7000  # public records that statistics of features are taken from, at most: the first ones
+MAX_STATISTICS_RECORDS = 7000  # public records that statistics are taken from, at most
 
 DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 """Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
@@ -163,27 +169,25 @@ def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, flo
     return form, label
 
 
-def make_scheme(
-    public: Dataset, options: SchemeOptions, ledger: Ledger, sources: FeatureSources, progress: Progress = SILENT
-) -> Scheme:
+def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progress: Progress = SILENT) -> Scheme:
     """Return the scheme of owners and server, from public records of the shape, range and classes of the private ones.
 
     Args:
         options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
             the budget.
-        sources: where a network in front comes from, and the public records once more, for statistics of the map.
     """
     (form, label), epsilon = check_scheme_options(options), options.epsilon or 0.0
-    choice, features = parse(options.features), options.features
-    by_statistics = (isinstance(choice, Choice) and choice.channels) or options.components is not None
+    features = options.features
     if form is None and features == "drawings" and options.components is None:
         features = f"drawings:{next(count for below, count in DIRECTIONS if epsilon < below)}"
-    settings = FeatureOptions(
-        features=features, public=public.name if by_statistics else None, components=options.components
-    )
-    behind = with_feature_map(public, settings, sources, progress)
-    assert behind.feature_map is not None  # ``none`` was refused
-    width, classes = behind.feature_map.features, public.classes
+    feature_map = with_feature_map(public, features).feature_map
+    assert feature_map is not None  # ``none`` was refused
+    if feature_map.base.channels or options.components is not None:
+        progress.say(f"fitting features to {public.name}")
+        spaced = np.linspace(0, len(public.train) - 1, min(MAX_STATISTICS_RECORDS, len(public.train))).astype(int)
+        records = public.train.open(Public("statistics and components of features")).x  # declared below
+        feature_map = fitted_to(feature_map, records[spaced], options.components)
+    width, classes = feature_map.features, public.classes
     answer: Codebook | BitStrings
     if form is None:
         answer = best_codebook(width, classes, epsilon)
@@ -194,11 +198,9 @@ def make_scheme(
                 f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
                 f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
             )
-    said = ledger.public(public, "a scheme of local privacy") + declarations(behind, ledger, tested=False)
-    declared = ledger.declare_once(*said)
-    feature_map = as_declared(behind, declared).feature_map
-    assert feature_map is not None
-    lineage = lineage_of(public, feature_map, declared)
+    lineage = ledger.declare_public(public, "a scheme of local privacy")
+    if feature_map.tensors:
+        feature_map = replace(feature_map, lineage=lineage)
     if form is None:
         return Scheme(feature_map, *no_statistics(feature_map), answer, lineage)
     rows = public.train.open(ledger.declared(public)).x[:MAX_STATISTICS_RECORDS]
@@ -355,7 +357,6 @@ def learn(
     options: ServerOptions,
     test: Dataset | None = None,
     progress: Progress = SILENT,
-    checkpoints: Checkpoints = NOT_KEPT,
     most: int = 1,
 ) -> Learned:
     """Train a network on messages, prune it, and measure accuracy where there are public test records.
@@ -363,12 +364,11 @@ def learn(
     Args:
         files: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
-        checkpoints: where it is kept on the way; of messages of a codebook, which take no time, nothing is.
         most: messages of one record among them (``messages_of_one``), for the notes.
 
     Raises:
         InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
-            records that are not like those of the scheme; training that diverged; a checkpoint of other messages.
+            records that are not like those of the scheme; training that diverged.
     """
     answer, records = scheme.answer, sum(map(len, files))
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
@@ -379,12 +379,6 @@ def learn(
         check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-    facts = {
-        "scheme": scheme.id,
-        "messages": [[len(rows), hashlib.sha256(bytes(rows[:COMPARED_ROWS])).hexdigest()] for rows in files],
-    }
-    if checkpoints.held is not None:
-        check_same(checkpoints.held.state.get("of", {}), facts)
     began = time.perf_counter()
     if isinstance(answer, Codebook):
         weights = nearest_mean(answer, files)
@@ -392,8 +386,7 @@ def learn(
         if options.rounds:
             tickets = prune_once(spec, weights, weights, config).tickets
     else:
-        kept = PartOf(checkpoints, {"of": facts})
-        tickets = _trained(Messages(files, answer), spec, config, options, progress, kept)
+        tickets = _trained(Messages(files, answer), spec, config, options, progress)
     seconds = time.perf_counter() - began
     for ticket in tickets:
         check_trained(ticket.predictor or {})
@@ -458,16 +451,15 @@ def _trained(
     config: GenerationConfig,
     options: ServerOptions,
     progress: Progress,
-    checkpoints: Checkpoints,
 ) -> tuple[Ticket, ...]:
     labels = received.labels
     if options.rounds:
         with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
             told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
-            return generate(spec, received, labels, config, None, told, options.dropout, checkpoints).tickets
+            return generate(spec, received, labels, config, None, told, options.dropout).tickets
     with progress.progress("training on messages", config.iterations) as step:
         told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-        return (train_dense(spec, received, labels, config, told, options.dropout, checkpoints),)
+        return (train_dense(spec, received, labels, config, told, options.dropout),)
 
 
 def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch.Tensor, Inputs, Inputs | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, whole_number
-from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
 from dpltm.networks.state import evaluating
@@ -24,76 +23,54 @@ from dpltm.records.split import LabelForm
 from dpltm.training.artifacts import RECORDED, Run
 
 if TYPE_CHECKING:
-    from dpltm.training.descent import NoisyGradients
-    from dpltm.verbs.private_loop import LoopSettings, PrivateLoop
+    from dpltm.verbs.private_loop import PrivateLoop
 
 TOKENS = (torch.int32, torch.int64)
 """Types of whole numbers that a loop hands to the model as they are."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What a loop that has ended leaves beside its entry.
-
-    Attributes:
-        paid: lineage of the loop, with its own entry.
-        shape, dtype: of a record.
-        labels: those that are no class numbers, of more than one dimension or quantities; None of others.
-        provenance: that was declared of the starting weights.
-        taken: gradients that were taken.
-    """
-
-    model: nn.Module
-    given: LoopSettings
-    gradients: NoisyGradients
-    paid: Lineage
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    labels: LabelForm | None
-    provenance: str | None
-    taken: int
-
-
 def run_of(
     loop: PrivateLoop,
-    ended: Ended,
+    paid: Lineage,
+    taken: int,
     bounds: tuple[float, float],
     words: int | None,
     inputs: Callable[[Tensor], Any] | None,
 ) -> Run:
-    """Return the run of a loop that has ended. See :meth:`dpltm.PrivateLoop.finish`."""
-    given, dtype = ended.given, ended.dtype
+    """Return the run of a loop that has ended. See :meth:`dpltm.PrivateLoop.finish`.
+
+    Args:
+        paid: lineage of the loop, with its own entry.
+        taken: gradients that were taken.
+    """
+    terms, (x, y) = loop.settings, loop.records
+    dtype = (x[:0] if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy())).dtype
     tables: tuple[int, ...] = ()
     if words is not None:
         tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
-    elif dtype in TOKENS and given.prepare is None:
+    elif dtype in TOKENS and terms.prepare is None:
         raise InputError(
             "`words` is missing: the records are whole numbers, positions of words; say how many there are"
         )
     affine(bounds)
-    declared = ended.provenance if ended.provenance in ("data-free", "public") else None
-    own = own_model(ended.model, inputs=inputs, start_provenance=declared)
-    network, built = network_trained(
-        own,
-        ended.shape,
-        tables,
-        ended.labels,
-        None if given.mask is None else given.mask.prunable,
-        lineage=loop.lineage,
-    )
-    _check_computes_the_same(network, built, ended, bounds)
+    declared = loop.provenance if loop.provenance in ("data-free", "public") else None
+    own = own_model(loop.model, inputs=inputs, start_provenance=declared)
+    pruned = None if terms.mask is None else terms.mask.prunable
+    network, built = network_trained(own, tuple(x.shape[1:]), tables, _label_form(y), pruned, lineage=loop.lineage)
+    _check_computes_the_same(network, built, loop, dtype, bounds)
     tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}
-    mask = network.mask(tensors if given.mask is None else {**tensors, **_live(given.mask, network)})
+    live = {name: value.cpu() for name, value in (terms.mask or {}).items() if name not in network.frozen}
+    mask = network.mask(tensors | live)
     if any(bool(value[~mask[name]].any()) for name, value in built.named_parameters()):
         raise InputError(
             "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
         )
-    options = {item.name: getattr(given, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
-    options["filter"] = str(given.filter)
+    options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+    options["filter"] = str(terms.filter)
     for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
-        parts = (given.filter, getattr(given.filter, "before", None), getattr(given.filter, "after", None))
+        parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
         options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
-    mechanism, config, report = loop.mechanism, ended.gradients.config, loop.report()
+    mechanism, gradients, config, report = loop.mechanism, loop.gradients, loop.gradients.config, loop.report()
     facts: Mapping[str, Any] = {
         **{name: getattr(mechanism, name) for name in RECORDED},
         "noise_std": mechanism.noise_std,
@@ -101,8 +78,7 @@ def run_of(
         "groups": config.groups,
         "live": mask.live,
         "density": mask.density,
-        "kernels": dict(ended.gradients.gradients.kernels),
-        **({} if loop.ex_post is None else {"ends": list(given.ends), "ex_post": json_figure(loop.ex_post)}),
+        "kernels": dict(gradients.gradients.kernels),
     }
     settings = {
         "model": network.text,
@@ -112,7 +88,7 @@ def run_of(
         "bounds_origin": "declared",
         "part": to_json(loop.entry.part),
         "unit": loop.entry.unit,
-        "of_persons": given.units is not None,
+        "of_persons": terms.units is not None,
         "entry": loop.entry.id,
         "ticket_set_id": None,
         "provenance": None,
@@ -123,28 +99,35 @@ def run_of(
         "options": options,
         "resolved": facts,
     }
-    end = {"step": ended.taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
+    end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
     return Run(
-        settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=ended.paid,
-        observations=ended.gradients.canaries.observations, network=network,
+        settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=paid,
+        observations=gradients.canaries.observations, network=network,
     )  # fmt: skip
 
 
-def _live(mask: Mask, network: OwnNetwork) -> dict[str, Tensor]:
-    return {name: value.cpu() for name, value in mask.items() if name not in network.frozen}
+def _label_form(y: Tensor | np.ndarray) -> LabelForm | None:
+    """Return the form of labels that are no class numbers, of more than one dimension or quantities; None of others."""
+    quantities = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    form = LabelForm("float32" if quantities else "int64", tuple(y.shape[1:]))
+    return form if quantities or y.ndim > 1 else None
 
 
 @torch.no_grad()
-def _check_computes_the_same(network: OwnNetwork, built: nn.Module, ended: Ended, bounds: tuple[float, float]) -> None:
+def _check_computes_the_same(
+    network: OwnNetwork, built: nn.Module, loop: PrivateLoop, dtype: torch.dtype, bounds: tuple[float, float]
+) -> None:
     """Raise InputError unless a run gives, for made-up records, what the model of the loop gives for them."""
-    model, dtype, prepared = ended.model, ended.dtype, ended.given.prepare
+    model = loop.model
     like = next(model.parameters())
     made_up = network.made_up().numpy()
     stored = torch.from_numpy(made_up if network.tables else unscale(made_up, bounds)).unflatten(
         1, network.record_shape
     )
     stored = stored.to(dtype) if dtype.is_floating_point else stored.round().to(dtype)
-    records = Records(stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=prepared)
+    records = Records(
+        stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=loop.settings.prepare
+    )
     with evaluating(model), evaluating(built):
         wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
         found = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))

@@ -1,4 +1,4 @@
-"""``PrivateLoop``: private training in a loop of the user's own; its settings, and what its ranks agree on."""
+"""``PrivateLoop``: private training in a loop of the user's own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -27,34 +27,31 @@ from dpltm.options import arguments, check_required
 from dpltm.options.data import PER_UNIT
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
-from dpltm.privacy.calibration import Odometer, calibrate_noise, ex_post
-from dpltm.privacy.checkpoint import AGAIN, begun_again_by, reading, standing
+from dpltm.privacy.calibration import Odometer, calibrate_noise
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
 from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
-from dpltm.privacy.release import Held, InMemory, Paid, Secret, hand_out, handed_out, pay
+from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit, Rows
 from dpltm.records.notes import persons_note, shares_notes
-from dpltm.records.split import LabelForm
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (
     TrainingConfig,
     class_weights,
-    nominal_sensitivity,
-    nominal_source,
-    sensitivity,
+    noisy_steps,
     settings_of,
     step_notes,
 )
 from dpltm.training.descent import NoisyGradients, plant
-from dpltm.training.ranks import Ranks, environment, rows_digest, together
+from dpltm.training.ranks import Ranks, environment, rows_digest
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
@@ -69,8 +66,6 @@ class LoopSettings(LoopOptions):
         units: whose each record is, ``(n,)`` whole numbers or texts: then all of a person's are protected together. The
             filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
         unit: noun of whom those are, such as ``patient``.
-        ends: steps, in order, after which you may leave the loop (``break``) as you see fit, beside the last. The report
-            then states the figure of the end that was taken, *ex post*, beside that of the plan.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
         prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
@@ -86,7 +81,6 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
-    ends: tuple[int, ...] = ()
     filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
@@ -103,18 +97,12 @@ class LoopSettings(LoopOptions):
         others = {name: value for name, value in given.items() if name not in _OBJECTS}
         options = arguments(LoopOptions, others, _OBJECTS)
         check_required(options)
-        check_count("steps", options.steps)
-        check_count("physical_batch", options.physical_batch)
-        check_count("save_every", options.save_every)
+        for name in ("steps", "physical_batch", "save_every"):
+            check_count(name, getattr(options, name))
         if options.records is not None and options.records < 1:
             raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
-        objects["ends"] = ends = tuple(objects.get("ends", ()))
-        if list(ends) != sorted({one for one in ends if 0 < one < options.steps}):
-            raise InputError(f"`ends`: {list(ends)} are not steps in order, before the last, {options.steps}")
-        if ends and options.save_every is not None:
-            raise InputError("`ends`: another process may go on with what `save_every` leaves; give one of them")
         if objects.get("units") is None:
             check_per_unit(options.per_unit)
             if "unit" in objects:
@@ -144,20 +132,22 @@ class LoopSettings(LoopOptions):
         settings = settings_of(self) | {"class_weight": weights, "sampling_rate": rate, "lr": 1.0}
         return TrainingConfig(**settings, expected_batch=self.batch_size, noise_std=0.0)
 
+    def mechanism(self, rate: float, live: int) -> NoisySgd:
+        """Return the noisy steps of so many live weights; noise multiplier 0 stands for one that a budget decides."""
+        secure = {type(self.sampling), type(self.noise)} == {SecureSource}
+        steps = noisy_steps(self, self.filter, live, (rate, self.steps), secure=secure)
+        return replace(steps, noise_multiplier=self.noise_multiplier or 0.0)
 
-_OBJECTS = ("units", "unit", "ends", "filter", "mask", "prepare", "on_step", "sampling", "noise")
+
+_OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "model": (lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
     "loss": (callable, "a function of outputs and labels"),
-    "ledger": (lambda value: isinstance(value, Ledger), "a dpltm.Ledger"),
+    "ledger": (lambda value: value is None or isinstance(value, Ledger), "a dpltm.Ledger"),
     "units": (lambda value: np.ndim(value) == 1, "one whole number or text a record"),
     "unit": (lambda value: isinstance(value, str), "a noun, such as patient"),
-    "ends": (
-        lambda value: isinstance(value, (list, tuple)) and all(type(one) is int for one in value),
-        "whole numbers of steps",
-    ),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
     "prepare": (callable, "a function of rows"),
@@ -201,64 +191,6 @@ def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
         raise InputError(
             f"`class_weight`: has {classes} numbers, so `y` must be whole numbers from 0 to {classes - 1}"
         )
-
-
-FIRST_STEPS = 10
-"""Steps within which something has to move: an optimizer may be asked every few steps only, or begin with step size 0."""
-
-SHOWN = 3
-"""Names in a message."""
-
-
-class Movement:
-    """Compares weights with what they were.
-
-    Args:
-        model: after its mask was applied, since pruned weights move to zero once, by no training.
-        mask: parameters with live coordinates are looked at, but for frozen ones.
-    """
-
-    def __init__(self, model: nn.Module, mask: Mask) -> None:
-        self._model = model
-        self._before = {
-            name: value.detach().clone()
-            for name, value in model.named_parameters()
-            if value.requires_grad and bool(mask[name].any())
-        }
-
-    @property
-    def count(self) -> int:
-        """Number of parameters that are looked at."""
-        return len(self._before)
-
-    def unmoved(self) -> tuple[str, ...]:
-        """Names of the parameters that are the same to the bit; what became of others is not looked at."""
-        now = dict(self._model.named_parameters())
-        return tuple(name for name, value in self._before.items() if name in now and torch.equal(now[name], value))
-
-    def check(self, step: int) -> tuple[str, ...]:
-        """Return the parameters that have not moved by a step, if others have; InputError if none has."""
-        still = self.unmoved()
-        if still and len(still) == len(self._before):
-            raise InputError(
-                f"model: after {step} steps no weight has moved, so nothing is trained though it is paid for; give the"
-                f" optimizer the parameters of the very model that the loop has ({_some(still)}), and call its step"
-            )
-        return still
-
-
-def unmoved_note(names: Iterable[str], count: int) -> str:
-    """Return the note on parameters that were paid for and have not moved."""
-    names = tuple(names)
-    return (
-        f"{len(names)} of {count} parameters had not moved after the first steps ({_some(names)}): the optimizer may not"
-        " have them; freeze them (requires_grad False) before the loop is made, and there is less noise for the others"
-    )
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 START_NOTE = (
@@ -307,58 +239,31 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
     return array
 
 
-def _facts_of(x: Tensor | np.ndarray, y: Tensor | np.ndarray) -> tuple[tuple[int, ...], torch.dtype, LabelForm | None]:
-    """Return shape and dtype of a record, and public facts about labels that are more than a class number."""
-    kind = x.dtype if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy()).dtype
-    quantities = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
-    labels = LabelForm("float32" if quantities else "int64", tuple(y.shape[1:]))
-    return tuple(x.shape[1:]), kind, labels if quantities or y.ndim > 1 else None
-
-
 @dataclass(frozen=True)
-class _LoopRelease:
-    """The steps of a loop. See :class:`dpltm.privacy.release.Release`; the loop hands them out one by one."""
+class LoopState:
+    """How far a loop has come: all of it that changes.
+
+    Attributes:
+        entry: a draft until the loop begins, then as it is on record.
+        lineage: of its gradients, with its own entry; nothing until it begins.
+        begun: whether it has been iterated.
+        due: number of the step whose gradient may be taken now; 0 for none.
+        taken: gradients so far, with those of the loop that it goes on with.
+        loaded: id of the weights that a loaded state was saved with; empty where none was loaded.
+        ended: id of the weights as it ended; empty until then.
+    """
 
     entry: Entry
-    lineage: Lineage
-    account: Account
-
-    beside = ()
-
-    def check(self) -> None:
-        """Refuse to end the guarantees of an account that has some."""
-        check_unprotected(self.account, (self.entry,), allowed=False)
-
-    def rehearse(self) -> None:
-        """Refuse nothing: the network was tried out as the loop was made."""
-
-    def draw(self, secret: Secret, at: object) -> Iterator[None]:
-        """Yield nothing: samples and noise come from the sources of the loop."""
-        del secret, at
-        return iter(())
+    lineage: Lineage = NO_LINEAGE
+    begun: bool = False
+    due: int = 0
+    taken: int = 0
+    loaded: str = ""
+    ended: str = ""
 
 
-class _Loaded(InMemory):
-    """A state of a loop, as ``release.pay`` goes on from it."""
-
-    def __init__(self, state: object, facts: Mapping[str, Any]) -> None:
-        if not (isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["of"], Mapping)):
-            raise InputError("`state_dict`: it is not what the `state_dict` of a loop returns")
-        self._state, self._facts = state, facts
-
-    def held(self) -> Held:
-        return Held(str(self._state["id"]), None, self._state)
-
-    def check(self) -> None:
-        had = self._state["of"]
-        others = [f"`{name}`" for name in {**had, **self._facts} if had.get(name) != self._facts.get(name)]
-        if others:
-            raise InputError(
-                f"`state_dict`: it is of a loop with other {', '.join(others)}; make this one alike, or one that pays anew"
-            )
-
-
-_STATE = {"of", "id", "step", "weights", "canaries"}
+_STATE = {"of", "id", "step", "weights", "gradients"}
+"""What is in the state of any loop."""
 
 
 class PrivateLoop:
@@ -384,9 +289,6 @@ class PrivateLoop:
     In a program that ``torchrun`` started and that has joined its process group, every rank makes the same loop: of the same
     model, records and settings, or all are refused. The ranks share the work of each step, and get the same gradient. Rank 0
     alone draws, adds noise, and pays, in its ledger.
-
-    After the first ten steps the loop looks at whether the weights move. If none does, it stops: then the optimizer has
-    other parameters than the model (``dpltm.verbs.private_loop``). If some do not, the report says so.
 
     Guarantees:
         What the loop puts into ``grad`` is (epsilon, delta)-DP as ``report`` states, for one record, or one person where
@@ -418,130 +320,106 @@ class PrivateLoop:
         provenance: str | None = None,
         **settings: Any,
     ) -> None:
-        for name, value in (("model", model), ("loss", loss), *([] if ledger is None else [("ledger", ledger)])):
+        for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
-        given = LoopSettings.of(settings)
-        self.ledger = of_process(given.protected) if ledger is None else ledger
+        terms = LoopSettings.of(settings)
+        self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
-        self._exposed = check_declared_mask(given.mask, lineage, provenance)
+        exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
         x, y = arrays_of(x, y)
         x, y = _rows_of("x", x), _rows_of("y", y)
-        given, rows, persons = _by_person(given, x)
+        terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
-        count = at_hand if given.records is None else given.records
-        given.check(count, at_hand)
+        count = at_hand if terms.records is None else terms.records
+        terms.check(count, at_hand)
         reshard(model)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
-        source = Records(x, y, dtype=like.dtype, device=like.device, prepare=given.prepare, persons=persons)
-        rate = given.batch_size / count
-        config = given.config(rate)
+        records = Records(x, y, dtype=like.dtype, device=like.device, prepare=terms.prepare, persons=persons)
+        config = terms.config(terms.batch_size / count)
         if config.class_weight is not None:
             _check_classes(y, len(config.class_weight))
-        whole = Mask.dense(model) if given.mask is None else given.mask
-        self._ranks = ranks = Ranks.of_program()
-        if ranks is not None:
-            agree(ranks, model, whole, given, x, y)
-        make = partial(NoisyGradients, model, whole, loss, source, config, ranks=ranks)
-        self._gradients = together(ranks, partial(make, sampling=given.sampling, noise=given.noise))
-        if (live := self._gradients.gradients.live) == 0:
+        mask = Mask.dense(model) if terms.mask is None else terms.mask
+        joined = Ranks.of_program()
+        self._ranks = ranks = joined or Ranks()
+        if joined is not None:
+            agree(joined, model, mask, terms, x, y)
+            if terms.save_every is not None:
+                raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
+        make = partial(NoisyGradients, model, mask, loss, records, config, ranks=joined)
+        self.gradients = ranks.together(partial(make, sampling=terms.sampling, noise=terms.noise))
+        if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        mechanism = NoisySgd(
-            rate,
-            given.steps,
-            given.noise_multiplier or 0.0,
-            sensitivity(given.filter, live, given.adjacency, given.microbatch),
-            claim := nominal_sensitivity(given.filter, live, given.adjacency, microbatch=given.microbatch),
-            "" if claim is None else nominal_source(given.filter, given.microbatch),
-            adjacency=given.adjacency,
-            bits="secure" if {type(given.sampling), type(given.noise)} == {SecureSource} else "fast",
+        self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)
+        self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
+        draft = Entry(
+            "release",
+            Part("arrays", self.ledger.snapshot(rows.digest) if ranks.first else None),
+            (terms.mechanism(config.sampling_rate, live), *exposed),
+            f"a loop, {config.filtered}, {live:,} live weights",
+            facts_digest(self._facts) if self._facts else "",
+            unit=terms.protected,
         )
-        self._given, self._provenance = given, provenance
         self._refused: BudgetError | None = None
-        self._facts = {} if given.save_every is None else self._facts_of(given, (x, y), model, whole)
-        self._part = part_of(self.ledger, rows) if self._first else Part("arrays")
-        self._words = f"a loop, {self._gradients.config.filtered}, {live:,} live weights"
-        self.entry = self._settled(mechanism, given)
-        self._gradients.noise_std = self.mechanism.noise_std
-        check_canaries(given.audit, given.filter, live, self.mechanism.noise_multiplier)
-        if self._first:
-            plant(self._gradients, given.audit, given.adjacency, given.sampling)
-        if given.save_every is not None and ranks is not None:
-            raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
-        self.delta, self._budget = given.delta, given.epsilon
+        multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
+        self._state = LoopState(with_noise(draft, multiplier))
+        self.gradients.noise_std = self.mechanism.noise_std
+        check_canaries(terms.audit, terms.filter, live, self.mechanism.noise_multiplier)
+        if ranks.first:
+            plant(self.gradients, terms.audit, terms.adjacency, terms.sampling)
         self._notes = [
-            *([COUNTED_NOTE.format("records" if persons is None else "persons")] if given.records is None else []),
-            *([persons_note(given.unit, given.per_unit)] if persons is not None else []),
-            *shares_notes(given.class_shares),
+            *([COUNTED_NOTE.format("records" if persons is None else "persons")] if terms.records is None else []),
+            *([persons_note(terms.unit, terms.per_unit)] if persons is not None else []),
+            *shares_notes(terms.class_shares),
             *([START_NOTE] if lineage is None and provenance is None else []),
         ]
-        self._begun, self._due, self._loaded = False, 0, ""
-        self._process, self._lock = os.getpid(), threading.RLock()
-        self._watched = model, whole
-        self._movement: Movement | None = None
         self._odometer: Odometer | None = None
-        self._rows = _facts_of(x, y)
-        self._taken, self._ended, self._paid, self._left = 0, "", NO_LINEAGE, 0
+        self._process, self._lock = os.getpid(), threading.RLock()
 
     @property
-    def _first(self) -> bool:
-        return self._ranks is None or self._ranks.first
+    def entry(self) -> Entry:
+        """What pays for it: a draft until it begins, then as it is on record."""
+        return self._state.entry
 
     @property
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
-        (steps,) = self.entry.of(NoisySgd)
-        return cast(NoisySgd, steps)
+        return _steps_of(self.entry)
 
-    def _draft(self, mechanism: NoisySgd) -> Entry:
-        exposed = (Unprotected(),) if self._exposed else ()
-        facts = facts_digest(self._facts) if self._facts else ""
-        return Entry("release", self._part, (mechanism, *exposed), self._words, facts, unit=self._given.protected)
-
-    def _facts_of(
-        self, given: LoopSettings, records: tuple[Tensor | np.ndarray, ...], model: nn.Module, mask: Mask
-    ) -> dict[str, Any]:
+    def _facts_of(self, x: Tensor | np.ndarray, y: Tensor | np.ndarray, mask: Mask) -> dict[str, Any]:
         """Return what a loop that goes on must have in common with the one that began; as JSON."""
-        whose = [] if given.units is None else given.units.tolist()
+        terms = self.settings
+        whose = [] if terms.units is None else terms.units.tolist()
+        parameters = self.model.named_parameters()
         return {
-            **{item.name: getattr(given, item.name) for item in fields(LoopOptions)},
-            "filter": str(given.filter),
+            **{item.name: getattr(terms, item.name) for item in fields(LoopOptions)},
+            "filter": str(terms.filter),
             "mask": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
-            "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in model.named_parameters()],
-            "noise": [type(given.sampling).__name__, type(given.noise).__name__],
+            "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in parameters],
+            "noise": [type(terms.sampling).__name__, type(terms.noise).__name__],
             "lineage": [entry.id for entry in self.lineage.entries],
-            "x, y": self.ledger.snapshot(bytes.fromhex(rows_digest(*records))),
+            "x, y": self.ledger.snapshot(bytes.fromhex(rows_digest(x, y))),
             "units": self.ledger.snapshot(facts_digest(whose).encode()),
         }
 
-    def _settled(self, mechanism: NoisySgd, given: LoopSettings) -> Entry:
-        """Return the draft with its noise, by the ledger of rank 0."""
-
-        def settle() -> Entry:
-            if not self._first:
-                return self._draft(mechanism)
-            account, made = self.ledger.account(self.lineage), mechanism
-            try:
-                if given.epsilon is not None:
-                    made = calibrate_noise(given.epsilon, given.delta, made, Planned(account))
-                drafts = (self._draft(made),)
-                (account + drafts).epsilon(given.delta)  # refuses what the accountant cannot take
-                account.check_budget(drafts)
-            except BudgetError as refused:
-                facts = self._draft(mechanism).facts
-                begun = [entry for entry in account.paid if facts and entry.facts == facts]
-                if not begun:
-                    raise
-                # unless a state is loaded: this very loop was begun, and its steps are paid for
-                self._refused, drafts = refused, (self._draft(_as_noisy(mechanism, begun[-1])),)
-            return drafts[0]
-
-        if self._ranks is None:
-            return settle()
-        multiplier = self._ranks.tell(self._ranks.together(settle).of(NoisySgd)[0].noise_multiplier)
-        return self._draft(replace(mechanism, noise_multiplier=multiplier))
+    def _multiplier(self, draft: Entry) -> float:
+        """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
+        terms, account, steps = self.settings, self.ledger.account(self.lineage), _steps_of(draft)
+        try:
+            if terms.epsilon is not None:
+                steps = calibrate_noise(terms.epsilon, terms.delta, steps, Planned(account))
+            drafts = (with_noise(draft, steps.noise_multiplier),)
+            (account + drafts).epsilon(terms.delta)  # refuses what the accountant cannot take
+            account.check_budget(drafts)
+        except BudgetError as refused:
+            begun = [entry for entry in account.paid if draft.facts and entry.facts == draft.facts]
+            if not begun:
+                raise
+            self._refused = refused  # unless a state is loaded: then its steps are paid for
+            steps = _steps_of(begun[-1])
+        return steps.noise_multiplier
 
     def __len__(self) -> int:
         return self.mechanism.steps
@@ -554,71 +432,84 @@ class PrivateLoop:
             BudgetError: the ledger has come to hold more since, and both exceed the budget.
         """
         with self._lock:
-            if self._begun:
+            if self._state.begun:
                 raise InputError("PrivateLoop: it has run, and paid for that; make another one to train on")
-            check_process(self._process)
-            if self._loaded:
-                if self._loaded != self._weights_id():
-                    raise InputError(
-                        "model: its weights are not those that the state was saved with; load these as well"
-                    )
-            elif self._refused is not None:
-                raise self._refused
-            elif self._ranks is None:
-                self._enter()
-            else:
-                self._ranks.together(self._enter if self._first else lambda: None)
-            self._begun = True
+            self._check_process()
+            if not self._state.loaded:
+                if self._refused is not None:
+                    raise self._refused
+                self._ranks.together(self._enter if self._ranks.first else bool)
+            elif self._state.loaded != self._weights_id():
+                raise InputError("model: its weights are not those that the state was saved with; load these as well")
+            self._move(begun=True)
         return self._steps()
 
+    def _move(self, **changes: Any) -> None:
+        with self._lock:
+            self._state = replace(self._state, **changes)
+
     def _enter(self) -> None:
-        self._take_over(
-            pay(lambda book, _: _LoopRelease(self.entry, self.lineage, self._check_still_fits(book)), self.ledger)
-        )
+        """Pay; BudgetError where the ledger has come to hold too much since the noise was calibrated."""
+        delta, budget, drafts = self.settings.delta, self.settings.epsilon, (self.entry,)
+
+        def plan(book: Book, _: Entry | None) -> Once[None]:
+            account = book.account(self.lineage)
+            if budget is not None and (total := (account + drafts).epsilon(delta)) > budget:
+                raise BudgetError(
+                    f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
+                    f" {budget:g}; make the loop anew"
+                )
+            return self._release(self.entry, account)
+
+        self._take_over(pay(plan, self.ledger))
+
+    def _release(self, entry: Entry, account: Account) -> Once[None]:
+        """Return what pays for the steps. It yields nothing of use: samples and noise come from the sources of the loop."""
+        refuse = partial(check_unprotected, account, (entry,), allowed=False)
+        return Once(entry, self.lineage, lambda _: None, refuse)
 
     def _take_over(self, paid: Paid[None]) -> None:
-        self.entry, self._paid = paid.entry, paid.lineage
-        if self._given.on_step is not None:
-            self._odometer = Odometer(self._beside(paid.account), self.mechanism, self.delta)
-
-    def _beside(self, account: Account) -> Planned:
-        """Return what counts beside the steps of the loop."""
-        others = tuple(each for each in self.entry.mechanisms if each is not self.mechanism)
-        return Planned(account.without(self.entry), self.entry.part, others)
-
-    def _check_still_fits(self, book: Book) -> Account:
-        """Raise BudgetError where the ledger has come to hold more than when the noise was calibrated, and too much."""
-        account, drafts = book.account(self.lineage), (self.entry,)
-        if self._budget is not None and (total := (account + drafts).epsilon(self.delta)) > self._budget:
-            raise BudgetError(
-                f"epsilon: with what the ledger holds by now this comes to {figure(total)}, above the budget of"
-                f" {self._budget:g}; make the loop anew"
-            )
-        return account
+        self._move(entry=paid.entry, lineage=paid.lineage)
+        if self.settings.on_step is not None:
+            others = tuple(other for other in self.entry.mechanisms if other is not self.mechanism)
+            beside = Planned(paid.account.without(self.entry), self.entry.part, others)
+            self._odometer = Odometer(beside, self.mechanism, self.settings.delta)
 
     def _steps(self) -> Iterator[Step]:
-        for number in self._handed_out():
-            self._due = number
-            try:
-                yield Step(self, number)
-            except GeneratorExit:  # the caller left
-                if number in self._given.ends and not self._due:
-                    self._ended, self._left = self._weights_id(), number
-                raise
-            self._due = 0
-            if self._odometer is not None and self._given.on_step is not None:
-                self._given.on_step(number, self._odometer.after(number))
-        self._ended = self._weights_id()
+        for number in self._numbers():
+            self._move(due=number)
+            yield Step(self, number)
+            self._move(due=0)
+            if self._odometer is not None and self.settings.on_step is not None:
+                self.settings.on_step(number, self._odometer.after(number))
+        self._move(ended=self._weights_id())
 
-    def _handed_out(self) -> Iterator[int]:
-        """Steps that are this loop's to draw: all, or one block after the other, as long as the ledger has any."""
-        every, last = self._given.save_every, self.mechanism.steps
+    def _numbers(self) -> Iterator[int]:
+        """Numbers of the steps that are this loop's to draw: all, or block after block, as long as the ledger has any."""
+        every, last = self.settings.save_every, self.mechanism.steps
         if every is None:
             yield from range(1, last + 1)
             return
         words = f"up to {every} steps of a loop"
         while (done := hand_out(self.ledger, self.entry, math.ceil(last / every), words)) is not None:
             yield from range(done * every + 1, min((done + 1) * every, last) + 1)
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise InputError(
+                "PrivateLoop: it was made in another process, where it may run as well, and two would share one payment;"
+                " make it in this one"
+            )
+
+    def _take(self, number: int) -> None:
+        """Take the gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
+        with self._lock:  # threads take their steps one after the other
+            self._check_process()
+            if number != self._state.due:
+                raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
+            self._move(due=0)
+            self.gradients.backward()
+            self._move(taken=self._state.taken + 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a loop made alike, in any process that has the ledger, needs to go on; save model and optimizer too.
@@ -633,13 +524,12 @@ class PrivateLoop:
         Raises:
             InputError: the loop has no ``save_every``, or has not begun.
         """
-        if self._given.save_every is None:
+        if self.settings.save_every is None:
             raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
-        if not self._begun:
+        if not self._state.begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
-        scores = {name: torch.from_numpy(value.copy()) for name, value in self._gradients.canaries.state().items()}
-        state = standing(self._facts, self.entry, self._taken) | self._gradients.moved
-        return state | {"weights": self._weights_id(), "canaries": scores}
+        state = standing(self._facts, self.entry, self._state.taken) | {"weights": self._weights_id()}
+        return state | {"gradients": {name: value.clone() for name, value in self.gradients.state().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -650,49 +540,34 @@ class PrivateLoop:
         Raises:
             InputError: it is of another loop, or its ledger is not this one. Nothing is spent, here or otherwise.
         """
-        if self._begun or self._given.save_every is None:
+        if self._state.begun or self.settings.save_every is None:
             raise InputError("`state_dict`: goes into a loop that has `save_every` and has not begun")
-
-        def plan(book: Book, known: Entry | None) -> _LoopRelease:
-            assert known is not None
-            return _LoopRelease(
-                self._draft(_as_noisy(self.mechanism, known)), self.lineage, book.account(self.lineage)
+        if not (isinstance(state, Mapping) and set(state) >= _STATE and isinstance(state["of"], Mapping)):
+            raise InputError("`state_dict`: it is not what the `state_dict` of a loop returns")
+        if not any(entry.id == state["id"] and entry.of(NoisySgd) for entry in self.ledger.entries):
+            raise InputError(
+                "`ledger`: it has not paid for the loop of this state; open the one that has, or make a loop that pays anew"
+            )
+        had = state["of"]
+        others = [f"`{name}`" for name in {**had, **self._facts} if had.get(name) != self._facts.get(name)]
+        if others:
+            raise InputError(
+                f"`state_dict`: it is of a loop with other {', '.join(others)}; make this one alike, or one that pays anew"
             )
 
+        def plan(book: Book, known: Entry | None) -> Once[None]:
+            assert known is not None  # as was looked up above
+            entry = with_noise(self.entry, _steps_of(known).noise_multiplier)
+            return self._release(entry, book.account(self.lineage))
+
+        begun = Checkpoint("a state", {"of": had, "id": state["id"]})
         with self._lock, begun_again_by("make a loop that pays anew"):
-            loaded = _Loaded(state, self._facts)
-            if not any(entry.id == loaded.held().id and entry.of(NoisySgd) for entry in self.ledger.entries):
-                raise InputError(
-                    f"`ledger`: it has not paid for the loop of this state; open the one that has, or {AGAIN}"
-                )
-            paid = pay(plan, self.ledger, loaded)
+            paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
-                scores = {name: value.numpy() for name, value in state["canaries"].items()}
-                self._gradients.canaries.resume(scores)
-                self._taken, self._loaded = int(state["step"]), str(state["weights"])
-                self._gradients.follow(state)
+                self.gradients.resume(int(state["step"]), state["gradients"])
+                self._move(taken=int(state["step"]), loaded=str(state["weights"]))
             self._take_over(paid)
-            self._gradients.noise_std = self.mechanism.noise_std
-
-    def _take(self, number: int) -> None:
-        """The gradient of a step, once: it is the loop that knows whether a step had it, whoever copies the step."""
-        with self._lock:  # threads take their steps one after the other
-            check_process(self._process)
-            if number != self._due:
-                raise InputError(f"step {number}: its one gradient was taken, or the loop has moved on; call it once")
-            if number == FIRST_STEPS + 1:
-                self._look()
-            self._due = 0
-            self._gradients.backward()
-            self._taken += 1
-            if number == 1:  # pruned weights are zero from here on
-                self._movement = Movement(*self._watched)
-
-    def _look(self) -> None:
-        """Looks, once, at whether the weights move; later a copy of them would only take room."""
-        watched, self._movement = self._movement, None
-        if watched is not None and (still := watched.check(FIRST_STEPS)):
-            self._notes.append(unmoved_note(still, watched.count))
+            self.gradients.noise_std = self.mechanism.noise_std
 
     def audit(self, confidence: float = 0.95) -> Findings:
         """Lower bounds on the epsilon of this loop, from its canaries.
@@ -705,14 +580,14 @@ class PrivateLoop:
         """
         from dpltm.audit.findings import examine  # it takes half a second to import, which a training has no use for
 
-        if not self._first:
+        if not self._ranks.first:
             raise InputError("`audit`: rank 0 has the canaries of this loop; audit it there")
-        observations = self._gradients.canaries.observations
+        observations = self.gradients.canaries.observations
         if observations is None:
             raise InputError("`audit`: this loop has no canaries to look for; make another one with audit=1000")
-        if not self._begun:
+        if not self._state.begun:
             raise InputError("`audit`: the loop has not run yet; audit it after its last step")
-        return examine(observations, self.mechanism, self.delta, confidence)
+        return examine(observations, self.mechanism, self.settings.delta, confidence)
 
     def finish(
         self,
@@ -737,30 +612,29 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        from dpltm.verbs.loop_run import Ended, run_of
+        from dpltm.verbs.loop_run import run_of
 
-        if any(map(sharded, self._watched[0].parameters())):
+        if any(map(sharded, self.model.parameters())):
             raise InputError(
                 "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
             )
-        if not self._first:
+        if not self._ranks.first:
             raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
-        if not self._ended:
+        state = self._state
+        if not state.ended:
             raise InputError(
-                f"`finish`: the loop has not ended ({self._taken} of {len(self)} gradients were taken); iterate to its end"
+                f"`finish`: the loop has not ended ({state.taken} of {len(self)} gradients were taken); iterate to its end"
             )
-        if self._ended != self._weights_id():
+        if state.ended != self._weights_id():
             raise InputError(
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
-        model, (shape, dtype, labels) = self._watched[0], self._rows
         blocks = handed_out(self.ledger.book, self.entry)
-        paid = self._paid | self.ledger.lineage(self.entry, *blocks) if blocks else self._paid
-        ended = Ended(model, self._given, self._gradients, paid, shape, dtype, labels, self._provenance, self._taken)
-        return run_of(self, ended, bounds, words, inputs)
+        paid = state.lineage | self.ledger.lineage(self.entry, *blocks) if blocks else state.lineage
+        return run_of(self, paid, state.taken, bounds, words, inputs)
 
     def _weights_id(self) -> str:
-        values = weights_of(self._watched[0])
+        values = weights_of(self.model)
         return content_id({name: one.cpu().reshape(-1).view(torch.uint8).numpy() for name, one in values.items()})
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -770,39 +644,26 @@ class PrivateLoop:
     @property
     def account(self) -> Account:
         """Everything that counts with the loop; before it runs, with what is planned."""
-        known = self.ledger.account(self.lineage)
-        drafts = () if self._begun and self._first else (self.entry,)
-        return known + drafts
+        drafts = () if self._state.begun and self._ranks.first else (self.entry,)
+        return self.ledger.account(self.lineage) + drafts
 
     def report(self) -> PrivacyReport:
         """Return certified and nominal epsilon of everything that counts with the loop; before it runs, of the plan.
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        given, live = self._given, self._gradients.gradients.live
-        config = replace(self._gradients.config, noise_std=self.mechanism.noise_std)
-        notes = [*self._notes, *step_notes(config, self.mechanism, live, given.audit, unit=given.protected)]
-        epsilon, ends = self.ex_post, len(given.ends) + 1
-        if epsilon is not None:
-            notes.append(
-                f"left after {self._left} of {len(self)} steps, at one of {ends} declared ends: ex post, epsilon"
-                f" {figure(epsilon)} at delta {self.delta:g}, each end at its share of {self.delta / ends:.3g}; the"
-                " certified figure is that of all steps"
-            )
-        return statement(self.account, self.delta, adjacency=self.mechanism.adjacency, notes=notes)
-
-    @property
-    def ex_post(self) -> float | None:
-        """Epsilon of the end that was taken among ``ends``, with all else that counts; None where it was left at none."""
-        if not self._left:
-            return None
-        return ex_post(self._beside(self.account), self.mechanism, self._left, len(self._given.ends) + 1, self.delta)
+        terms, mechanism, live = self.settings, self.mechanism, self.gradients.gradients.live
+        config = replace(self.gradients.config, noise_std=mechanism.noise_std)
+        notes = [*self._notes, *step_notes(config, mechanism, live, terms.audit, unit=terms.protected)]
+        return statement(self.account, terms.delta, adjacency=mechanism.adjacency, notes=notes)
 
 
-def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
+def _by_person(
+    given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
     """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
-    values = x.detach().cpu().float().numpy() if isinstance(x, Tensor) else x
-    rows = Rows(values.reshape(len(values), math.prod(values.shape[1:])), np.zeros(len(values), dtype=np.int64))
+    values, labels = (part.detach().cpu().float().numpy() if isinstance(part, Tensor) else part for part in (x, y))
+    rows = Rows(values, labels)
     if given.units is None:
         return given, rows, None
     whose = as_array(given.units, "units")
@@ -817,26 +678,19 @@ def _by_person(given: LoopSettings, x: Tensor | np.ndarray) -> tuple[LoopSetting
     return replace(given, units=names, per_unit=slots), rows, persons
 
 
-def _as_noisy(mechanism: NoisySgd, entry: Entry) -> NoisySgd:
-    """Return a mechanism with the noise of one on record."""
-    return replace(mechanism, noise_multiplier=entry.of(NoisySgd)[0].noise_multiplier)
+def _steps_of(entry: Entry) -> NoisySgd:
+    (steps,) = entry.of(NoisySgd)
+    return steps
 
 
-def part_of(ledger: Ledger, rows: Rows) -> Part:
-    """Return the part that arrays are, known again by their rows; whatever else the ledger holds may be of the same."""
-    part = Part("arrays", ledger.snapshot(rows.digest))
-    ledger.meet(part, rows.marks_under)
-    return part
+def with_noise(draft: Entry, multiplier: float) -> Entry:
+    """Return the draft of a loop with another noise multiplier."""
+    steps, others = _steps_of(draft), draft.mechanisms[1:]
+    return replace(draft, mechanisms=(replace(steps, noise_multiplier=multiplier), *others))
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares.
-
-    Args:
-        mask: that was handed in; None for none.
-        lineage: that came with it.
-        provenance: that was declared in its place.
-    """
+    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
     if provenance not in (None, "data-free", "public", "private"):
         raise InputError("provenance", provenance, "data-free, public or private")
     if mask is not None and lineage is None and provenance is None:
@@ -845,12 +699,3 @@ def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: 
             " data-free, public or private"
         )
     return provenance == "private"
-
-
-def check_process(process: int) -> None:
-    """Raise InputError in another process than the one that a loop, or a source, was made in."""
-    if process != os.getpid():
-        raise InputError(
-            "PrivateLoop: it was made in another process, where it may run as well, and two would share one payment; make it"
-            " in this one"
-        )

@@ -315,7 +315,7 @@ def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
 
 def _notes(plan: Draw) -> list[str]:
     return [
-        *feature_notes(plan.dataset, plan.options.delta),
+        *feature_notes(plan.dataset),
         *public_input_notes(plan.dataset),
         *shares_notes(plan.options.class_shares),
         *unit_notes(plan.dataset),

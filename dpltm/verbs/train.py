@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
 from dpltm.features.inputs import Services
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import as_declared, check_kind, check_quantities, declarations
+from dpltm.features.setup import check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
@@ -28,9 +28,8 @@ from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
-from dpltm.privacy.best_of import best_of_notes
-from dpltm.privacy.calibration import POINTS, calibrate_noise, calibrate_steps, check_share
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints, Kept
+from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.privacy.checks import (
     MAX_STEPS,
     check_epsilon,
@@ -43,7 +42,6 @@ from dpltm.privacy.checks import (
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
-    Adjacency,
     AllocatedSgd,
     BandedSgd,
     GaussianRelease,
@@ -60,7 +58,7 @@ from dpltm.privacy.truncated_sampling import check_truncation, most_records, tru
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
-from dpltm.records import Augmentation, Dataset, at_unit, copies_of, held_out_users
+from dpltm.records import Dataset, at_unit, held_out_users
 from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
@@ -80,10 +78,8 @@ from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (
     TrainingConfig,
     class_weights,
-    nominal_sensitivity,
-    nominal_source,
+    noisy_steps,
     private_score,
-    sensitivity,
     settings_of,
     step_notes,
 )
@@ -139,8 +135,7 @@ def train_start(
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
-    kept = Kept(checkpoints, settled.facts)
-    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, kept)
+    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, checkpoints, settled.facts)
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
@@ -155,7 +150,7 @@ def train_start(
         training.start.mask,
         training.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(training, account, drawn.metrics[-1]["step"], diverged=diverged),
+        stated(training, account, diverged=diverged),
         ledger,
         paid.lineage,
         drawn.seconds,
@@ -183,7 +178,7 @@ def settle(
     live = start.mask.live
     mechanism = _noisy_steps(options, dataset, filter, live, sampled)
     rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
-    _check_augmented(options, start, dataset)
+    check_takes_persons(start.spec, dataset)
     lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     _check_measured(options, dataset, start)
     weights = class_weights(
@@ -204,7 +199,7 @@ def settle(
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
         *rating_notes(dataset),
-        *feature_notes(dataset, options.delta),
+        *feature_notes(dataset),
         *network_notes(start.spec),
     ]
     if options.compile and not compiler_at_hand():
@@ -232,7 +227,7 @@ def settle(
         account=Account(unit=dataset.unit),
         notes=tuple(notes),
         facts=facts,
-        beside=declarations(dataset, ledger, tested=options.eval_private is None),
+        beside=ledger.apart(dataset) if options.eval_private is None else (),
         ledger=ledger,
         services=services,
     )
@@ -242,8 +237,7 @@ def _noisy_steps(
     options: TrainOptions, dataset: Dataset, filter: Filter, live: int, sampled: tuple[float, int, float]
 ) -> NoisySgd:
     """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
-    (rate, steps, batch), adjacency = sampled, cast(Adjacency, options.adjacency)
-    claim = nominal_sensitivity(filter, live, adjacency, options.noise == "nominal", options.microbatch)
+    rate, steps, batch = sampled
     kind: Callable[..., NoisySgd] = NoisySgd
     if (participations := participations_of(options.sampling)) is not None:
         kind = partial(AllocatedSgd, participations=participations)
@@ -251,16 +245,8 @@ def _noisy_steps(
     if (batch_size := truncated_batch_of(options.sampling)) is not None:
         most = most_records(dataset.records) + made_up
         kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
-    plain = kind(
-        rate,
-        steps,
-        1.0,
-        sensitivity(filter, live, adjacency, options.microbatch),
-        claim,
-        "" if claim is None else nominal_source(filter, options.microbatch),
-        adjacency=adjacency,
-        bits="fast" if options.noise == "fast" else "secure",
-    )
+    secure, nominal = options.noise != "fast", options.noise == "nominal"
+    plain = noisy_steps(options, filter, live, (rate, steps), secure=secure, asked=nominal, kind=kind)
     if isinstance(plain, TruncatedSgd):
         check_truncation(plain, options.delta, len(dataset.train) + made_up)
     return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
@@ -504,35 +490,15 @@ def _check_budget(options: TrainOptions) -> None:
     if options.epsilon is not None:
         check_certifies(options.accountant)
     check_epsilon("eval_private", options.eval_private)
-    most = math.inf if options.metric == "rmse" else 1.0
-    if options.stop_at is not None and not (0 < options.stop_at <= most and math.isfinite(options.stop_at)):
-        what = "a positive rmse" if most > 1 else f"{options.metric} above 0 and at most 1"
-        raise InputError("stop_at", options.stop_at, what)
     if options.eval_private is not None:
         check_priced(options.metric)
     check_epsilon("epsilon", options.epsilon)
     check_noise(options.noise_multiplier)
 
 
-def _check_augmented(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> None:
-    """Raise InputError for records, or a network, that copies of a record, or a person's records, cannot go through."""
-    if dataset.of_persons and not dataset.rated and options.augment != "none":
-        raise InputError("`augment`: copies are of single records; leave it out where a person is the unit")
-    check_takes_persons(start.spec, dataset)
-    copies_of(dataset.train.made_up().x, cast(Augmentation, options.augment))
-    if options.augment == "none":
-        return
-    check_kind(dataset, "image", "augment", "none")
-    if not start.spec.takes_copies:
-        takers = listed(for_inputs("vectors"))
-        raise InputError(
-            f"`augment`: {options.augment} goes with an {takers}, not with {start.spec.text}; take `augment` none"
-        )
-
-
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not dataset.rated and not spec.takes_copies:
+    if dataset.of_persons and not dataset.rated and not spec.takes_persons:
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"
@@ -581,23 +547,15 @@ def _check_finite(before: Planned, delta: float) -> None:
     raise BudgetError(UNPROTECTED)
 
 
-def _evaluations(options: TrainOptions, dataset: Dataset, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
-    """Return the price of accuracy on the records themselves: one count a checkpoint if it may stop the run, else one."""
+def _evaluations(options: TrainOptions, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
+    """Return the price of accuracy on the records themselves: one count, at the end."""
     if options.eval_private is None:
-        if options.stop_at is not None and dataset.test is None:
-            raise InputError(
-                f"`stop_at`: {dataset.name} has no test split, and stopping on the private records is a release that nothing"
-                " pays for; put its cost into the plan with `eval_private` E, or name a `test` file"
-            )
         return ()
-    count = 1 if options.stop_at is None else min(POINTS, mechanism.steps)
-    each = options.eval_private / count
-    if each < MIN_EPSILON:
+    if options.eval_private < MIN_EPSILON:
         raise InputError(
-            f"`eval_private`: {options.eval_private:g} over {count} evaluations is nothing but noise; give at least"
-            f" {count * MIN_EPSILON:g}"
+            f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
         )
-    return (Guarantee(each, adjacency=mechanism.adjacency),) * count
+    return (Guarantee(options.eval_private, adjacency=mechanism.adjacency),)
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
@@ -635,17 +593,11 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     drawn = replace(before.account, entries=tuple(entry for entry in paid if entry.of(Selection)))
     check_share(budget, spent, replace(before, account=drawn), delta, "nominal epsilon")
     trained = [
-        replace(entry, mechanisms=tuple(as_claimed(each) for each in (*entry.of(NoisySgd), *entry.of(PrivateSearch))))
+        replace(entry, mechanisms=tuple(map(as_claimed, mechanisms)))
         for entry in paid
-        if entry.of(NoisySgd) or entry.of(PrivateSearch)
+        if (mechanisms := [one for one in entry.mechanisms if isinstance(one, NoisySgd | PrivateSearch)])
     ]
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
-
-
-def on_record(settled: Training, book: Book) -> Training:
-    """Return a training with the lineage of what a ledger holds as declared beside it."""
-    public = book.public(settled.beside)
-    return replace(settled, dataset=as_declared(settled.dataset, public), lineage=settled.lineage | public)
 
 
 def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
@@ -655,7 +607,6 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
-    settled = on_record(settled, book)
     options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
@@ -666,7 +617,7 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     else:
         before = Planned(account, part)
         made = _before_steps(settled, before)
-        counts = _evaluations(options, dataset, settled.mechanism)
+        counts = _evaluations(options, settled.mechanism)
         before = replace(before, others=(*made.mechanisms, *counts))
         mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
     check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
@@ -691,20 +642,15 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
 def planned_statement(training: Training) -> PrivacyReport:
     """Return what the statement would be, were the training carried out."""
     drafts = (training.entry,)
-    return stated(training, training.account + drafts, training.mechanism.steps)
+    return stated(training, training.account + drafts)
 
 
-def stated(training: Training, account: Account, taken: int, *, diverged: bool = False) -> PrivacyReport:
+def stated(training: Training, account: Account, *, diverged: bool = False) -> PrivacyReport:
     """Return the statement on a training, and on all that counts with it."""
     options, notes, mechanism = training.options, list(training.notes), training.mechanism
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
-        notes += best_of_notes(account, options.delta, certified_by(options.accountant), priced=False)
-    if taken < mechanism.steps:
-        notes.append(
-            f"`stop_at` ended training after {taken} of {mechanism.steps} steps; the ledger keeps all of them"
-        )
     if diverged:
         notes.append(DIVERGED)
     if training.evaluations:
@@ -757,7 +703,6 @@ def facts_of(training: Training) -> dict[str, Any]:
         "average": config.average,
         **({"bands": len(config.strategy)} if config.strategy else {}),
         "centre": None if made.mean is None else {"noise_multiplier": made.mean.noise_multiplier},
-        "augment": training.options.augment,
         "features": None if dataset.feature_map is None else dataset.feature_map.text,
         **head.head_facts(training.options, made.second),
         **({} if columns is None else {"columns": columns}),

@@ -11,17 +11,15 @@ from typing import Protocol, cast
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.features.setup import FeatureSources, as_declared, declarations, take_over_map, with_feature_map
+from dpltm.features.setup import take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at
-from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.account import check_private, check_unprotected
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
@@ -119,14 +117,8 @@ class StatedFront(Protocol):
     @property
     def text(self) -> str: ...
 
-    @property
-    def network(self) -> ModelSpec | None: ...
-
-    @property
-    def has_tensors(self) -> bool: ...
-
-    def restored(self, named: FeatureMap | None) -> FeatureMap | None:
-        """Return the map itself, with the tensors of ``named`` if it has any; None if that is another map, or is needed."""
+    def restored(self) -> FeatureMap | None:
+        """Return the map itself; None if it has tensors, which the file does not hold."""
         ...
 
 
@@ -150,42 +142,34 @@ class StatedOrigin(Protocol):
 
 
 def front_of_import(
-    dataset: Dataset,
-    origin: StatedOrigin | None,
-    options: FeatureOptions,
-    sources: FeatureSources,
-    *,
-    file: str,
-    progress: Progress = SILENT,
+    dataset: Dataset, origin: StatedOrigin | None, features: str | None, *, file: str
 ) -> tuple[Dataset, list[str]]:
     """Return the records with the map that the file says its network stands behind, or that options name."""
     if origin is None:
-        if options.features is not None:
-            return with_feature_map(dataset, options, sources, progress), []
+        if features is not None:
+            return with_feature_map(dataset, features), []
         return dataset, [
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
             " features, name them with `features`, since what they were made from counts as well",
         ]
     front = origin.front
     if front is None:
-        if options.features is not None:
+        if features is not None:
             raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
         return dataset, []
-    if front.has_tensors and options.features is None:
-        example = "network:RUN" if front.network is not None else f"{front.text}, with its `public` and `components`"
-        raise InputError(
-            f"`features` is missing: the network in {file} stands behind {front.text} features, whose tensors the file does"
-            f" not hold; name what they were made by, as `features` {example}"
-        )
-    named = None
-    if options.features is not None:
-        named = with_feature_map(dataset, options, sources, progress).feature_map
-    feature_map = front.restored(named)
+    feature_map = front.restored()
     if feature_map is None:
         raise InputError(
-            f"`features`: {options.features} is not what the network in {file} stands behind ({front}); name the very same"
+            f"{file}: its network stands behind {front.text} features with tensors of their own, which the file does not"
+            " hold; take a copy of the whole set (dpltm tickets export SET)"
         )
-    return take_over_map(dataset, feature_map, None, file), []
+    behind = take_over_map(dataset, feature_map, None, file)
+    named = behind.feature_map if features is None else with_feature_map(dataset, features).feature_map
+    if named is None or behind.feature_map is None or named.id != behind.feature_map.id:
+        raise InputError(
+            f"`features`: {features} is not what the network in {file} stands behind, {front.text}; leave it out"
+        )
+    return behind, []
 
 
 def imported_set(
@@ -203,7 +187,6 @@ def imported_set(
         dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
             the options and not the file say so.
     """
-    beside = declarations(dataset, ledger, tested=False)
     parent = None if origin is None else Parent(origin.id, origin.name, None, "export and import")
     drafts: tuple[Entry, ...] = ()
     if origin is not None:
@@ -212,8 +195,7 @@ def imported_set(
         provenance = origin.provenance
     else:
         provenance, drafts = _said(dataset, options, ledger, file)
-    declared = ledger.declare_once(*beside, *drafts)
-    dataset = as_declared(dataset, declared)
+    declared = ledger.declare_once(*drafts)
     return TicketSet(
         body=body,
         name=options.name or PurePath(file).stem,
@@ -237,13 +219,8 @@ def _said(
         case "data-free":
             return "data-free", ()
         case "public":
-            return "dp" if dataset.synthetic else "public", ledger.public(dataset, words)
+            return "public", ledger.public(dataset, words)
         case _:
-            if dataset.synthetic:
-                raise InputError(
-                    f"`provenance`: private is for records of people, and those of {dataset.name} are synthetic: take"
-                    " public, at no cost; the tickets remember the release behind the records"
-                )
             part = ledger.part(dataset)
             check_private(ledger.account(), part)
             made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)

@@ -1,4 +1,4 @@
-"""The search for settings: every one is tried on public records, under the budget and the noise of the private run.
+"""The search for settings: a grid, or random draws of it, tried on public records under budget and noise of the private run.
 
 No private record is read, so the search costs nothing; the records that it reads are declared public by it.
 """
@@ -10,9 +10,9 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,26 +20,22 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
-from dpltm.features.setup import declarations
 from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import (
     accuracy,
     check_loss,
     check_metric,
-    check_priced,
     check_score,
     root_mean_squared_error,
     skill,
 )
 from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
-from dpltm.options.data import FeatureOptions
 from dpltm.options.network import check_set_decides
-from dpltm.options.tune import PrivateTuneOptions, TuneOptions, TuneRequest
+from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, check_same
 from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
@@ -47,7 +43,7 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Arrays, Dataset
+from dpltm.records import Arrays, Dataset, Split
 from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.artifacts import TicketSet
@@ -56,13 +52,15 @@ from dpltm.training.descent import cross_entropy, train
 from dpltm.training.start import fresh, from_round
 
 MAX_TRIALS = 10_000
-"""Most settings that a search tries."""
+"""Most combinations of a grid."""
 
-MIN_TRIES, MAX_TRIES = 1.1, 1000
-"""Tries of a private search, in the mean."""
+HELD_OUT = 5
+"""Fraction (a fifth) of public records, drawn by ``seed``, that is held out to score on without a test split."""
 
-PAID = ("tries", "dry_run", "unit", "per_unit", "class_shares")
-"""Options of a private search alone."""
+SEARCHED = ("lr", "clip_norm", "epochs", "batch_size")
+"""Options of a training that a search decides, and lists of a search."""
+
+Labelled = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -74,187 +72,36 @@ class Setting:
     clip_norm: float
     epochs: float
     batch_size: float
-    components: int | None = None
-
-
-def check_request(request: TuneRequest) -> None:
-    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
-    if request.set is not None:
-        check_set_decides(request, request.model)
-    named_rounds(request, of_set=request.set is not None)
-    if request.private:
-        if request.out is not None and request.out.endswith(".toml"):
-            raise InputError(
-                f"`out`: {request.out}: with `private`, it is the folder of a run; name it such as NAME.run"
-            )
-        check_private_search(request)
-    elif given := [name for name in PAID if getattr(request, name) != getattr(TuneRequest, name)]:
-        named, them = ", ".join(f"`{name}`" for name in given), "it" if len(given) == 1 else "them"
-        raise InputError(f"{named}: of a search on private records; add `private`, or leave {them} out")
-    else:
-        check_for_records(request)
-        settings(request)
-
-
-def check_for_records(options: TuneOptions) -> None:
-    """Raise InputError where a public search is not told how many private records its settings are for."""
-    if options.for_records is None:
-        raise InputError("`for_records` is missing: the public number of private records that the settings are for")
-
-
-def check_private_search(options: PrivateTuneOptions) -> None:
-    """Raise InputError for what a search on the private records has no use for, or cannot do."""
-    if options.for_records is not None:
-        raise InputError("`for_records`: with `private`, the records of `dataset` are the private ones; leave it out")
-    check_priced(options.metric)
-    if options.repeats != 1:
-        raise InputError("`repeats`: with `private`, a try is one training; leave it out")
-    if not MIN_TRIES <= options.tries <= MAX_TRIES:
-        raise InputError(f"`tries`: {options.tries:g} in the mean is not between {MIN_TRIES:g} and {MAX_TRIES:,}")
-    settings(options)
-
-
-def settings(options: TuneOptions) -> list[Setting]:
-    """Every combination, of no round yet; everything about the options that can be refused is."""
-    check_epsilon("epsilon", options.epsilon)
-    check_delta_alone(options.delta)
-    if options.for_records is not None and options.for_records < 1:
-        raise InputError(f"`for_records`: {options.for_records} is not a positive whole number")
-    check_count("repeats", options.repeats)
-    check_count("trials", options.trials)
-    if not options.delta < 1 / (options.for_records or 1):
-        raise InputError(
-            f"`delta`: {options.delta:g} is not below 1/n for {options.for_records} records; take a smaller one"
-        )
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
-    lists = {}
-    for name in ("lr", "clip_norm", "epochs", "batch_size"):
-        given = getattr(options, name)
-        lists[name] = [default_batch(options.for_records or 1)] if given is None else parse_numbers(name, given)
-        for value in lists[name]:
-            if not 0 < value < math.inf:
-                raise InputError(f"`{name}`: {value:g} is not a positive number")
-    counts: list[int | None] = [*_components(options)] or [None]
-    for value in lists["clip_norm"]:
-        make_filter("clip", clip_norm=value)
-    if math.prod(map(len, [*lists.values(), counts])) > MAX_TRIALS:
-        raise InputError(
-            f"`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than {MAX_TRIALS:,} combinations; name fewer"
-        )
-    largest = max(lists["batch_size"])
-    if options.for_records is not None and largest > options.for_records:
-        raise InputError(f"`batch_size`: {largest:g} is more than the {options.for_records} private records")
-    tried = itertools.product(*lists.values())
-    return [Setting(None, lr, norm, epochs, size, count) for lr, norm, epochs, size in tried for count in counts]
-
-
-def to_try(options: TuneOptions, tickets: TicketSet | None) -> list[Setting]:
-    """Return the settings of a search, with the rounds of the set; ``trials`` of them where that was asked for."""
-    alike = settings(options)
-    tried = [replace(setting, round=number) for number in _rounds(options, tickets) for setting in alike]
-    if options.trials is not None:
-        tried = random.Random(options.seed).sample(tried, min(options.trials, len(tried)))
-    if len(tried) > MAX_TRIALS:
-        raise InputError(f"`trials`: {len(tried):,} combinations; try at most {MAX_TRIALS:,} of them")
-    return tried
-
-
-def _rounds(options: TuneOptions, tickets: TicketSet | None) -> list[int | None]:
-    named = named_rounds(options, of_set=tickets is not None)
-    if tickets is None:
-        return [None]
-    if named is None:
-        return [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
-    return [tickets.ticket(number).round for number in named]
-
-
-def front_of(target: TicketSet | OwnModel | str, dataset: Dataset, count: int | None) -> tuple[Dataset, Network]:
-    """Return the records behind the first ``count`` components of their features (None for all), and the network."""
-    if count is not None:
-        found = dataset.feature_map
-        if found is None or found.projection is None or isinstance(target, TicketSet):
-            raise InputError("`components`: only where features of `public` are projected in front of a whole network")
-        dataset = replace(dataset, feature_map=found.projected_on(count))
-    return dataset, target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
-
-
-def _components(options: TuneOptions) -> list[int]:
-    if options.components is None:
-        return []
-    values = parse_numbers("components", options.components)
-    for value in values:
-        if not (value.is_integer() and value >= 1):
-            raise InputError(f"`components`: {value:g} is not a positive whole number")
-    return [int(value) for value in values]
-
-
-def widest_front(options: TuneOptions) -> FeatureOptions:
-    """Return the options of the feature map with the most components that are tried: they hold all fewer ones."""
-    return FeatureOptions(
-        features=options.features, public=options.public, components=max(_components(options), default=None)
-    )
-
-
-def named_rounds(options: TuneOptions, of_set: bool) -> list[int] | None:
-    """Return the rounds that were asked for; None where that is for the set to say."""
-    if options.rounds is None:
-        return None
-    if not of_set:
-        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
-    numbers = options.rounds.split(",")
-    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
-        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
-    return [int(number) for number in numbers]
-
-
-HELD_OUT = 5
-"""Fraction (a fifth) of public records, drawn by ``seed``, that is held out to score on without a test split."""
 
 
 @dataclass(frozen=True)
-class SearchPlan:
-    """A search, settled before the first training.
-
-    Attributes:
-        fronts: the public records behind what stands in front of the network, and the network, for each number of
-            components that is tried; of None alone where features are not projected, or the set remembers it.
-    """
-
-    options: TuneOptions
-    tickets: TicketSet | None
-    fronts: Mapping[int | None, tuple[Dataset, Network]]
-    trainings: tuple[tuple[Setting, NoisySgd], ...]
-    lineage: Lineage
-    ledger: Ledger
-    beside: tuple[Entry, ...]
-
-    @property
-    def dataset(self) -> Dataset:
-        """The public records."""
-        return next(iter(self.fronts.values()))[0]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Outcome of one setting: its parameters, the ``scores`` of its trainings by the metric, and their mean.
+class Trial(Setting):
+    """Outcome of a setting: the ``scores`` of its trainings by the metric, and their mean.
 
     ``accuracies`` and ``accuracy`` are the same where accuracy is the metric, and None elsewhere.
     """
 
-    round: int | None
     density: float
-    lr: float
-    clip_norm: float
-    epochs: float
-    batch_size: float
-    components: int | None
     steps: int
     noise_multiplier: float
     score: float
     scores: list[float]
     accuracy: float | None
     accuracies: list[float] | None
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search, settled before the first training: the public records, the network, and each setting with its noise."""
+
+    options: TuneOptions
+    tickets: TicketSet | None
+    dataset: Dataset
+    network: Network
+    trainings: tuple[tuple[Setting, NoisySgd], ...]
+    lineage: Lineage
+    ledger: Ledger
+    beside: tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
@@ -273,25 +120,67 @@ class SearchResult:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The best setting as options of ``train``, with the lineage that it was searched on."""
-        options, best = self.plan.options, self.best
-        searched = {name: getattr(best, name) for name in ("lr", "clip_norm", "epochs", "batch_size")}
-        if best.components is not None:
-            searched["components"] = best.components
+        options = self.plan.options
         fixed = {
             name: getattr(options, name)
             for name in ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         }
-        if options.metric != "accuracy":
-            fixed["metric"] = options.metric
-        return {**searched, **fixed, "lineage": json.dumps(to_json(self.plan.lineage))}
+        metric = {} if options.metric == "accuracy" else {"metric": options.metric}
+        searched = {name: getattr(self.best, name) for name in SEARCHED}
+        return {**searched, **fixed, **metric, "lineage": json.dumps(to_json(self.plan.lineage))}
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Public records that trials train on, and those that they are scored on."""
+def check_request(request: TuneRequest) -> None:
+    """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
+    if request.set is not None:
+        check_set_decides(request, request.model)
+    settings(request, named_rounds(request, of_set=request.set is not None))
 
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
+
+def settings(options: TuneOptions, rounds: Iterable[int | None]) -> list[Setting]:
+    """Every combination, or so many draws of them; everything about the options that can be refused is."""
+    check_epsilon("epsilon", options.epsilon)
+    check_delta_alone(options.delta)
+    records = options.for_records or 0
+    if records < 1:
+        raise InputError(f"`for_records`: {records} is not a positive whole number")
+    check_count("repeats", options.repeats)
+    check_count("trials", options.trials)
+    if not options.delta < 1 / records:
+        raise InputError(f"`delta`: {options.delta:g} is not below 1/n for {records} records; take a smaller one")
+    if not 0 <= options.seed < 2**62:
+        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
+    lists: list[list[float]] = []
+    for name in SEARCHED:
+        text = getattr(options, name)
+        lists.append([default_batch(records)] if text is None else [*parse_numbers(name, text)])
+        for value in lists[-1]:
+            if not 0 < value < math.inf:
+                raise InputError(f"`{name}`: {value:g} is not a positive number")
+    for value in lists[1]:
+        make_filter("clip", clip_norm=value)
+    if (largest := max(lists[3])) > records:
+        raise InputError(f"`batch_size`: {largest:g} is more than the {records} private records")
+    rounds = [*rounds]
+    if len(rounds) * math.prod(map(len, lists)) > MAX_TRIALS:
+        names = ", ".join(f"`{name}`" for name in SEARCHED)
+        raise InputError(f"{names}: more than {MAX_TRIALS:,} combinations; name fewer")
+    grid = [Setting(number, *values) for number in rounds for values in itertools.product(*lists)]
+    if options.trials is None:
+        return grid
+    return random.Random(options.seed).sample(grid, min(options.trials, len(grid)))
+
+
+def named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[None]:
+    """Return the rounds that were asked for; None alone where that is for the set to say, or there is none."""
+    if options.rounds is None:
+        return [None]
+    if not of_set:
+        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
+    numbers = options.rounds.split(",")
+    if not all(number.isdecimal() and len(number) < 5 for number in numbers):
+        raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
+    return [int(number) for number in numbers]
 
 
 def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
@@ -299,65 +188,25 @@ def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOpti
     check_required(options)
     check_choices(options)
     tickets = target if isinstance(target, TicketSet) else None
-    check_for_records(options)
-    tried = to_try(options, tickets)
+    rounds: list[Any] = named_rounds(options, of_set=tickets is not None)
     if tickets is not None:
-        dataset = tickets.takes(dataset)
-    counts = {setting.components for setting in tried}
-    fronts = {count: front_of(target, dataset, count) for count in sorted(counts, key=lambda count: count or 0)}
-    for records, network in fronts.values():
-        check_metric(options.metric, records.rated, network.score)
-        check_loss(network)
-        check_score(network, "the score of a setting")
+        made = [ticket.round for ticket in tickets.body.tickets if ticket.round] or [0]
+        rounds = made if options.rounds is None else [tickets.ticket(number).round for number in rounds]
+    tried = settings(options, rounds)
+    dataset = dataset if tickets is None else tickets.takes(dataset)
+    network = target.body.spec if isinstance(target, TicketSet) else model_spec(target, dataset)
+    check_metric(options.metric, dataset.rated, network.score)
+    check_loss(network)
+    check_score(network, "the score of a setting")
     trainings = tuple((setting, _private_training(options, setting)) for setting in tried)
     exposed = Entry("release", mechanisms=(Unprotected(),), words="settings with private tickets", unit=ledger.unit)
     drafts = (exposed,) if tickets is not None and tickets.provenance == "private" else ()
     check_unprotected(ledger.account(), drafts, allowed=False)
     public = ledger.public(dataset, "settings are searched on them")
-    beside = (*declarations(dataset, ledger, tested=False), *public, *ledger.apart(dataset), *drafts)
+    beside = (*public, *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
     lineage = lineage_of(dataset, dataset.feature_map, tickets)
-    return SearchPlan(options, tickets, fronts, trainings, lineage, ledger, beside)
-
-
-def tune(plan: SearchPlan, services: Services, checkpoints: Checkpoints = NOT_KEPT) -> SearchResult:
-    """Try every setting of a plan; trainings that a checkpoint says have ended are not repeated."""
-    options, held = plan.options, checkpoints.held
-    for dataset, _ in plan.fronts.values():
-        _check_rows(dataset, services)
-    if options.metric == "auc":
-        scored = plan.dataset.train if plan.dataset.test is None else plan.dataset.test
-        scored.check(_check_classes)
-    facts = {
-        "records": plan.dataset.train.digest(plan.ledger.book.key),
-        "set": plan.tickets and plan.tickets.id,
-    }
-    if held is not None:
-        check_same(held.state["of"], facts)
-    plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
-    rows = {count: _public_rows(dataset, plan, services) for count, (dataset, _) in plan.fronts.items()}
-    key = noise.fresh_key() if held is None else bytes.fromhex(held.state["key"])  # of the training that comes next
-    scores: list[float] = [] if held is None else list(held.state["scores"])
-    repeats, total = options.repeats, len(plan.trainings) * options.repeats
-    with services.progress.progress(f"tuning on {plan.dataset.name}", total) as step:
-        for done in range(len(scores), total):
-            state = {"of": facts, "key": key.hex(), "scores": tuple(scores)}
-            offer = partial(checkpoints.offer, partial(Checkpoint, f"training {done + 1} of {total}", state))
-            setting, mechanism = plan.trainings[done // repeats]
-            part, seed = rows[setting.components], options.seed + done % repeats
-            step(done, f"{_describe(setting)}, no epsilon is spent")
-            scores.append(_try(plan, setting, mechanism, part, seed, key, offer))
-            key = hashlib.sha256(key).digest()
-            step(done + 1)
-    each = [scores[start : start + repeats] for start in range(0, total, repeats)]
-    trials = [_trial(plan, *pair, found) for pair, found in zip(plan.trainings, each, strict=True)]
-    trials.sort(key=lambda trial: trial.score if options.metric == "rmse" else -trial.score)
-    return SearchResult(plan, tuple(trials), statement(Account(), options.delta, notes=_notes(plan)))
-
-
-def _describe(setting: Setting) -> str:
-    values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
-    return ", ".join(f"{name} {value:g}" for name, value in values.items())
+    return SearchPlan(options, tickets, dataset, network, trainings, lineage, ledger, beside)
 
 
 def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
@@ -369,16 +218,46 @@ def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
     return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
 
 
-def _check_rows(dataset: Dataset, services: Services) -> None:
-    """Refuse features that cannot be had, and too few records to hold some out, before anything is declared."""
-    for split in (dataset.train, dataset.test):
-        if split is not None:
-            network_inputs(split, dataset, services)
+def tune(plan: SearchPlan, services: Services) -> SearchResult:
+    """Try every setting of a plan; in Python, within ``joblib.parallel_config("threading", n_jobs=N)``, N at a time."""
+    from joblib import Parallel, delayed
+
+    options = plan.options
+    inputs = _inputs(plan, services)
+    plan = replace(plan, lineage=plan.ledger.declare_once(*plan.beside) | plan.lineage)
+    rows = _rows(plan, *inputs)
+    trainings = [(*training, repeat) for training in plan.trainings for repeat in range(options.repeats)]
+    keys = itertools.accumulate(trainings[1:], lambda key, _: hashlib.sha256(key).digest(), initial=noise.fresh_key())
+    tries = (delayed(_try)(plan, *training, *rows, key) for training, key in zip(trainings, keys, strict=True))
+    scores: list[float] = []
+    with services.progress.progress(f"tuning on {plan.dataset.name}", len(trainings)) as step:
+        # in this process: networks of one's own need not travel to another
+        for score in Parallel(require="sharedmem", return_as="generator")(tries):
+            scores.append(score)
+            step(len(scores), f"{_describe(trainings[len(scores) - 1][0])}, no epsilon is spent")
+    repeated = (scores[start : start + options.repeats] for start in range(0, len(scores), options.repeats))
+    trials = [_trial(plan, *pair, of_setting) for pair, of_setting in zip(plan.trainings, repeated, strict=True)]
+    trials.sort(key=lambda trial: trial.score if options.metric == "rmse" else -trial.score)
+    return SearchResult(plan, tuple(trials), statement(Account(), options.delta, notes=_notes(plan)))
+
+
+def _describe(setting: Setting) -> str:
+    values = {name.replace("_", " "): value for name, value in vars(setting).items() if value is not None}
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())
+
+
+def _inputs(plan: SearchPlan, services: Services) -> tuple[Split, Split | None]:
+    """Return the records, behind features, to train and to score on; refuse what cannot be, before anything is declared."""
+    dataset = plan.dataset
+    inputs = network_inputs(dataset.train, dataset, services)
     if dataset.test is None and len(dataset.train) < HELD_OUT:
         raise InputError(
             f"`dataset`: {dataset.name} has no test split and {len(dataset.train)} records, too few to hold some out; name a"
             " `test` file"
         )
+    if plan.options.metric == "auc":
+        (dataset.test or dataset.train).check(_check_classes)
+    return inputs, None if dataset.test is None else network_inputs(dataset.test, dataset, services)
 
 
 def _check_classes(records: Arrays) -> None:
@@ -386,65 +265,57 @@ def _check_classes(records: Arrays) -> None:
         raise InputError("`metric`: the records to score on are of one class, so there is no AUC; take accuracy")
 
 
-def _public_rows(dataset: Dataset, plan: SearchPlan, services: Services) -> _Rows:
-    ledger, seed = plan.ledger, plan.options.seed
-    records = network_inputs(dataset.train, dataset, services)
-    x, y = tensors(records.open(ledger.declared(dataset)), dataset)
-    if dataset.test is not None:
-        test = network_inputs(dataset.test, dataset, services)
-        return _Rows((x, y), tensors(test.open(ledger.declared_test(dataset)), dataset))
+def _rows(plan: SearchPlan, inputs: Split, test: Split | None) -> tuple[Labelled, Labelled]:
+    """Return the public records that trials train on, and those that they are scored on."""
+    dataset, ledger = plan.dataset, plan.ledger
+    x, y = tensors(inputs.open(ledger.declared(dataset)), dataset)
+    if test is not None:
+        return (x, y), tensors(test.open(ledger.declared_test(dataset)), dataset)
     out = torch.zeros(len(y), dtype=torch.bool)
-    out[torch.randperm(len(out), generator=torch.Generator().manual_seed(seed))[: len(y) // HELD_OUT]] = True
-    return _Rows((x[~out], y[~out]), (x[out], y[out]))
+    drawn = torch.randperm(len(y), generator=torch.Generator().manual_seed(plan.options.seed))
+    out[drawn[: len(y) // HELD_OUT]] = True
+    return (x[~out], y[~out]), (x[out], y[out])
 
 
 def _try(
-    plan: SearchPlan,
-    setting: Setting,
-    mechanism: NoisySgd,
-    rows: _Rows,
-    seed: int,
-    key: bytes,
-    offer: Callable[[], bool],
+    plan: SearchPlan, setting: Setting, mechanism: NoisySgd, repeat: int, rows: Labelled, test: Labelled, key: bytes
 ) -> float:
     """Return the score of one training on the public records, each step as noisy as the private one.
 
     The sum over a batch is divided by its expected size; where the public records are fewer than that, all of them take
     part and the noise shrinks along, so that the mean gradient is as noisy all the same.
     """
-    options, count = plan.options, len(rows.train[1])
+    options, count = plan.options, len(rows[1])
     batch = min(setting.batch_size, float(count))
     filter = make_filter("clip", clip_norm=setting.clip_norm)
     if plan.tickets is None or setting.round is None:
-        start = fresh(plan.fronts[setting.components][1], seed)
+        start = fresh(plan.network, options.seed + repeat)
     else:
         start = from_round(plan.tickets, setting.round)
     noise_std = mechanism.noise_multiplier * filter.certified_bound(start.mask.live) * batch / setting.batch_size
-    settings = settings_of(options) | {"filter": filter, "lr": setting.lr, "steps": mechanism.steps}
-    config = TrainingConfig(**settings, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
+    named = settings_of(options) | {"filter": filter, "lr": setting.lr, "steps": mechanism.steps}
+    config = TrainingConfig(**named, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
-    source, told = Records(*rows.train), lambda _: offer() and None  # kept or not, the training goes on
-    train(start.model, start.mask, source, config, sampling=sampling, noise=noise, loss=loss, progress=told)
+    train(start.model, start.mask, Records(*rows), config, sampling=sampling, noise=noise, loss=loss)
     if options.metric == "accuracy":
-        return accuracy(start.model, *rows.test, score=start.spec.score)
+        return accuracy(start.model, *test, score=start.spec.score)
     if options.metric == "rmse":
-        return root_mean_squared_error(start.model, *rows.test)
-    found = skill(start.model, *rows.test, metric=options.metric)
-    return 0.0 if found is None or found.estimate is None else found.estimate.value  # it diverged
+        return root_mean_squared_error(start.model, *test)
+    judged = skill(start.model, *test, metric=options.metric)
+    return 0.0 if judged is None or judged.estimate is None else judged.estimate.value  # it diverged
 
 
 def _trial(plan: SearchPlan, setting: Setting, mechanism: NoisySgd, scores: list[float]) -> Trial:
     tickets, density = plan.tickets, 1.0
     if tickets is not None and setting.round is not None:
         density = tickets.ticket(setting.round).mask.density
-    steps, noise, mean = mechanism.steps, mechanism.noise_multiplier, sum(scores) / len(scores)
-    right = plan.options.metric == "accuracy"
+    mean, right = sum(scores) / len(scores), plan.options.metric == "accuracy"
     return Trial(
         **vars(setting),
         density=density,
-        steps=steps,
-        noise_multiplier=noise,
+        steps=mechanism.steps,
+        noise_multiplier=mechanism.noise_multiplier,
         score=mean,
         scores=scores,
         accuracy=mean if right else None,
@@ -460,4 +331,4 @@ def _notes(plan: SearchPlan) -> list[str]:
     made_from = set() if plan.tickets is None else {entry.part.name for entry in plan.tickets.lineage.entries}
     if plan.dataset.name in made_from:
         notes.append(f"the tickets were made from {plan.dataset.name} as well, which flatters them here")
-    return [*notes, *feature_notes(plan.dataset, plan.options.delta), *bounds_notes(plan.dataset)]
+    return [*notes, *feature_notes(plan.dataset), *bounds_notes(plan.dataset)]

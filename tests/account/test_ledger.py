@@ -35,14 +35,10 @@ class Shelf:
     def locked(self):
         return self.held
 
-    def add(self, before, after, marks):
+    def add(self, before, after):
         assert self.held.locked()
         assert before.digests == self.book.digests
-        assert not marks
         self.book = after
-
-    def marks(self):
-        return {}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ import pytest
 from deaths import End, ends_at, in_child
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.account import QUICK_FIRST, Account
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.privacy.entry import Entry, Head, Id, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
-from dpltm.privacy.release import Held, InMemory, Paid, Secret, pay, price, release_id
+from dpltm.privacy.release import Paid, Secret, pay, price, release_id
 from dpltm.tickets.files import sync
 from dpltm.tickets.ledger_file import open_ledger
 
@@ -35,24 +36,18 @@ STEPS = 3
 NOTHING = Lineage()
 
 
-class Kept:
+class Kept(Checkpoints):
     """A checkpoint in one file, replaced whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def held(self) -> Held | None:
-        if not self._path.exists():
-            return None
-        body = json.loads(self._path.read_text())
-        return Held(body["id"], None if body["key"] is None else bytes.fromhex(body["key"]), body["state"])
+    @property
+    def held(self) -> Checkpoint | None:  # type: ignore[override]
+        return Checkpoint("", json.loads(self._path.read_text())) if self._path.exists() else None
 
-    def check(self) -> None:
-        """What is planned again is always the same here, or told by its entry."""
-
-    def keep(self, held: Held) -> None:
-        key = None if held.key is None else held.key.hex()
-        put(self._path, {"id": held.id, "key": key, "state": held.state})
+    def keep(self, checkpoint: Checkpoint) -> None:
+        put(self._path, dict(checkpoint.state))
 
     def forget(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -75,7 +70,7 @@ class Sums:
 
     numbers: tuple[float, ...]
     entry: Entry
-    keeper: Any = field(default_factory=InMemory)
+    keeper: Checkpoints = NOT_KEPT
     lineage: Lineage = NOTHING
     beside: tuple[Entry, ...] = ()
     tried: Callable[[], object] = bool
@@ -87,20 +82,20 @@ class Sums:
     def rehearse(self) -> None:
         self.tried()
 
-    def draw(self, secret: Secret, at: Any) -> Iterator[float]:
-        state = {"key": secret.child("noise").hex(), "drawn": []} if at is None else at
+    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[float]:
+        state = {"noise": secret.child("noise").hex(), "drawn": []} if at is None else dict(at.state)
         multiplier = secret.entry.mechanisms[0].noise_multiplier
         while len(state["drawn"]) < STEPS:
-            value = sum(self.numbers) + random.Random(state["key"]).gauss(0, multiplier)
+            value = sum(self.numbers) + random.Random(state["noise"]).gauss(0, multiplier)
             yield value
-            following = hashlib.sha256(bytes.fromhex(state["key"])).hexdigest()
-            state = {"key": following, "drawn": [*state["drawn"], value]}
-            self.keeper.keep(Held(secret.entry.id, None, state))
+            following = hashlib.sha256(bytes.fromhex(state["noise"])).hexdigest()
+            state = {"of": {}, "id": secret.entry.id, "noise": following, "drawn": [*state["drawn"], value]}
+            self.keeper.keep(Checkpoint("", state))
 
 
 def planned(numbers=(1.0, 2.0), keeper=None, snapshot="5" * 64, facts="a", lineage=NOTHING, multiplier=5.0, more=1.0):
     """A plan that calibrates: the more there is in the ledger, the more noise."""
-    keeper = InMemory() if keeper is None else keeper
+    keeper = NOT_KEPT if keeper is None else keeper
 
     def plan(book: Book, known: Entry | None) -> Sums:
         calibrated = (GaussianRelease(multiplier + more * len(book.entries)),)
@@ -166,7 +161,7 @@ def test_no_secret_leaves_its_process_or_is_shown():
     for way in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(InputError):
             way(secret)
-    shown = repr(secret) + repr(Held(release_id(KEY), KEY, {"key": KEY.hex()}))
+    shown = repr(secret) + repr(Checkpoint("", {"key": KEY.hex()}))
     assert KEY.hex() not in shown
     assert repr(KEY) not in shown
 
@@ -224,7 +219,7 @@ def test_what_is_refused_spends_nothing_and_leaves_no_key(tmp_path):
     with pytest.raises(InputError, match="`population`"):  # which the ledger says, when the key is kept already
         pay(partial(as_it_is, stranger), open_ledger(tmp_path / "m.jsonl", population="P"), keeper)
     assert len(ledger.entries) == 1
-    assert keeper.held() is None
+    assert keeper.held is None
 
 
 def test_a_value_that_knows_more_of_the_ledger_than_it_holds_is_refused():
@@ -276,7 +271,7 @@ def test_somebody_who_is_never_let_in_is_told_so(monkeypatch, tmp_path):
     monkeypatch.setattr(Ledger, "enter", enter)
     with pytest.raises(InputError, match="all the time"):
         pay(planned(), Ledger(), keeper)
-    assert keeper.held() is None
+    assert keeper.held is None
 
 
 def spend(path: Path, told: Path, count: int) -> None:
@@ -414,7 +409,7 @@ def test_a_declaration_by_another_process_meanwhile_stands_against_the_release(t
     with pytest.raises(InputError):
         pay(with_a_test_split(against), ledger, keeper)
     assert not any(entry.paid for entry in ledger.entries)
-    assert keeper.held() is None
+    assert keeper.held is None
 
 
 def test_work_that_goes_on_declares_another_test_split(tmp_path, begun):
@@ -504,9 +499,9 @@ def test_a_copied_checkpoint_leads_to_the_same_bits(tmp_path, drawn):
     whole = list(itertools.islice(paid.values, drawn))
     shutil.copy(tmp_path / "k", tmp_path / "copy")
     whole += paid.values
-    state = Kept(tmp_path / "copy").held()
-    first = 0 if state.state is None else len(state.state["drawn"])
-    assert (state.key is None) == (first > 0), "keys forget"
+    state = Kept(tmp_path / "copy").held.state
+    first = len(state.get("drawn", ()))
+    assert ("key" not in state) == (first > 0), "keys forget"
     for name in ("one", "two"):
         mine = Kept(Path(shutil.copy(tmp_path / "copy", tmp_path / name)))
         resumed = pay(planned(keeper=mine), open_ledger(tmp_path / "l.jsonl"), mine)
@@ -537,7 +532,7 @@ def test_other_settings_or_records_do_not_go_on(tmp_path, begun, early, changes)
     keeper = Kept(tmp_path / ("early" if early else "k"))
     with pytest.raises(InputError, match="other settings or records"):
         pay(planned(**changes), open_ledger(tmp_path / "l.jsonl"), keeper)
-    assert keeper.held() is not None
+    assert keeper.held is not None
     assert entries_in(tmp_path / "l.jsonl") == [begun.entry.id]
 
 
@@ -547,6 +542,16 @@ def test_a_plan_that_does_not_read_its_mechanisms_from_the_entry_does_not_go_on(
     assert anew.entry.mechanisms != begun.entry.mechanisms
     with pytest.raises(InputError):
         pay(partial(as_it_is, anew), ledger, Kept(tmp_path / "k"))
+
+
+def test_facts_that_differ_are_named(tmp_path):
+    """Of work that the entry cannot tell from other work."""
+    ledger, keeper = open_ledger(tmp_path / "l.jsonl"), Kept(tmp_path / "k")
+    entry = pay(planned(keeper=keeper), ledger, keeper, {"lr": 1.0, "seed": 0}).entry
+    with pytest.raises(InputError, match=r"begun otherwise: `lr` was 1\.0 and is 2\.0; repeat"):
+        pay(planned(keeper=keeper), ledger, keeper, {"lr": 2.0, "seed": 0})
+    assert pay(planned(keeper=keeper), ledger, keeper, {"lr": 1.0, "seed": 0}).entry == entry
+    assert ids(ledger) == [entry.id]
 
 
 def test_records_without_a_snapshot_do_not_go_on(tmp_path):
@@ -611,10 +616,10 @@ def command(home: Path, told: Path) -> Callable[[], None]:
             return
         ledger = open_ledger(home / "l.jsonl")
         paid = pay(with_a_test_split(keeper=keeper), ledger, keeper)
-        state = keeper.held()
-        assert state is not None
-        tell(told, paid, 0 if state.state is None else len(state.state["drawn"]))
-        final = keeper.held()
+        begun = keeper.held
+        assert begun is not None
+        tell(told, paid, len(begun.state.get("drawn", ())))
+        final = keeper.held
         assert final is not None
         put(result, {"id": paid.entry.id, "drawn": final.state["drawn"]})
         keeper.forget()

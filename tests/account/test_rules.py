@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.privacy import guards
-from dpltm.privacy.account import Account, check_private, check_unprotected
-from dpltm.privacy.entry import HASHES, Entry, Part
+from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
+from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.privacy.statement import SETTLED_NOTE, entry_notes, statement
@@ -43,51 +43,28 @@ def test_under_replace_one_no_part_by_hash_is_protected_beside_one_that_is_not(k
         both("record", REPLACING)
 
 
-@pytest.fixture
-def met(monkeypatch: pytest.MonkeyPatch) -> dict[Part, guards.Marks]:
-    """What this process met, for one test."""
-    known: dict[Part, guards.Marks] = {}
-    monkeypatch.setattr(guards, "_met", known)
-    return known
+@pytest.mark.parametrize("kind", ["public", "excluded"])
+def test_a_declaration_holds_for_its_snapshot_under_any_name(kind: str) -> None:
+    """Rule 7: the same file is not private and public in one ledger, in either order; another file is declared anew."""
+    whole, copied, other = Part("table", "1" * 64), Part("copy", "1" * 64), Part("copy", "2" * 64)
+    declared, paid = Account((Entry(kind, whole),)), Account((Entry("release", whole, (NOISE,)),))  # type: ignore[arg-type]
+    for account, check in ((declared, check_private), (paid, partial(check_declared, kind=kind))):
+        with pytest.raises(InputError, match=r"^`dataset`: "):
+            check(account, part=copied)
+        check(account, part=other)
 
 
-def marks(rows: list[int], persons: list[int] | None = None) -> guards.Marks:
-    def these(of: str, values: list[object]) -> np.ndarray:
-        return guards.digests([repr(value).encode() for value in values], of)
-
-    if persons is None:
-        return guards.Marks(these("rows", list(rows)))
-    pairs = list(zip(rows, persons, strict=True))
-    return guards.Marks(
-        these("rows", list(rows)), these("persons", list(persons)), these("whose", list(pairs)), "user"
-    )
-
-
-@pytest.mark.usefixtures("met")
-def test_rows_are_known_again_in_another_snapshot() -> None:
-    """Rule 7: a copy, a fold or an array is no way around a declaration; nor are persons grouped otherwise."""
-    one, other, third = (Part(f"table {digit}", digit * 64) for digit in "123")
-    declared, paid = Entry("public", one), Entry("release", one, (NOISE,))
-    for kept, asked, shared in ((marks([1, 2]), marks([2, 3]), True), (marks([1, 2]), marks([3]), False)):
-        guards.remember(one, kept)
-        guards.remember(other, asked)
-        assert guards.share(one, other) is guards.share(other, one) is shared
-        if shared:
-            with pytest.raises(InputError, match=r"^`dataset`: "):
-                check_private(Account((declared,)), other)
-        else:
-            check_private(Account((declared,)), other)
-    assert not guards.share(one, third), "which was never met"
-    with pytest.raises(InputError, match=r"^`dataset`: "):
-        check_private(Account((declared,)), replace(one, snapshot=third.snapshot))  # the same dataset, changed
-    guards.remember(replace(other, snapshot=None), marks([1]))
-    assert not guards.met(replace(other, snapshot=None)), "nothing says which records those are"
-    guards.remember(one, marks([1, 2, 3], [7, 7, 8]))
-    guards.remember(other, marks([1, 2, 3], [7, 7, 8]))
-    check_private(Account((paid,)), other)
-    guards.remember(other, marks([1, 2, 3], [7, 8, 8]))
-    with pytest.raises(InputError, match=r"^`units`: "):
-        check_private(Account((paid,)), other)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_dataset_by_name_is_public_or_private_also_once_it_was_edited(named: bool) -> None:
+    """Rule 7: arrays of which nobody said a name have none."""
+    before = Part("table" if named else UNKNOWN_RECORDS.name, "1" * 64)
+    edited = replace(before, snapshot="2" * 64)
+    for account, check in (
+        (Account((Entry("public", before),)), check_private),
+        (Account((Entry("release", before, (NOISE,)),)), partial(check_declared, kind="public")),
+    ):
+        with pytest.raises(InputError, match=r"^`dataset`: ") if named else contextlib.nullcontext():
+            check(account, part=edited)
 
 
 def test_an_account_that_has_a_figure_is_not_ended_unasked() -> None:

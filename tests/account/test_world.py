@@ -17,7 +17,8 @@ rule without                          caught by
 6    excluded, either order           dpltm/training/test_private_loop.py::test_records_that_were_tested_on_or_declared...
 6    an audit of tickets is entered   dpltm/verbs/test_audit_tickets.py::test_the_mask_alone_refutes_what_is_claimed
 6    --unprotected must be said       test_rules.py::test_an_account_that_has_a_figure_is_not_ended_unasked
-7    rows, and persons, known again   test_rules.py::test_rows_are_known_again_in_another_snapshot
+7    the same file, any name          test_rules.py::test_a_declaration_holds_for_its_snapshot_under_any_name
+7    the same name, edited            test_rules.py::test_a_dataset_by_name_is_public_or_private_also_once_it...
 8    cuts, snapshots, columns, units  here
 8    no declaration beside a move     test_rules.py::test_under_replace_one_no_part_by_hash_is_protected_beside...
 9    one unit, two steps              here

@@ -232,13 +232,9 @@ class Shelf:
     def locked(self) -> threading.Lock:
         return self._lock
 
-    def add(self, before: Book, after: Book, marks: object) -> None:
+    def add(self, before: Book, after: Book) -> None:
         assert before.digests == self.past[-1].digests
-        assert not marks
         self.past.append(after)
-
-    def marks(self) -> dict:
-        return {}
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from adversary import Case, examine
 from adversary_cases import FAMILIES, all_cases
 
-FAMILY_NAMES = ("tickets", "synthetic", "latent", "dry", "own", "parts", "sweeps", "schemas")
+FAMILY_NAMES = ("tickets", "latent", "dry", "own", "parts", "sweeps", "schemas")
 CASES = [case for name in FAMILY_NAMES for case in FAMILIES[name]()]
 
 
@@ -22,5 +22,5 @@ def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
 def test_every_command_that_spends_is_there() -> None:
     """Those that can enter a release in a ledger, but for demo, which runs others."""
     assert {command[0] for case in all_cases() for command in case.commands} == {
-        "generate", "select", "train", "latent", "run", "tune", "datasets", "synthesize",
+        "generate", "select", "train", "latent", "run", "tune", "datasets",
     }  # fmt: skip

@@ -87,13 +87,9 @@ def test_the_records_of_a_run(cli):
 
 
 def test_records_declared_public(cli):
-    """For a scheme, in front of a network, and to be measured on."""
+    """For a scheme, and to be measured on."""
     (note,) = said(cli(f"{SCHEME} --out s --json").json)
     assert note.startswith("nobody gave the bounds of other, ")
     assert said(cli(f"{SCHEME} --bounds 0,255 --out t --json").json) == []
-    front = "--features unit --public other.npz --components 3 --out o --json"
-    (note,) = said(cli(f"{TRAIN} {DECLARED} {front}").json)
-    assert note.startswith("nobody gave the bounds of other, ")
-    assert note.endswith("rescale them to that")
     learned = cli("latent train scheme --messages m.msg --test other.npz --out l --json").json
     assert said(learned) == [], "the scheme says what they are"

@@ -77,7 +77,7 @@ def test_predictions_pass_over_further_columns(cli: Any, refused: Any, run: str)
     notes = cli(f"predict {run} --input wordy.csv -o wordy.out.csv --json").json["notes"]
     assert Path("same.out.csv").read_text() == Path("wordy.out.csv").read_text()
     assert notes[0] == "wordy.csv has columns that the run does not take; they are passed over: 'note', ''"
-    assert cli(f"export {run} --to plain --out e").code == 0
+    assert cli(f"export {run} --out e").code == 0
     done = subprocess.run([sys.executable, "e/predict.py", "wordy.csv", "e.csv"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     labels = [

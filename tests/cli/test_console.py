@@ -1,4 +1,4 @@
-"""Progress on a terminal, and the command to type next."""
+"""Progress on a terminal, and figures for people."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ import pytest
 
 from dpltm.cli import progress as shown_progress
 from dpltm.cli.console import Console
-from dpltm.cli.next import after
 from dpltm.cli.progress import clock, in_lines
 from dpltm.cli.show import shown
-from dpltm.options.generate import GenerateRequest
-from dpltm.options.latent import EncodeRequest, SchemeRequest
-from dpltm.options.run import DemoRequest, RunRequest
-from dpltm.options.select import SelectRequest
-from dpltm.options.synthesize import SynthesizeRequest
-from dpltm.options.tickets import PullRequest, PushRequest
-from dpltm.options.train import TrainRequest
-from dpltm.options.tune import TuneRequest
 
 
 class Terminal(io.StringIO):
@@ -150,99 +141,3 @@ def test_a_dumb_terminal_gets_lines(monkeypatch) -> None:
 )
 def test_figures_have_one_format(name: str, value: object, text: str) -> None:
     assert shown(name, value) == text
-
-
-# --- what to type next ---
-
-DIGITS = {"dataset": "digits", "subset": "0.5:1.0"}
-TICKETS = {"ticket_set": "my digits.tickets", "tickets": [{"round": 0}, {"round": 7}]}
-
-
-READ = "--score additive --eps1 0.1"
-NEXT = [
-    (
-        GenerateRequest(dataset="digits", subset="0.0:0.5", ledger="l.jsonl"),
-        {**TICKETS, "provenance": "public"},
-        f"select 'my digits.tickets' --dataset PRIVATE --ledger l.jsonl {READ}",
-        "train 'my digits.tickets@7' --dataset PRIVATE --ledger l.jsonl --epsilon E",
-    ),
-    (
-        GenerateRequest(dataset="a b.csv", label="y", bounds="0,1", classes=2),
-        {**TICKETS, "ticket_set": "t", "provenance": "private"},
-        f"select t --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 {READ}",
-        "train t@7 --dataset 'a b.csv' --label y --bounds 0,1 --classes 2 --epsilon E",
-    ),
-    (
-        SelectRequest(**DIGITS, ledger="all.jsonl"),
-        {"ticket_set": "t"},
-        "train t --dataset digits --subset 0.5:1.0 --ledger all.jsonl --epsilon E",
-    ),
-    (SelectRequest(rule="smallest-within"), {"ticket_set": "t"}, "train t --dataset PRIVATE --epsilon E"),
-    (
-        TrainRequest(dataset="p.csv", unit_column="who", audit=9),
-        {"run": "r", "accuracy": None},
-        "audit r",
-        "evaluate r --dataset p.csv --unit-column who --test FILE",
-        "predict r --input FILE -o predicted.csv",
-    ),
-    (TrainRequest(**DIGITS), {"dry_run": True}),
-    (
-        TuneRequest(dataset="kmnist", out="best.toml", epsilon=0.5),
-        {"config": "best.toml"},
-        "train --dataset PRIVATE --config best.toml --epsilon 0.5",
-    ),
-    (
-        TuneRequest(dataset="digits", private=True, epsilon=0.5),
-        {"run": "s"},
-        *("evaluate s --dataset digits", "predict s --input FILE -o predicted.csv"),
-    ),
-    (TuneRequest(dataset="kmnist", epsilon=0.5), {"config": None}),
-    (DemoRequest(), {"train": {}}),
-    (
-        DemoRequest(out="demo"),
-        {"train": {}},
-        "evaluate demo/run --dataset digits",
-        "predict demo/run --input FILE -o predicted.csv",
-        "privacy ledger demo/ledger.jsonl",
-    ),
-    (RunRequest(out="r.sweep"), {"arms": []}),
-    (SchemeRequest(out="s"), {}, "latent encode s --dataset PRIVATE --out MESSAGES"),
-    (EncodeRequest(scheme="s", out="m.msg"), {}, "latent train s --messages m.msg --out RUN"),
-    (
-        SynthesizeRequest(**DIGITS),
-        {"synthetic": "my made.npz", "ledger": "made.jsonl"},
-        "generate --dataset 'my made.npz' --provenance public --out TICKETS",
-        "privacy ledger made.jsonl",
-    ),
-    (
-        PushRequest(set="a", dest="shared/a"),
-        {"pushed": "shared/a", "digest": "ab"},
-        "tickets pull shared/a --digest ab --out DIR",
-    ),
-    (  # without predictors there is nothing to draw by
-        PullRequest(source="hf://me/a"),
-        {"ticket_set": "a.tickets", "tickets": [{"round": 0}, {"round": 3}], "predictors": False},
-        "train a.tickets@3 --dataset PRIVATE --epsilon E",
-    ),
-]
-
-
-@pytest.mark.parametrize("case", NEXT, ids=lambda case: type(case[0]).__name__)
-def test_what_to_type_next(case: tuple[Any, ...]) -> None:
-    request, body, *commands = case
-    assert after(request, body) == [f"dpltm {command}" for command in commands]
-
-
-def test_next_goes_to_a_terminal_alone(monkeypatch, capsys) -> None:
-    terminal = at_a_terminal(monkeypatch)
-    request, body = TrainRequest(**DIGITS), {"run": "r", "accuracy": None}
-    for how in ({"as_json": True}, {"quiet": True}):
-        Console(**how).result(body, lambda rich: rich.print("table"), request)
-    assert terminal.getvalue() == ""
-    capsys.readouterr()
-    Console().result(body, lambda rich: rich.print("table"), request)
-    assert capsys.readouterr().out == "table\n"
-    assert terminal.getvalue().splitlines() == [
-        "next: dpltm evaluate r --dataset digits --subset 0.5:1.0 --test FILE",
-        "      dpltm predict r --input FILE -o predicted.csv",
-    ]

@@ -1,8 +1,6 @@
-"""The three stages on files of the user's: .npz, .csv and .parquet; and what synthetic records hold."""
+"""The three stages on files of the user's: .npz, .csv and .parquet."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pyarrow as pa
@@ -61,23 +59,3 @@ def test_three_stages(cli, entries, file, kind):
     assert kinds == ["public", "public", "release", "excluded", "release"]
     judged = cli(f"evaluate r --dataset {options} --json").json
     assert (judged["records"], judged["accuracy"]) == (30, trained["accuracy"])
-
-
-def test_synthetic_records_hold_where_they_come_from(cli, entries):
-    make = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --records-out 60 --model mlp:8 --out"
-    answer = cli(f"{make} s.npz --json").json
-    assert (answer["shape"], answer["classes"], answer["bounds"]) == ([8, 8], 10, [0.0, 16.0])
-    assert answer["score"].keys() == {"model", "accuracy", "records"}
-    (entry,) = entries("l.jsonl")
-    (query,) = entry["mechanisms"]
-    assert (entry["kind"], query["mechanism"], query["sensitivity"]) == ("release", "gaussian", 1.125)
-    with np.load("s.npz", allow_pickle=False) as stored:
-        assert sorted(stored.files) == ["bounds", "classes", "lineage", "x_train", "y_train"]
-        assert stored["x_train"].shape == (60, 8, 8)
-        assert json.loads(stored["lineage"].tobytes())["entries"] == [entry]
-    train = "train --dense --model mlp:8 --dataset s.npz --noise-multiplier 1 --steps 2 --batch-size 10 --out r --json"
-    notes = cli(train).json["privacy"]["notes"]
-    assert any("are synthetic: post-processing of a release from digits" in note for note in notes)
-    done = cli(f"{make} t.npz --ledger m.jsonl")
-    assert "trained on synthetic, tested on real: " in done.out
-    assert "certified epsilon = 0.99" in done.out

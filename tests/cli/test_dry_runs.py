@@ -15,7 +15,6 @@ COMMANDS = {
     "public tickets": f"generate {PUBLIC} {TINY} --provenance public --out new",
     "private tickets": f"generate {PRIVATE} {TINY} --provenance private --ledger new.jsonl --out new",
     "dp-train": f"generate {PRIVATE} {TINY} --criterion dp-train --epsilon 1 --out new",
-    "dp-synthetic": f"generate {PRIVATE} {TINY} --criterion dp-synthetic --epsilon 1 --out new",
     "a draw": f"select pub {PRIVATE} --eps1 0.1",
     "a draw from private tickets": f"select pri {PRIVATE} --eps1 0.1 --ledger new.jsonl",
     "a draw that is revealed": f"select pub {PRIVATE} --eps1 0.1 --reveal --ledger new.jsonl",
@@ -26,10 +25,6 @@ COMMANDS = {
     "least squares": "train --dense --head least-squares --dataset digits --delta 1e-4 --features unit --epsilon 8 --out new"
     " --ledger new.jsonl",
     "evaluations": f"{DENSE} --noise-multiplier 3 --eval-private 0.5 --ledger new.jsonl --out new",
-    "synthetic records": "synthesize --dataset digits --epsilon 1 --delta 1e-4 --records-out 60 --model mlp:8 --out new.npz"
-    " --ledger new.jsonl",
-    "a search": f"tune --private {PRIVATE} --epsilon 4 --delta 1e-4 --model mlp:4 --lr 0.5,1 --batch-size 100 --epochs 1"
-    " --accountant rdp --tries 2 --out new",
     "messages": "latent encode s --dataset own.npz --out new",
 }
 

@@ -36,15 +36,15 @@ def run(cli: Any, cwd: Path) -> str:
 def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
     """The answer, the files, and what it may not do; then the folder says of itself what the run says."""
     before = tree()
-    body = cli(f"export {run} --to plain --out out/model --json").json
-    files = ["README.md", "about.json", "encode.py", "model.safetensors", "predict.py"]
-    assert (body["run"], body["form"], body["written"], body["files"]) == ("r", "plain", "out/model", files)
+    body = cli(f"export {run} --out out/model --json").json
+    files = ["README.md", "about.json", "encode.py", "model.onnx", "predict.py"]
+    assert (body["run"], body["form"], body["written"], body["files"]) == ("r", "onnx", "out/model", files)
     assert 0 <= body["difference"] <= 1e-5
     assert set(tree()) - set(before) == {"out", "out/model", *(f"out/model/{name}" for name in files)}
     result = json.loads(Path("r/result.json").read_text())
     assert body["about"]["weights"] == result["weights"]
     assert body["about"]["certified"] == result["privacy"]["certified"]
-    shown = cli(f"export {run} --to plain --out again").out.splitlines()
+    shown = cli(f"export {run} --out again").out.splitlines()
     assert shown[0] == f"wrote again: {', '.join(files)}"
     terms = "delta = 0.0001, add-remove, unit record, poisson sampling, accountant pld"
     assert shown[-1] == f"certified epsilon = 0.9995 ({terms})"
@@ -52,8 +52,7 @@ def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
         "--out: again exists already; choose another name or remove it first"
     )
     assert refused(f"export {run} --out m.onnx") == "--out: a folder is written, with model.onnx in it; name it m"
-    assert refused(f"export {run} --to pt --out m") == "--to: 'pt' is not one of onnx, torch, plain"
-    assert refused(f"export {run} --to onnx --model nets.py:Net --out m").startswith("--model: nets.py: no such file")
+    assert refused(f"export {run} --model nets.py:Net --out m").startswith("--model: nets.py: no such file")
 
 
 def test_predictions_with_an_id(cli: Any, run: str, refused: Any) -> None:

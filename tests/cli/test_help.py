@@ -192,7 +192,7 @@ def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> 
         ("dpltm train --filter tanh", ["tanh", "tanh-clip"]),
         ("dpltm train --noise ", ["secure", "fast", "nominal", "banded"]),
         ("dpltm train --sampling a", ["allocation:"]),
-        ("dpltm train --features n", ["none", "network:"]),
+        ("dpltm train --features n", ["none"]),
         ("dpltm audit d", []),
         ("dpltm train --out so", []),
     ],

@@ -72,9 +72,9 @@ def test_train_and_evaluate(cli):
     assert set(body) == {
         *("run", "steps", "sampling_rate", "noise_multiplier", "filter", "sensitivity", "live", "density", "seconds"),
         *("accuracy", "privacy", "ticket_set", "round", "noise_std", "optimizer", "lr", "schedule", "average"),
-        *("steps_taken", "features", "centre", "augment", "kernels", "groups", "skill"),
+        *("steps_taken", "features", "centre", "kernels", "groups", "skill"),
     }
-    assert [body[key] for key in ("features", "centre", "augment")] == [None, None, "none"]
+    assert [body[key] for key in ("features", "centre")] == [None, None]
     assert (body["run"], body["ticket_set"], body["round"]) == ("r", "pub", 2)
     assert (body["steps"], body["sampling_rate"]) == (3, 100 / 719)
     assert (body["live"], body["density"]) == (308, 0.48986486486486486)

@@ -13,7 +13,7 @@ import pytest
 
 CLASSES = 3
 MINE = ("--dataset", "mine.npz", "--classes", CLASSES)
-FRONT = ("--features", "conv", "--public", "theirs.npz")
+FRONT = ("--features", "conv")
 DENSE = ("train", "--dense", *MINE, "--delta", "1e-4", "--batch-size", "40", "--steps", "2")
 TICKETS = ("--rounds", "1", "--iterations", "2", "--batch-size", "20", "--model", "mlp:4")
 TUNE = ("tune", "--lr", "1", "--epochs", "1", "--delta", "1e-4")
@@ -47,7 +47,6 @@ COMMANDS = {
     "generate from private records": ("generate", *MINE, *TICKETS, *FRONT, "--provenance", "private", "--out", "pub"),
     "generate from public records": ("generate", *MINE, *TICKETS, *FRONT, "--provenance", "public", "--out", "pub"),
     "tune": (*TUNE, "--dataset", "few.npz", "--classes", CLASSES, *FRONT, "--for-records", "100", "--epsilon", "1"),
-    "tune in private": (*TUNE, "--private", *MINE, *FRONT, "--epsilon", "9", "--epochs", ",".join(["1"] * 201)),
     "a scheme": (
         *("latent", "scheme", "--public", "theirs.npz", "--features", "unit", "--components", "1000"),
         *("--epsilon", "8", "--out", "scheme"),
@@ -66,8 +65,6 @@ AFTER = {
     "generate under DP": UNDER_DP,
     "select": ("select", "own", *MINE, "--eps1", "1", "--delta", "1e-4"),
     "tune": (*TUNE, *MINE, *FRONT, "--for-records", "100", "--epsilon", "1"),
-    "tune in private": (*TUNE, "--private", *MINE, *FRONT, "--epsilon", "9"),
-    "synthesize": ("synthesize", *MINE, "--delta", "1e-4", "--epsilon", "9", "--out", "made.npz"),
     "evaluate": ("evaluate", "run", "--dataset", "others.npz", "--classes", CLASSES, "--bounds", "0,9"),
 }  # fmt: skip
 

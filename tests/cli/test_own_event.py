@@ -18,8 +18,6 @@ TRAIN = f"train --dense {OWN} --steps 2 --noise-multiplier 30"
 COMMANDS = {
     "network": f"{TRAIN} --model mlp:4",
     "least squares": f"train --dense --head least-squares --features unit {OWN} --epsilon 1",
-    "search": f"tune --private {OWN} --model mlp:4 --lr 1 --batch-size 100 --epochs 1 --tries 2 --epsilon 4"
-    " --accountant rdp",
 }
 
 
@@ -59,12 +57,11 @@ def test_what_does_not_fit_the_weights_is_refused(cli):
         assert cli(f"{TRAIN} --model mlp:8 --audit 60 --out {out}").code == 0
     shutil.copytree("b", "c")
     shutil.copy("a/lineage.json", "c/lineage.json")
-    for command in ("audit c", f"train --dense {OWN} --features network:c --epsilon 1 --steps 2 --out x"):
-        done = cli(command)
-        assert (done.code, done.err) == (
-            2,
-            "error: c/lineage.json: belongs to another artifact; its weights, its masks or this file were exchanged\n",
-        )
+    done = cli("audit c")
+    assert (done.code, done.err) == (
+        2,
+        "error: c/lineage.json: belongs to another artifact; its weights, its masks or this file were exchanged\n",
+    )
     config = json.loads(Path("a/config.json").read_text())
     Path("a/config.json").write_text(json.dumps({**config, "entry": "0" * 64}))
     for name, problem in (("c", "c/lineage.json: belongs to another"), ("a", "a: its lineage holds no training with")):

@@ -93,55 +93,37 @@ def test_persons_in_two_files_are_added_up(cli):
     assert found == [spends(40), spends(40, 2)]
 
 
-SEARCHED = f"tune --private --dataset d.csv {TABLE} --model mlp:4 --epochs 1 --batch-size 10 --delta 1e-3 --json"
-SEARCHED += " --accountant rdp"
 MADE = f"--dataset d.csv {TABLE} --model mlp:4 --rounds 2 --prune 0.4 --delta 1e-3 --json"
 
 
 def test_all_stages_protect_persons(cli, entries):
     """Tickets under DP, a draw, a training and a search on one ledger: one person is worth what each entry says."""
     few = "--iterations 3 --batch-size 10 --per-unit 3"
-    cli(f"generate {MADE} {few} --criterion dp-energy --epsilon 2 --out t")
+    cli(f"generate {MADE} {few} --criterion dp-train --epsilon 2 --out t")
     drawn = cli(f"select t --dataset d.csv {TABLE} --per-unit 3 --score additive --eps1 0.5 --delta 1e-3 --json").json
     assert drawn["sensitivity"] == {"rule": "exact", "value": 1 / 40}  # of forty persons
-    cli(
-        f"train t --dataset d.csv {TABLE} --steps 3 --batch-size 10 --epsilon 4 --eval-private 0.3 --delta 1e-3 --out r"
-    )
-    found = cli(f"{SEARCHED} --per-unit 3 --epsilon 6 --tries 2 --out s").json
-    assert [entry["unit"] for entry in entries(LEDGER)] == ["who"] * 4
+    steps = "--steps 3 --batch-size 10 --per-unit 3 --epsilon 4 --eval-private 0.3 --delta 1e-3 --out r --json"
+    found = cli(f"train t --dataset d.csv {TABLE} {steps}").json
+    assert [entry["unit"] for entry in entries(LEDGER)] == ["who"] * 3
     assert found["privacy"]["certified"]["unit"] == "who"
     assert certified(found) <= 6
     assert any("at most 3 of each count" in note for note in found["privacy"]["notes"])
 
 
 def test_public_halves_of_persons_make_tickets_for_the_others(cli, entries):
-    """Cut by person, so that nobody is in both; a random mask is compared with, and knows the column, too."""
+    """Cut by person, so that nobody is in both."""
     cli(f"generate {MADE} --iterations 3 --batch-size 10 --provenance public --subset 0.0:0.5 --out half")
     part, *_ = (entry["part"] for entry in entries(LEDGER) if entry["kind"] == "public")
     assert (part["cut"], part["columns"]) == ("person", ["who"])
     rest = f"--dataset d.csv {TABLE} --subset 0.5:1.0 --delta 1e-3 --records 20"
     cli(f"select half {rest} --score additive --eps1 0.5")
-    cli(f"train half {rest} --steps 3 --batch-size 5 --epsilon 4 --test t.csv --out r")
-    body = cli("compare r --baselines --kinds random --out b --json").json
-    assert [row["unit"] for row in body["rows"]] == ["who", "who"]
+    assert cli(f"train half {rest} --steps 3 --batch-size 5 --epsilon 4 --test t.csv --out r").code == 0
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            f"generate {MADE} --criterion dp-synthetic --per-unit 3 --epsilon 1 --out t",
-            "--per-unit: 3: of a person one",
-        ),
         (f"generate {MADE} --criterion random --per-unit 3 --out t", "--per-unit: only for --criterion dp-train"),
-        (
-            f"tune --dataset d.csv {TABLE} --for-records 40 --epsilon 1 --per-unit 3",
-            "--per-unit: of a search on private",
-        ),
-        (
-            f"{SEARCHED.replace('mlp:4', 'lstm:1x3')} --epsilon 1 --out s",
-            "--unit-column: a person's records go through an",
-        ),
         (
             f"generate {MADE.replace('mlp:4', 'lstm:1x3')} --criterion dp-train --epsilon 1 --out t",
             "--unit-column: a person",

@@ -14,7 +14,7 @@ from child_processes import PATIENCE
 from rank_work import TRAIN
 from ranked import Ranked
 
-OPTIONS = ("--features unit:1 --centre 0.2 --model mlp --schedule cosine", "--eval-private 0.5 --stop-at 0.01")
+OPTIONS = ("--features unit:1 --centre 0.2 --model mlp --schedule cosine", "--eval-private 0.5")
 WORK = "rank_work:command"
 LEDGER = "digits.ledger.jsonl"
 

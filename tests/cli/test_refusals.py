@@ -21,10 +21,7 @@ from commands import TINY, made_by
 MAKE = f"generate {PUB} {TINY} --provenance public --out new"
 SELECT, TRAIN = f"select pub {PRI} --eps1 0.1", f"train pub@1 {PRI} --steps 3 --epsilon 1 --out new"
 DENSE = f"train --dense {PRI} --model mlp:8 --steps 3 --epsilon 1 --out new"
-FREE, BY_ALL = (
-    "generate --dataset digits --criterion random --model mlp",
-    "scatter:1,2 --public digits --ledger all.jsonl",
-)
+FREE = f"generate --dataset digits --provenance public {TINY} --ledger all.jsonl --out free"
 HEAD = f"train --dense --head least-squares {PRI} --features unit --epsilon 1 --delta 1e-4 --out new"
 PEOPLE = "--dataset d.csv --label ill --bounds -2,2 --classes 2 --unit-column who"
 PERSONS = f"train --dense {PEOPLE} --model mlp:4 --steps 4 --noise-multiplier 2 --batch-size 10 --delta 1e-3"
@@ -40,8 +37,6 @@ FIND = "datasets schema d.csv --schema draft.toml --records 80 --private 1 --out
 SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsilon 9 --label-epsilon 1 --out new"
 ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
-SEARCH = f"tune --private {PRI} --epsilon 4 --delta 1e-4 --lr 1 --batch-size 100"
-MADE = "synthesize --dataset digits --ledger l.jsonl --epsilon 1 --delta 1e-4 --model mlp:8 --out new.npz"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
 
 ROWS = f"""
@@ -60,7 +55,6 @@ bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
 --out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
 --name:                               | {MAKE} --name {"a" * 201}
 --criterion:                          | {OF_TEXTS} --model gru --criterion synflow --out new
---criterion dp-synthetic:             | {OF_TEXTS} --model embed --criterion dp-synthetic --epsilon 1
 --batch-size:                         | generate --dataset movielens-small --model ncf --batch-size 4790 --provenance private
 --unit:                               | generate --dataset movielens-small --model ncf --unit user
 --mechanism:                          | {SELECT} --mechanism argmax
@@ -93,10 +87,6 @@ loop:                                 | privacy ledger loop
 --tanh-range:                         | {DENSE} --filter tanh --tanh-range 1e308
 --centre:                             | {DENSE} --features unit --centre nan
 --features: fourier:64,0:             | {DENSE} --features fourier:64,0
-nowhere: not a run                    | {DENSE} --features network:nowhere
---dataset: digits was declared public | {DENSE} --model mlp --features {BY_ALL}
---dataset: digits was declared public | {MAKE} --provenance private --features {BY_ALL}
---dataset: digits was declared public | {MAKE} --provenance dp --criterion dp-train --epsilon 1 --features {BY_ALL}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --plot: there.png exists              | {TRAIN} --plot there.png
 curve.bmp: not a picture              | {TRAIN} --plot curve.bmp
@@ -137,8 +127,6 @@ r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
---augment:                            | {TEXTS} --model embed --augment flip
---public:                             | {FREE} --features unit --public texts.npz --components 2 --ledger texts.jsonl
 embed: its network takes              | train embed@1 {PRI} --epsilon 1 --out new
 words.npz: holds texts                | predict r --input words.npz -o p.csv
 --schema empty.toml: column 'age'     | {MIXED} --schema empty.toml
@@ -167,10 +155,6 @@ none.csv: no such file                | datasets schema none.csv
 s.toml: unknown kind of file          | datasets schema s.toml
 NAME|FILE is missing:                 | datasets info
 f: x_train is damaged                 | datasets info ./f
---out: new.csv is no .npz             | {MADE} --out new.csv
---ledger: the records go there        | {MADE} --ledger new.npz
---epsilon is missing:                 | synthesize --dataset digits --out new.npz
---out: p.npz exists                   | {MADE} --out p.npz
 --protocol:                           | {SCHEME} --protocol x
 --out: s exists                       | {SCHEME} --out s
 --dataset nothing:                    | {SCHEME} --public nothing
@@ -197,10 +181,6 @@ none: cannot be read                  | {LEARN} --messages s.msg,none
 --model:                              | {TUNE} pub --model mlp
 --features:                           | {TUNE} pub --features scatter
 --out: s.toml exists                  | {TUNE} --out s.toml
---tries:                              | {TUNE} --tries 3
---out: best.toml:                     | {SEARCH} --model mlp:4 --out best.toml
---for-records:                        | {SEARCH} --model mlp:4 --for-records 9
-pri@9: no such round                  | {SEARCH} pri --rounds 9
 --input: bad-shape.npz                | predict r --input bad-shape.npz -o p.csv
 flat.npz: x has shape                 | predict r --input flat.npz -o p.csv
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
@@ -223,21 +203,6 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --provenance: 'dp'                    | tickets import t.safetensors --model mlp:8 {PUB} --provenance dp --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
-SET@ROUND: push takes the whole set   | tickets push pub@1 new
-none: no ticket set there             | tickets push none new
-DEST: folder exists                   | tickets push pub folder
-DEST: cannot write to file            | tickets push pub file/x
-DEST: s3://me/x: takes hf://          | tickets push pub s3://me/x
-DEST: hf://me: not a repository       | tickets push pub hf://me
-DEST: hf://me/x?y: not a repository   | tickets push pub hf://me/x?y
---digest: not a SHA-256               | tickets pull pub --digest ab
-folder: no ticket set there           | tickets pull folder --out new
---out: pub exists                     | tickets pull slim --out pub
-WHAT                                  | features make
-WHAT: 'paintings'                     | features make paintings
---seed:                               | features make drawings --seed -1
---steps:                              | features make drawings --steps 0
---out: file exists                    | features make drawings --out file
 --noise-multiplier:                   | privacy epsilon {PRIVACY} --noise-multiplier nan
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
 --sampling-rate:                      | privacy curve {PRIVACY} --sampling-rate 1/0
@@ -329,7 +294,7 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tickets export pub --no-predictors --out slim",
         "tickets export pub@2 --to torch-prune --out t.safetensors",
         *(f"{texts} --model {name} --ledger texts.jsonl --out {name}" for name in ("embed", "gru")),
-        f"{FREE} --features {BY_ALL} --out free",
+        FREE,
         f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
         SCHEME.replace("--out new", "--out s"),
         ENCODE.replace("--out new", "--out s.msg"),

@@ -1,6 +1,6 @@
 """Whatever is made of a release, and of what that was made of, carries the release.
 
-Each chain begins with releases from one table: bounds that are found under DP, or synthetic records. It ends with a
+Each chain begins with releases from one table: bounds that are found under DP, or trainings. It ends with a
 training on the same table, whose bounds are public now, in a ledger of its own. What is certified there covers all of them.
 """
 
@@ -28,61 +28,30 @@ A = ("--dataset", "a.csv", "--records", "300", *DELTA)
 FOUND, PUBLIC = ("--schema", "found.toml"), ("--schema", "public.toml")
 FEW = ("--steps", "2", "--batch-size", "60", "--noise-multiplier", "5")
 DENSE = ("train", "--dense", "--model", "mlp:4", *FEW)
-MADE = ("synthesize", *A, "--epsilon", "9", "--records-out", "80", "--model", "mlp:4", "--out", "made.npz")
 SET = ("--model", "mlp:4", "--rounds", "1", "--iterations", "2", "--batch-size", "20")
 FIND = ("datasets", "schema", "a.csv", "--schema", "draft.toml", "--records", "300", "--private", "4", *DELTA,
         "--out", "found.toml", "--ledger", "found.jsonl")  # fmt: skip
-OF_MADE = ("generate", "--dataset", "made.npz", "--provenance", "public", *SET, *DELTA, "--out", "t")
-BY_QUERY = ("generate", *A, *FOUND, "--criterion", "dp-synthetic", "--epsilon", "9", *SET, "--out", "t")
+UNDER_DP = ("generate", *A, *FOUND, "--criterion", "dp-train", "--epsilon", "9", *SET, "--out", "t")
 MOVED = (
     ("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors"),
     ("tickets", "import", "t.safetensors", "--dataset", "a.csv", *PUBLIC, "--model", "mlp:4", "--out", "u"),
 )
-FRONT = ("train", "--dense", "--model", "mlp", *FEW, "--features", "network:r")
-TUNE = ("tune", "--dataset", "made.npz", "--model", "mlp:4", "--for-records", "300", "--epsilon", "12", *DELTA,
-        "--lr", "0.5,1", "--epochs", "1", "--batch-size", "60", "--out", "best.toml")  # fmt: skip
 
-HISTOGRAMS, MOMENTS, TRAINING, SELECTION = "histograms", "moments", "training", "selection"
+HISTOGRAMS, TRAINING, SELECTION = "histograms", "training", "selection"
 
 CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[str]]] = {
-    "synthetic records": ((MADE + PUBLIC,), (*DENSE, "--dataset", "made.npz"), {MOMENTS}),
-    "synthetic records of a found schema": (
-        (FIND, MADE + FOUND), (*DENSE, "--dataset", "made.npz"), {HISTOGRAMS, MOMENTS},
-    ),
-    "tickets of them": ((FIND, MADE + FOUND, OF_MADE), ("train", "t@1", *FEW), {HISTOGRAMS, MOMENTS}),
-    "tickets without data of them": (
-        (FIND, MADE + FOUND, (*OF_MADE[:3], "--criterion", "random", *SET[:4], "--out", "t")),
-        ("train", "t@1", *FEW), {HISTOGRAMS, MOMENTS},
-    ),
-    "one of these, moved": ((FIND, MADE + FOUND, OF_MADE, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
-    "tickets of a found schema, one moved": ((FIND, BY_QUERY, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS}),
+    "tickets of a found schema, one moved": ((FIND, UNDER_DP, *MOVED), ("train", "u@1", *FEW), {HISTOGRAMS, TRAINING}),
     "tickets of a found schema, compacted": (
-        (FIND, BY_QUERY, ("tickets", "compact", "t@1", "--out", "u")), ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS},
+        (FIND, UNDER_DP, ("tickets", "compact", "t@1", "--out", "u")), ("train", "u@1", *FEW), {HISTOGRAMS, TRAINING},
     ),
     "tickets of a found schema, for the same table again": (
-        (FIND, BY_QUERY, ("tickets", "transfer", "t@1", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
-        ("train", "u@1", *FEW), {HISTOGRAMS, MOMENTS},
+        (FIND, UNDER_DP, ("tickets", "transfer", "t@1", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
+        ("train", "u@1", *FEW), {HISTOGRAMS, TRAINING},
     ),
     "tickets without data for a found schema": (
         (FIND, ("generate", "--dataset", "made0.npz", "--criterion", "random", *SET[:4], "--out", "t"),
          ("tickets", "transfer", "t@1", "--dataset", "a.csv", *FOUND, "--out", "u")),
         ("train", "u@1", *FEW), {HISTOGRAMS},
-    ),
-    "a network of a found schema in front": (
-        (FIND, (*DENSE, *A, *FOUND, "--out", "r")), FRONT, {HISTOGRAMS, TRAINING},
-    ),
-    "a network of synthetic records in front": (
-        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT, {MOMENTS, TRAINING},
-    ),
-    "a network of synthetic records of a found schema in front": (
-        (FIND, MADE + FOUND, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r")), FRONT,
-        {HISTOGRAMS, MOMENTS, TRAINING},
-    ),
-    "tickets behind a network of synthetic records": (
-        (MADE + PUBLIC, (*DENSE, "--dataset", "made.npz", *DELTA, "--out", "r"),
-         ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", "--features", "network:r", "--model", "mlp",
-          *SET[2:], "--out", "t")),
-        ("train", "t@1", *FEW), {MOMENTS, TRAINING},
     ),
     "a winner drawn behind a found schema": (
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
@@ -93,25 +62,6 @@ CHAINS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...], Iterable[s
         (FIND, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
          *[("select", "t", *A, *FOUND, "--eps1", "0.1", "--score", "additive", "--ledger", "drawn.jsonl")] * 2),
         ("train", "t", *FEW), (HISTOGRAMS, SELECTION, SELECTION),
-    ),
-    "a winner drawn on synthetic records": (
-        (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
-         ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl")),
-        ("train", "t", *FEW), {MOMENTS, SELECTION},
-    ),
-    "a winner drawn on synthetic records, for the same table again": (
-        (MADE + PUBLIC, ("generate", "--dataset", "b.csv", *PUBLIC, "--provenance", "public", *SET, "--out", "t"),
-         ("select", "t", "--dataset", "made.npz", *DELTA, "--eps1", "0.1", "--score", "additive", "--ledger", "d.jsonl"),
-         ("tickets", "transfer", "t", "--dataset", "a.csv", *PUBLIC, "--out", "u")),
-        ("train", "u@1", *FEW), {MOMENTS, SELECTION},
-    ),
-    "settings searched behind a network, for another one": (
-        ((*DENSE, *A, *PUBLIC, "--out", "r"),
-         (*TUNE[:2], "b.csv", *PUBLIC, "--features", "network:r", "--model", "mlp", *TUNE[5:])),
-        ("train", "--config", "best.toml", "--features", "none", "--model", "mlp:4"), {TRAINING},
-    ),
-    "settings searched on synthetic records": (
-        (FIND, MADE + FOUND, TUNE), ("train", "--config", "best.toml"), {HISTOGRAMS, MOMENTS},
     ),
 }  # fmt: skip
 
@@ -132,7 +82,7 @@ def kind(entry: Entry) -> str:
     """What a release was."""
     if entry.of(Selection):
         return SELECTION
-    return TRAINING if entry.of(NoisySgd) else HISTOGRAMS if HISTOGRAMS in entry.words else MOMENTS
+    return TRAINING if entry.of(NoisySgd) else HISTOGRAMS
 
 
 @pytest.mark.usefixtures("tables")
@@ -142,8 +92,7 @@ def test_what_a_training_is_made_of_counts(cli: Callable[..., Any], name: str) -
     for command in before:
         done = cli(*command, "--quiet")
         assert done.code == 0, (command, done.err)
-    here = () if "made.npz" in last else (*A, *PUBLIC)
-    body = cli(*last, *here, *DELTA, "--ledger", "last.jsonl", "--out", "last", "--json").json
+    body = cli(*last, *A, *PUBLIC, *DELTA, "--ledger", "last.jsonl", "--out", "last", "--json").json
     lineage = load_run(Path("last")).lineage
     assert Counter(map(kind, lineage.paid)) == Counter((*expected, TRAINING))
     assert body["privacy"]["certified"]["epsilon"] == Account.of((), lineage).epsilon(1e-4)
@@ -161,18 +110,6 @@ def test_what_a_run_on_other_records_carries(cli: Callable[..., Any]) -> None:
     ):
         assert cli(*command, "--quiet").code == 0, command
     assert Counter(map(kind, load_run(Path("r")).lineage.paid)) == Counter((HISTOGRAMS, TRAINING))
-
-
-@pytest.mark.usefixtures("tables")
-def test_a_random_mask_beside_a_run_carries_what_its_density_depends_on(cli: Callable[..., Any]) -> None:
-    before, last, expected = CHAINS["a winner drawn behind a found schema"]
-    for command in (*before, (*last, *A, *PUBLIC, "--ledger", "l.jsonl", "--out", "r")):
-        assert cli(*command, "--quiet").code == 0, command
-    assert cli("compare", "r", "--baselines", "--kinds", "random", "--out", "sweep", "--quiet").code == 0
-    runs = [load_run(path.parent) for path in Path("sweep").rglob("config.json")]
-    assert runs
-    for run in runs:
-        assert {kind(entry) for entry in run.lineage.paid} >= {*expected, TRAINING}
 
 
 @pytest.mark.usefixtures("tables")

@@ -24,7 +24,6 @@ nominal epsilon
 neighbouring relation
 unit of privacy
 accountant
-dp-accounting 0.6.0
 clip norm
 normalisation
 Poisson, rate 0.139082
@@ -343,30 +342,6 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     assert [row["state"] for row in json.loads(done.out)["rows"]] == ["finished", "damaged"]
 
 
-@pytest.mark.long
-def test_a_private_search(trained: Any) -> None:
-    searched = ("--model", "mlp:8", "--lr", "0.5,1", "--clip-norm", "0.5,1", "--batch-size", "100", "--epochs", "0.5")
-    own = ("--ledger", "s.jsonl", "--out", "s", "--quiet")
-    made = ("tune", "--private", *PRIVATE, "--epsilon", "4", *searched, "--tries", "2", *own)
-    assert trained(*made).code == 0
-    told = json.loads(Path("s/result.json").read_text())
-    body = trained("report", "s", "--card", "-o", "s.md", "--json").json
-    assert (body["state"], body["problems"]) == ("finished", [])
-    assert body["privacy"]["certified"] == told["privacy"]["certified"]
-    card = Path("s.md").read_text()
-    assert f"| clip norm | {told['clip_norm']:g} |" in card
-    assert r"| records | digits\[0.5:1.0\] |" in card
-    assert "| cost of tuning | paid for |" in card
-    assert trained("privacy", "check", "s.md", "--json").json["problems"] == []
-    assert trained("report", "s", "-o", "s.html", "--quiet").code == 0
-    assert (
-        "It is the best of a secret number of trainings, 2 in the mean, each at one of 4 settings"
-        in page_of("s.html").text
-    )
-    rows = trained("compare", "d", "s", "--json").json["rows"]
-    assert [row["compared"] for row in rows] == [True, True]
-
-
 def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> None:
     """Wherever the ticket set lies: the ledger and the configuration of the run say where it comes from."""
     bare = ("--steps", "3", "--batch-size", "100", "--noise-multiplier", "2", "--out", "p", "--quiet")
@@ -486,9 +461,7 @@ def test_bad_input(trained: Any, refused: Any) -> None:
     assert refused("report", "l") == (
         "l: made under local privacy: its guarantee is that of its scheme; see dpltm latent epsilon and dpltm audit SCHEME"
     )
-    assert refused("compare", "r") == (
-        "RUN: name at least two runs, or a sweep with several; or train some beside it (--baselines)"
-    )
+    assert refused("compare", "r") == ("RUN: name at least two runs, or a sweep with several")
     assert refused("compare", "r", "r") == "RUN: r is named twice; name each run once"
     assert refused("compare", "r", "pub") == "pub: no run there; name a folder made by dpltm train or dpltm run"
     assert (

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
-from commands import PRIVATE, PUBLIC, certified
+from commands import PRIVATE, certified
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.ledger_file import open_ledger
@@ -77,7 +76,7 @@ def same_files(files):
 
 OPTIONS = {
     "plain": "--noise fast",
-    "evaluations": "--eval-private 0.5 --stop-at 0.99",
+    "evaluations": "--eval-private 0.5",
     "centre": "--features unit:1 --centre 0.2 --model mlp --audit 50",
     "microbatches": "--microbatch 4 --audit 20",
     "truncated": "--sampling truncated:140 --audit 20",
@@ -197,7 +196,6 @@ def test_other_options_are_refused_by_name(stopped, refused, options, said):
 ON_BITS = {
     "train": "train --dense --model mlp:4 --epsilon 2 --steps 9",
     "tickets": "generate --criterion dp-train --model mlp:4 --epsilon 2 --iterations 9 --rounds 1",
-    "search": "tune --private --model mlp:4 --epsilon 9 --epochs 1 --lr 0.1,1 --tries 5",
 }
 CHANGES = {
     "value": lambda x, y: (np.r_[1 - x[:1], x[1:]], y),
@@ -380,16 +378,13 @@ def test_damaged_checkpoints_are_refused(stopped, refused):
     assert "which is not followed" in refused(TRAIN)
 
 
-# --- tickets, searches, messages ---
+# --- tickets ---
 
 MAKE = f"generate {PRIVATE} --model mlp:6 --rounds 3 --iterations 60 --batch-size 32 --out r --ledger l.jsonl"
 KINDS = {
     "public": "--provenance public --rewind 30",
     "private": "--provenance private",
     "dp-train": "--criterion dp-train --epsilon 3 --delta 1e-4 --rewind 30",
-    "dp-synthetic": "--criterion dp-synthetic --epsilon 3 --delta 1e-4",
-    "energy": "--criterion energy --provenance public",
-    "dp-energy": "--criterion dp-energy --epsilon 3 --delta 1e-4",
 }
 
 
@@ -415,48 +410,6 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
     assert len(entries("l.jsonl")) == 1
     left = {name for name in tree() if not name.startswith(("r/", "r.private"))}
     assert but_rows(left) - {"r"} == but_rows({*before, *ACCOUNTS}), "nothing hidden"
-
-
-def test_a_search_does_not_repeat_what_ended(cli, keys, stopped_at, tree):
-    options = "--for-records 700 --epsilon 2 --delta 1e-4 --epochs 1 --batch-size 100 --lr 0.5,1 --repeats 2"
-    command = f"tune pub {PUBLIC} {options} --rounds 1,2 --out best.toml"
-    keys(1)
-    body = cli(f"{command} --json").json
-    best = Path("best.toml").read_text().splitlines()
-    Path("best.toml").unlink()
-    before = tree()
-    keys(1)
-    with pytest.raises(Killed):
-        stopped_at(die, 12, command)  # seven steps a training
-    keys(2)
-    done = stopped_at(ctrl_c, 10, command)
-    assert "goes on from training 3 of 8, kept in .best.toml.checkpoint" in done.err
-    assert cli(f"{command} --json").json == body
-    assert Path("best.toml").read_text().splitlines()[:-1] == best[:-1], "all but the random name of the records"
-    assert set(tree()) - set(before) == {"best.toml"}
-
-
-def test_training_on_messages_goes_on_to_the_same_bits(cli, stopped_at, tree):
-    digits = load_digits()
-    x, y = digits.images.astype(np.uint8), digits.target
-    np.savez("a.npz", x_train=x[:400], y_train=y[:400])
-    np.savez("b.npz", x_train=x[400:], y_train=y[400:])
-    for line in (
-        "scheme --public a.npz --features unit --protocol rappor --epsilon 192 --label-epsilon 5 --out s",
-        "encode s --dataset b.npz --delta 1e-4 --out m",
-    ):
-        assert cli(f"latent {line}").code == 0
-    command = "latent train s --messages m --model mlp:4 --epochs 20 --batch-size 99 --dropout 0.2 --rounds 1 --out r"
-    assert cli(command).code == 0
-    whole = Path("r/model.safetensors").read_bytes()
-    shutil.rmtree("r")
-    before = tree()
-    with pytest.raises(Killed):
-        stopped_at(die, 3, command)
-    assert stopped_at(ctrl_c, 5, command).code == 130
-    assert cli(command).code == 0
-    assert Path("r/model.safetensors").read_bytes() == whole
-    assert {name.partition("/")[0] for name in set(tree()) - set(before)} == {"r"}
 
 
 def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):

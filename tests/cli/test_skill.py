@@ -86,13 +86,13 @@ def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_by_auc(cli: Any) -> None:
-    """Training ends by it, metrics hold it, and the last line is about it, of an evaluation too."""
-    options = f"{TABLE} {BRIEFLY.replace('--epsilon 1', '--noise-multiplier 0.5')} --metric auc --stop-at 0.1 --out r"
+    """Metrics hold it, and the last line is about it, of an evaluation too."""
+    options = f"{TABLE} {BRIEFLY.replace('--epsilon 1', '--noise-multiplier 0.5')} --metric auc --out r"
     assert cli(f"train --dense {options}").code == 0
     lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
     skill = json.loads(Path("r/result.json").read_text())["skill"]
-    assert [line["step"] for line in lines] == [1]  # of four
-    assert lines[0]["auc"] == skill["auc"]["value"] >= 0.1
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[-1]["auc"] == skill["auc"]["value"] > 0
     assert skill["metric"] == "auc"
     said = cli("evaluate r --dataset visits.csv --test others.csv --json").json["skill"]
     assert said == skill
@@ -112,7 +112,6 @@ def test_tuning_by_auc(cli: Any) -> None:
     assert 'metric = "auc"' in text
 
 
-SEARCH = "--epsilon 1 --delta 1e-4 --accountant rdp --model mlp --batch-size 200 --epochs 1 --lr 1,2 --tries 2"
 SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
 
 
@@ -134,7 +133,6 @@ SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
 def test_what_has_no_price(refused: Any, metric: str, said: str) -> None:
     for command in (
         f"train --dense {TABLE} {BRIEFLY} --eval-private 0.5 --out r",
-        f"tune --private {TABLE} {SEARCH} --out r",
         "select pub --dataset digits --subset 0.5:1.0 --eps1 0.1",
     ):
         assert refused(f"{command} --metric {metric}").startswith(said)
@@ -142,7 +140,7 @@ def test_what_has_no_price(refused: Any, metric: str, said: str) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_balanced_accuracy_on_private_records_has_a_price(cli: Any) -> None:
-    """Of hardly any noise it is what the definition says, by the stated shares; a search is scored by it, too."""
+    """Of hardly any noise it is what the definition says, by the stated shares."""
     options = (
         "--delta 1e-4 --noise-multiplier 0.2 --steps 40 --batch-size 200 --features unit --lr 2 --eval-private 200"
     )
@@ -159,10 +157,6 @@ def test_balanced_accuracy_on_private_records_has_a_price(cli: Any) -> None:
     )
     assert cli("report r -o r.html").code == 0
     assert f"balanced accuracy {percent(body['balanced_accuracy'])}" in Path("r.html").read_text()
-    more = f"{SEARCH.replace('--epsilon 1', '--epsilon 8')} {SHARES} --ledger s.jsonl --out s --json"
-    found = cli(f"tune --private {TABLE} {more}").json
-    assert 0 <= found["score"] <= 1
-    assert found["score_noise"] > 2.9 * 8 / 8 / records  # a count of accuracy would have 0.34 of that
 
 
 @pytest.mark.usefixtures("table")
@@ -173,9 +167,6 @@ def test_a_metric_that_does_not_go_with_the_records(refused: Any) -> None:
     ratings = "train --dense --dataset movielens-small --model ncf --delta 1e-6 --epsilon 1 --out r"
     assert refused(f"{ratings} --metric auc") == (
         "--metric: auc is of classes, and ratings are quantities; take rmse or accuracy"
-    )
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --metric auc --stop-at 1.5 --out r").startswith(
-        "--stop-at: 1.5 is not"
     )
 
 

@@ -289,7 +289,7 @@ rounds = "1"
 [tickets.own]
 dataset = "digits"
 subset = "0.5:1.0"
-criterion = "dp-synthetic"
+criterion = "dp-train"
 epsilon = 1.0
 model = "mlp:4"
 rounds = 1

@@ -127,8 +127,6 @@ def test_refused_where_quantities_and_texts_meet(cli, refused):
     narrow = OTHER.replace("30", "29")
     assert refused(f"train embed@1 {narrow} {NOISE}").startswith("embed: its network takes positions in tables of 30")
     assert cli(f"train --dense {NOISE} --model embed {OTHER} --out run").code == 0
-    said = refused(f"train --dense {NOISE} --features network:run {flat}")
-    assert said.startswith("--features: the network embed:30 looks words up")
     assert cli(f"generate {flat} --model mlp:3 --features unit {ROUNDS} --criterion random --out set").code == 0
     assert refused(f"train set@1 {OTHER} {NOISE}").startswith("--dataset: takes quantities")
 

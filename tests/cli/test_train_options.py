@@ -71,7 +71,7 @@ TRAIN = f"{PRIVATE} --delta 1e-4 --epsilon 4 --steps 60 --batch-size 128 --json"
     [
         "--model mlp:32",
         "--model mlp:32 --filter tanh --physical-batch 40",
-        "--features scatter:1,2 --optimizer momentum --augment shift",
+        "--features scatter:1,2 --optimizer momentum",
         "--model mlp:32 --eval-private 1 --average ema",
         "--features unit --centre 0.2",
     ],

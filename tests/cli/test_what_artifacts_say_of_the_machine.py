@@ -70,7 +70,7 @@ tickets = "public"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
 [[arm]]
 name = "broken"
-train = {{ features = "network:{home}/none.run" }}
+train = {{ features = "scatter:8" }}
 """
 
 
@@ -101,14 +101,12 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = home / "made"
     out.mkdir()
     files = f"--test {home}/test.npz --ledger {out}/l.jsonl --out {out}/one.run"
-    features = f"--features network:{out}/dense.run --model mlp"
     own, data = (f"--dataset {home}/pri.npz {known}" for known in (LITTLE, BOUNDED))
     dense = "train --dense --epsilon 2"
     commands = f"""
         train {home}/pub@1 {own} --epsilon 2 {files}
         {dense} --model mlp:8 {own} --out {out}/dense.run
-        train --dense --epsilon 5 --dataset {home}/other.npz {LITTLE} {features} --out {out}/behind.run
-        {dense} {own} --model mlp --features unit --public {home}/other.npz --components 5 --out {out}/projected.run
+        {dense} {own} --model mlp --features unit --centre 0.1 --out {out}/centred.run
         select {home}/pub {data} --eps1 0.3 --ledger {out}/l.jsonl
         generate {data} {TINY} --provenance private --out {out}/private.tickets
         generate {data} {TINY} --criterion dp-train --epsilon 1 --out {out}/dp.tickets
@@ -167,7 +165,6 @@ def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> Non
     files = {"dataset": "pri.npz", "test": "test.npz", "ledger": "l.jsonl", "out": "one.run", "ticket": "pub@1"}
     assert {key: options[key] for key in files} == files
     assert (result["run"], result["ticket_set"]) == ("one.run", "pub")
-    assert stored("behind.run/config.json")["options"]["features"] == "network:dense.run"
     learned, body = stored("latent.run/result.json"), stored("r.sweep/results.json")
     assert (learned["messages"], learned["run"]) == ("o.msg", "latent.run")
     assert (body["config"], body["out"]) == ("r.toml", "r.sweep")
@@ -196,7 +193,7 @@ def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, 
 def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     """Whoever adds one says so in its metavar, which is what ``recorded`` goes by."""
     known = {"dataset", "test", "ticket", "out", "ledger", "plot", "public", "scheme", "schema", "messages", "set"}
-    known |= {"features", "start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind alone
+    known |= {"start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind alone
     paths = {item.name for item in fields(cls) if _PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
     assert paths == known & {item.name for item in fields(cls)}
 
@@ -208,7 +205,6 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
         ({"dataset": "mnist"}, {"dataset": "mnist"}),
         ({"dataset": "."}, {"dataset": "."}),
         ({"ticket": "bundled:kmnist-mlp@8"}, {"ticket": "bundled:kmnist-mlp@8"}),
-        ({"features": "network:/h/u v/a.run"}, {"features": "network:a.run"}),
         ({"features": "scatter:2,8"}, {"features": "scatter:2,8"}),
         ({"label": "a/b"}, {"label": "a/b"}),
     ],

@@ -66,7 +66,7 @@ def test_a_held_out_part_that_something_was_scored_on_cannot_be_private(cli, ref
     training = f"train s@1 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r"
     assert "was declared public" in refused(f"{training} --subset 0.0:0.4")
     options = f"--dataset p.csv --label ill {SCALED} --delta 1e-3 --ledger l.jsonl"
-    assert cli(f"synthesize {options} --test 0.4 --epsilon 1 --records-out 50 --out s.npz").code == 0
+    assert cli(f"generate {options} --test 0.4 --criterion dp-train --epsilon 1 {TINY} --out t").code == 0
     told = refused(f"train {options} {QUICK} --out r")
     assert told.startswith(
         "--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split)"
@@ -133,19 +133,6 @@ def test_everything_in_one_folder_adds_up(cli, people):
     table("apart/q.csv", 1 - x, labels)
     assert epsilon(cli(f"{train} apart/q.csv --out s").json) == epsilon(one)
     assert Path("apart/dpltm.ledger.jsonl").exists()
-
-
-def test_shared_rows_are_shown_to_their_owner(cli, people, tree):
-    x, labels = people
-    theirs = {name: [*y[:5], *y[7:9]] for name, y in labels.items()}
-    table("q.csv", np.vstack([1 - x[:5], x[7:9]]), theirs, ["c", "ill", "b", "old", "a"])
-    before = tree()
-    body = cli("datasets overlap p.csv q.csv --label ill --json").json
-    (pair,) = body["splits"]
-    assert (pair["records"], pair["shared"]) == ([60, 7], 2)
-    assert (pair["first_rows"], pair["second_rows"]) == ([7, 8], [5, 6])
-    assert any("keep it to yourself" in note for note in body["notes"])
-    assert tree() == before, "nothing is written anywhere"
 
 
 VISITS = "--dataset mnist.npz --bounds 0,16 --records 300 --classes 10"

@@ -120,10 +120,6 @@ def masked():
             " records `x`, or a `ledger` of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
             " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
-        (lambda: dpltm.train("mlp:4", X, Y, features="unit", public="mine", components=2, **FEW), "`public` mine: no such"),
-        (lambda: dpltm.train("mlp:4", X, Y, stop_at=0.5, **FEW), "`stop_at`: records has no test split, and stopping on"
-            " the private records is a release that nothing pays for; put its cost into the plan with `eval_private` E, or"
-            " give `test`, features and labels"),
         (lambda: dpltm.train("mlp:4", X, Y * 0, **FEW), "records has label 0 in all of its records; give records of"),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
         (lambda: dpltm.select(dpltm.transfer(a_set(), X[:, :5], Y), X[:, :5], Y, eps1=1.0), "tickets: its tickets have no"
@@ -190,15 +186,10 @@ def test_persons_of_arrays():
     winner = dpltm.select(undrawn, X, Y, eps1=0.5, score="additive", per_unit=3, **public)
     few = {key: TINY[key] for key in ("model", "rounds")} | {"iterations": 3, "batch_size": 2}
     tickets = dpltm.generate(X, Y, criterion="dp-train", epsilon=5.0, per_unit=3, **few, **public)
-    found = dpltm.search("mlp:4", X, Y, epsilon=9.0, tries=2, epochs=1, batch_size=2, per_unit=3, **public)
-    made = dpltm.synthesize(X, Y, epsilon=12.0, records_out=9, **public)
-    for artifact in (winner, tickets, found, made):
+    for artifact in (winner, tickets):
         assert artifact.privacy.certified.unit == "user"
-    assert any("at most 3 of each count" in note for note in found.privacy.notes)
-    assert any("at most 1 of each count" in note for note in made.privacy.notes)
+    assert any("at most 3 of each count" in note for note in run.privacy.notes)
     assert {entry.unit for entry in ledger.entries} == {"user"}
-    said = refusal(lambda: dpltm.generate(X, Y, criterion="dp-synthetic", epsilon=20.0, per_unit=3, **public))
-    assert said == "`per_unit`: 3: of a person one record counts in moments; leave it out"
     assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=units[1:], **FEW)).startswith(
         "records: 'user' has shape (199,); expected (200,), one value for each record"
     )

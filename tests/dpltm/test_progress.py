@@ -68,15 +68,6 @@ def test_tickets_under_dp_say_the_epsilon_so_far() -> None:
     assert watcher.told[-1][2] == f"epsilon so far {figure(made.privacy.certified.epsilon)}"
 
 
-def test_synthetic_records_cost_all_at_once() -> None:
-    watcher = Watcher()
-    options = {"criterion": "dp-synthetic", "epsilon": 2.0, "delta": 1e-3} | SMALL
-    made = dpltm.generate(RECORDS, LABELS, progress=watcher, **DATA, **options)
-    cost = f", epsilon so far {figure(made.privacy.certified.epsilon)}"
-    assert watcher.told
-    assert all(note.endswith(cost) for _, _, note in watcher.told)
-
-
 def test_a_training_speaks_before_its_first_step() -> None:
     watcher = Watcher()
     tickets = dpltm.generate(RECORDS, LABELS, provenance="public", **DATA, **SMALL)

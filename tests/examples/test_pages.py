@@ -14,7 +14,6 @@ import json
 import re
 import runpy
 import shlex
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,17 +23,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sklearn.naive_bayes import GaussianNB
 from torch import nn
 
 from dpltm import PrivateLoop
 from dpltm.cli.main import run
-from dpltm.features import drawings
 from dpltm.filters import FILTERS
-from dpltm.privacy import guards, ledger
+from dpltm.privacy import ledger
 from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import record_path
-from hub import FakeHub
 from pages import PAGES, ROOT, Reader, Step, shows, steps
 
 AS_THEY_STAND = ("README.md", "quickstart.md")
@@ -43,10 +39,8 @@ QUICKER = (  # in every training of the other pages
     (r"--iterations \d+", "--iterations 10"),
     (r"--epochs \d+", "--epochs 1"),
     (r"--steps \d+", "--steps 10"),
-    (r"--tries \d+", "--tries 2"),
     (r"--rounds (6|15)", "--rounds 1"),
     (r"--batch-size (\d{4,}|512)", "--batch-size 100"),
-    (r"--components \d+", "--components 20"),
     (r"--features photographs(?!:)", "--features scatter:1,2"),
     (r"--lr ([\d.]+,[\d.]+),\S+", r"--lr \1"),
     (r" --subset 0:20000", ""),  # places mean something in the published files alone
@@ -61,18 +55,13 @@ INSTEAD = {  # page: words on it, and what is typed in their place
     "audits.md": {"SET": "digits.tickets@5", "--audit 5000": "--audit 100", "CANARIES": "100", "SEED": "0", "ROW": "--microbatch 8"},  # noqa: E501
     "data.md": {"movielens-like": "movielens-small"},
     "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run", "--quick": "--quick --jobs 1"},
-    "reports.md": {"--baselines --out": "--baselines --jobs 1 --out"},
     "stages.md": {
-        "synthesize --dataset digits": "synthesize --records-out 500 --dataset digits",
         "--model mlp --features scatter": "--model mlp --features unit",
-        "tune --private": "tune --private --accountant rdp",
     },
     "results.md": {
-        "synthesize --dataset mnist --epsilon 1": "synthesize --dataset digits --delta 1e-4 --epsilon 1",
         "DPLTM_DATA=... dpltm": "dpltm",
         "NAME.toml": "gdp-adult.toml --dry-run",
     },
-    "tickets.md": {" --digest 6de5...": ""},
 }  # fmt: skip
 
 MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
@@ -238,14 +227,12 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("tickets.md", "dpltm tickets import"): typed(
         "dpltm tickets export digits.tickets@8 --to torch-prune --out pruned.safetensors"
     ),
-    ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-synthetic"): another_reader,
+    ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("stages.md", "dpltm train --dense --dataset mnist --features drawings"): another_reader,
     ("stages.md", "dpltm train --dense --model mlp --dataset table.npz"): another_reader,
     ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
-    ("stages.md", "dpltm synthesize"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
-    ("stages.md", "dpltm tune --private"): another_reader,
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),
@@ -277,7 +264,6 @@ def given() -> dict[str, Any]:
         "x_public": x[:600], "y_public": y[:600], "x": x[600:1500], "y": y[600:1500], "x_test": x[1500:], "y_test": y[1500:],
         "torch": torch, "nn": nn, "PrivateLoop": PrivateLoop, "ledger": Ledger(),
         "model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
-        "fit_privately": lambda x, y, seed: GaussianNB(var_smoothing=0.01 + seed % 997 / 997).fit(x, y),
     }  # fmt: skip
 
 
@@ -317,8 +303,6 @@ def reader(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPLTM_DATA", str(published))
     monkeypatch.setenv("COLUMNS", "125")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", FakeHub())
-    monkeypatch.setattr(drawings, "SAMPLE", 960)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     tables(tmp_path)
     return Reader(tmp_path, capfd)
@@ -336,7 +320,6 @@ def failures(said: list[str]) -> Iterator[None]:
 def in_a_new_process() -> None:
     """What a process keeps of records, each step has anew: a command is one, and so is a block of code."""
     ledger._of_process.clear()
-    guards._met.clear()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +46,7 @@ OPENERS = {
     *("safetensors.numpy.load_file", "safetensors.numpy.save_file"),
 }
 # attributes of records that nobody takes but dpltm/records
-CLOSED = {"_closed", "_cells", "_targets", "_ragged", "_units", "_standing", "public_hashes", "cut_hashes"}
+CLOSED = {"_closed", "_cells", "_targets", "_ragged", "_units", "identities", "public_hashes", "cut_hashes"}
 # methods that open a file whatever they are called on, a Path as a rule; ``open`` of one value that is no text opens records
 OPENING_METHODS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "tofile"}
 
@@ -214,16 +216,13 @@ def test_source(folder: str) -> None:
 
 
 OPENED = {
-    "dpltm.features.setup": {"said"},  # public records that a map is fitted to, which are declared as it is used
     "dpltm.training.release": {"secret", "declared"},
     "dpltm.verbs.audit": {"declared"},
     "dpltm.verbs.evaluate": {"declared"},
     "dpltm.verbs.generate": {"secret", "declared"},
-    "dpltm.verbs.latent": {"secret", "declared", "said"},  # the last by a server, which has no ledger
+    "dpltm.verbs.latent": {"secret", "declared", "said"},  # the last by a server, and of a map before it is declared
     "dpltm.verbs.schema": {"secret"},
-    "dpltm.verbs.search": {"secret", "declared"},
     "dpltm.verbs.select": {"secret"},
-    "dpltm.verbs.synthesize": {"secret", "declared", "nobody's"},
     "dpltm.verbs.tune": {"declared"},
 }
 """Modules that open records, and by what: the secret of a release, a declaration on record, the word of a caller."""
@@ -403,3 +402,19 @@ def test_a_program_that_would_stop_is_found() -> None:
         "line 4: f: got an unexpected keyword argument 'c'",
         "line 6: dpltm.f: missing a required argument: 'a'",
     ]
+
+
+def test_what_is_imported_is_declared() -> None:
+    """By the dependencies and the extras for users; a library that tests alone need is not there elsewhere."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: names for name, names in project["optional-dependencies"].items() if name not in ("test", "dev")}
+    declared = [*project["dependencies"], *(name for names in extras.values() for name in names)]
+    allowed = {re.split(r"[<>=\[]", name)[0].replace("-", "_") for name in declared} | {"sklearn", "dpltm"}
+    imported: dict[str, str] = {}
+    for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            imported |= {name.partition(".")[0]: path.name for name in names}
+    undeclared = imported.keys() - allowed - sys.stdlib_module_names
+    assert {name: imported[name] for name in undeclared} == {}

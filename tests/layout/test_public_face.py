@@ -108,9 +108,7 @@ def test_what_raises_says_so(name: str):
         assert re.search(r"\bRaises\b", text_of(value)), raised
 
 
-@pytest.mark.parametrize(
-    "name", ["generate", "select", "train", "tune", "search", "transfer", "evaluate", "predict", "synthesize"]
-)
+@pytest.mark.parametrize("name", ["generate", "select", "train", "tune", "transfer", "evaluate", "predict"])
 def test_stages_say_shapes_and_refusals(name: str):
     said = text_of(getattr(dpltm, name))
     assert re.search(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import math
 import os
 import re
@@ -38,7 +37,6 @@ from dpltm.privacy.mechanisms import (
     Guarantee,
     Mechanism,
     NoisySgd,
-    PrivateSearch,
     Selection,
 )
 from dpltm.training import config
@@ -71,12 +69,8 @@ ON_GRID = 5e-4
 ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
-MANY = 10**6
-"""Noisy sums and scores that a search may release: it says how many there are in the mean."""
-
 PAYS: dict[str, tuple[type[Mechanism], ...]] = {
-    "training": (NoisySgd, PrivateSearch),
-    "score": (PrivateSearch,),
+    "training": (NoisySgd,),
     "gaussian": (GaussianRelease,),
     "geometric": (Guarantee,),
     "exponential": (Selection,),
@@ -164,7 +158,6 @@ class Case:
         unit: what one neighbour differs in.
         odd: the records in question, each makes a neighbour.
         before: commands on public records alone, whose results are there when the case begins.
-        early: whether it may end before all that is charged is released.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
         program: what is run in place of commands; it returns what it releases, and
@@ -178,7 +171,6 @@ class Case:
     unit: str = "record"
     odd: tuple[str, ...] = (LOUD, TWIN)
     before: tuple[Command, ...] = ()
-    early: bool = False
     spends: bool = True
     reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
@@ -275,14 +267,7 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
 
 
 def _contents(path: Path, name: str) -> dict[str, bytes]:
-    """What a file holds; of an archive its members, since its checksums are taken over random ids as well.
-
-    Of digests of declared rows, under a key of the owner's that is drawn anew in every run, there is how many they are.
-    """
-    if path.suffix == ".rows":
-        data = path.read_bytes()
-        head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return {name: json.dumps(head, sort_keys=True).encode()}
+    """What a file holds; of an archive its members, since its checksums are taken over random ids as well."""
     if path.suffix != ".npz":
         return {name: path.read_bytes()}
     with zipfile.ZipFile(path) as archive:
@@ -380,10 +365,7 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Charge | No
     for charge, many in known.items():
         ours = any(charge.is_of(*kinds) for kinds in PAYS.values())
         ours = ours and _of(charge, recorder.reference or NOBODYS)
-        if charge.is_of(PrivateSearch):
-            each = _descent(charge).steps + 1  # all tries are complete, and scored
-            many = used[charge] if used[charge] and used[charge] % each == 0 else each
-        if ours and used[charge] != many and not case.early:
+        if ours and used[charge] != many:
             found.add("count", f"{charge.entry.words}: {many} releases are charged, {used[charge]} were made")
     return payers
 
@@ -421,19 +403,13 @@ def _follows_quantile(charge: Charge) -> bool:
 
 
 def _descent(charge: Charge) -> NoisySgd:
-    """The training that is paid for; of a search any, since those of a case differ in their step sizes alone."""
-    if charge.is_of(PrivateSearch):
-        first, *others = charge.mechanism.trainings
-        assert all(other == first for other in others)
-        return first
+    """The training that is paid for."""
     assert charge.is_of(NoisySgd)
     return charge.mechanism
 
 
 def _answers(charge: Charge) -> int:
     """How many answers are paid for, at most."""
-    if charge.is_of(PrivateSearch):
-        return MANY
     return charge.mechanism.steps if charge.is_of(NoisySgd) else 1
 
 
@@ -540,14 +516,6 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
         release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
 
 
-def _check_score(release: Release, event: Charge, found: Findings) -> None:
-    """The score is a count plus the noise that was served, times the event's standard deviation."""
-    assert event.is_of(PrivateSearch)
-    if release.std != event.mechanism.score_noise:
-        found.add("scale", f"score: noise of {release.std}, and the event says {event.mechanism.score_noise:g}")
-    _check_gaussian(release, event, found)
-
-
 def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[float, float, float]:
     """values = share query + times noise; and what is left of values, over the noise.
 
@@ -613,7 +581,6 @@ def _check_local(release: Release, event: Charge, found: Findings) -> None:
 
 _MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {
     "training": _check_gaussian,
-    "score": _check_score,
     "gaussian": _check_gaussian,
     "geometric": _check_geometric,
     "exponential": _check_draw,
@@ -676,9 +643,7 @@ def _compare(first: Run, other: Run, payers: list[Charge | None], found: Finding
 def _share(left: Release, right: Release, event: Charge, sample: Sample | None, place: int, found: Findings) -> float:
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
-    if left.mechanism == "score":
-        return float(change.max())  # noise for a count that moves by one
-    if event.is_of(NoisySgd, PrivateSearch):
+    if event.is_of(NoisySgd):
         paid = _descent(event)
         bound = paid.sensitivity
         if _follows_quantile(event):

@@ -17,14 +17,6 @@ MAPS: dict[str, list[Any]] = {
         *([0, 10**400], [0.0, 254.0]),
     ],
     "lineage": [None, {}, [], "x", 7, {"entries": [], "heads": None}, {"entries": [{}], "heads": []}],
-    "network": [
-        *([], "mlp:7", 7, {}, {"model": "mlp:7"}, {"model": "mlp:7", "features": 80, "classes": 4, "more": 1}),
-        *(
-            {"model": name, "features": 80, "classes": 4}
-            for name in ("os", "", None, 7, "mlp:0", "mlp:99999,99999", "cnn")
-        ),
-        *({"model": "mlp:7", "features": n, "classes": 4} for n in (0, -1, 2**63, "80", None, 79, True, 80.0)),
-    ],
     "statistics": [None, 0, 1, "yes", []],
     "components": [0, -1, "5", 5.0, True, 10_001],
     "centred": [None, 0, "yes", []],

@@ -19,6 +19,7 @@ Tensors = dict[str, np.ndarray]
 
 SEALED = """
 import sys
+sys.path.insert(0, {folder!r})
 import {module} as learning
 {fewer}
 learning.make(9, 1)  # what is imported on the way
@@ -57,7 +58,9 @@ def check_made(
     finally:
         torch.set_num_threads(before)
     program = SEALED.format(
-        module=learning.__name__, fewer="\n".join(f"learning.{name} = {number}" for name, number in fewer.items())
+        folder=str(Path(str(learning.__file__)).parent),
+        module=learning.__name__,
+        fewer="\n".join(f"learning.{name} = {number}" for name, number in fewer.items()),
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     seen, _, again = done.stdout.partition(b"\n")

@@ -136,7 +136,6 @@ def exchange() -> dict[str, Any]:
         "broadcast": ranks.broadcast(values.clone()).tolist(),
         "reduce": summed if ranks.first else None,
         "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
-        "same": [ranks.same(ranks.first), ranks.same(not ranks.first)],
         "together": ranks.together(lambda: ranks.rank),
     }
 

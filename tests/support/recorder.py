@@ -41,7 +41,7 @@ from dpltm.networks import evaluation
 from dpltm.privacy import selection
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import noise, second_moments
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
@@ -51,8 +51,6 @@ from dpltm.tickets.ledger_file import FileStore
 from dpltm.training import descent as training
 from dpltm.training.descent import NoisyGradients
 from dpltm.verbs import schema as private_columns
-from dpltm.verbs import search
-from dpltm.verbs import synthesize as synthetic
 
 # A module that is first imported while a recorder is at work binds the recorder's functions by name, and keeps them. In an
 # editable install dpltm.cli and dpltm.tickets lie outside the folder of dpltm, where a walk of dpltm alone misses them.
@@ -283,7 +281,6 @@ class Recorder:
             training,
             second_moments,
             normalisation,
-            search,
         ):  # each as it is bound, so that a planted one is seen as well
             self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
         # ids and keys of ledgers and releases: the same for neighbours, so that what else differs shows
@@ -311,10 +308,6 @@ class Recorder:
         if frame.name == "geometric":  # one of both draws far out, by turns, so that its scale shows
             words = np.frombuffer(found, dtype=np.uint64).copy()
             words[len(self.releases) % 2 :: 2] >>= np.uint64(20)
-            found = words.tobytes()
-        if frame.name == "search":  # a small second number, which makes for some tries more than one
-            words = np.frombuffer(found, dtype=np.uint64).copy()
-            words[1] >>= np.uint64(5)
             found = words.tobytes()
         frame.served.append(found)
         return found
@@ -354,8 +347,7 @@ class Recorder:
     def _threshold(self) -> int:
         """Coins below this are in, by the last training that is on record."""
         stated = [mechanism for entry in self.entries for mechanism in entry.mechanisms]
-        trained = [one.trainings[0] if isinstance(one, PrivateSearch) else one for one in stated]
-        rates = [one.sampling_rate for one in trained if isinstance(one, NoisySgd)]
+        rates = [one.sampling_rate for one in stated if isinstance(one, NoisySgd)]
         return int(rates[-1] * COIN) if rates else COIN // 2
 
     # --- which records ----------------------------------------------------------------------------------------------
@@ -474,13 +466,13 @@ class Recorder:
             self._groups += 1
             return original(*arguments, **named)
 
-        def noisy(original: Any, whole: Any, std: Any, bits: int, source: Any) -> Any:
+        def noisy(original: Any, whole: Any, std: Any, source: Any) -> Any:
             with self._frame("moments") as frame:
-                found = original(whole, std, bits, source)
+                found = original(whole, std, source)
             return self._released(
                 "gaussian",
                 frame,
-                whole.double() / 2.0**bits,
+                whole.double() / 4.0**second_moments.BITS,
                 found,
                 found.numpy(),
                 std,
@@ -510,20 +502,6 @@ class Recorder:
             )
             return answer - count
 
-        def secret(original: Any, source: Any, count: int) -> list[float]:
-            with self._frame("search"):
-                return original(source, count)
-
-        def sources(original: Any, source: Any) -> Any:
-            with self._frame("search"):
-                return original(source)
-
-        def score(original: Any, right: int, noise_std: float, source: Any) -> float:
-            with self._frame("score") as frame:
-                found = original(right, noise_std, source)
-            values, grid = np.array([found]), grid_step(noise_std)
-            return self._released("score", frame, np.array([right]), found, values, noise_std, grid=grid)
-
         def planned(original: Any, plan: Any, *arguments: Any) -> int:
             self._plan = plan
             return original(plan, *arguments)
@@ -539,14 +517,10 @@ class Recorder:
             return drawn
 
         self._around(normalisation, "release_mean", mean)
-        self._around(synthetic, "release_moments", moments)
         self._around(second_moments, "release_second_moments", moments)
         self._around(second_moments, "noisy_whole", noisy)
         self._around(evaluation, "count_correct", counted)
         self._around(noise, "two_sided_geometric", geometric)
-        self._around(search, "secret_draws", secret)
-        self._around(search, "secret_sources", sources)
-        self._around(search, "noisy_score", score)
         self._around(selection, "draw", planned)
         self._around(selection, "draw_exponential", draw("exponential"))
         self._around(selection, "draw_permute_and_flip", draw("permute-and-flip"))

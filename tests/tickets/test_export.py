@@ -374,7 +374,7 @@ def test_without_the_optional_packages(tmp_path, monkeypatch, missing):
     needs_onnx()
     monkeypatch.setitem(sys.modules, missing, None)
     message = told(export_onnx, MLP, *ticket_of(MLP), tmp_path / "t.onnx", kind=InputError)
-    assert message == f"`to`: onnx needs the package {missing}; pip install 'dpltm[onnx]'"
+    assert message == f"ONNX needs the package {missing}; pip install 'dpltm[onnx]'"
     assert list(tmp_path.iterdir()) == []
 
 

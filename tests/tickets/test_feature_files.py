@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.features.feature_map import FeatureMap, FrozenNetwork, make_feature_map
+from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
-from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
+from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Split, load
 from dpltm.tickets import run as runs
 from dpltm.tickets.feature_files import KEY, NAME, FeatureCache, _kept, cache_path, read_map, write_map
@@ -33,8 +33,6 @@ from refusals import told
 from set_entries import LINEAGES
 from sets import store_set
 
-NETWORK = ModelSpec("mlp:7", 80, 4)
-
 
 def maps() -> dict[str, FeatureMap]:
     draw = torch.Generator().manual_seed(0)
@@ -43,14 +41,12 @@ def maps() -> dict[str, FeatureMap]:
     statistics = replace(plain, lineage=LINEAGES["public"], statistics=ChannelStatistics(mean, deviation))
     projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
     projected = replace(statistics, projection=projection)
-    front = FrozenNetwork(NETWORK, weights_of(build(NETWORK, 1)))
     return {
         "plain": plain,
         "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
         "statistics": statistics,
         "projected": projected,
         "centred": projected.centred_at(torch.rand(5, generator=draw)),
-        "network": FeatureMap(front, (8, 10), (0.0, 255.0), lineage=LINEAGES["dp"]),
     }
 
 
@@ -78,7 +74,7 @@ def test_round_trip(there, raw, kind):
     body = json.loads(json.dumps(write_map(there, made)))
     assert sorted(path.name for path in there.iterdir()) == ([NAME] if made.tensors else [])
     found = read_map(there, WHERE, body)
-    for part in ("id", "text", "shape", "bounds", "lineage", "network", "features"):
+    for part in ("id", "text", "shape", "bounds", "lineage", "features"):
         assert getattr(found, part) == getattr(made, part)
     x = np.random.default_rng(0).random((3, *made.shape))
     assert torch.equal(found(x), made(x))
@@ -102,7 +98,7 @@ def saved_run(folder, made, features):
     write_lineage(folder, made.lineage, runs.weights_of(model, mask))
 
 
-@pytest.mark.parametrize("kind", ["plain", "centred", "network"])
+@pytest.mark.parametrize("kind", ["plain", "statistics", "centred"])
 def test_sets_and_runs_have_it(there, raw, kind):
     made = KINDS[kind]
     saved = saved_set(there / "s", made, made.features)
@@ -129,7 +125,7 @@ def test_a_network_of_another_width_than_its_features(there):
     assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
 
 
-@pytest.mark.parametrize("kind", ["statistics", "centred", "network"])
+@pytest.mark.parametrize("kind", ["statistics", "centred"])
 def test_other_tensors(there, raw, kind):
     body = write_map(there, KINDS[kind])
     stored = raw.read(there / NAME)
@@ -148,15 +144,21 @@ def test_other_tensors(there, raw, kind):
 
 
 def test_nothing_larger_than_what_belongs_there_is_read(there):
-    """A description of huge tensors is refused by the file's size; a huge file by what belongs there."""
-    body, path = write_map(there, KINDS["network"]), there / NAME
-    wide = {"model": "mlp:90000", "features": 80, "classes": 4}
-    assert refused({**body, "network": wide}).startswith(f"x/{NAME}: ")
+    """A huge file is refused by what belongs there."""
+    body, path = write_map(there, KINDS["statistics"]), there / NAME
     os.truncate(path, 2**40)
     assert refused(body).startswith(f"x/{NAME}: ")
     path.unlink()
     path.symlink_to("/etc/passwd")
     assert refused(body) == f"x/{NAME}: is a link, which is not followed"
+
+
+def test_the_network_of_a_run_in_front_is_gone(there):
+    network = {"model": "mlp:7", "features": 80, "classes": 4}
+    body = {**write_map(there, KINDS["plain"]), "text": "network", "network": network}
+    assert refused(body) == (
+        f"{WHERE}: feature_map: the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it"
+    )
 
 
 def test_a_file_of_tensors_that_a_map_does_not_have(there):
@@ -171,7 +173,7 @@ HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}]}
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-@pytest.mark.parametrize("kind", ["plain", "statistics", "network"])
+@pytest.mark.parametrize("kind", ["plain", "statistics"])
 def test_hostile_values(there, kind, key):
     """Another map than the id says, or none at all; a refusal names the file."""
     body = write_map(there, KINDS[kind])
@@ -189,7 +191,6 @@ APART = {
     "statistics": {"lineage": to_json(Lineage()), "statistics": False},
     "projected": {"components": 4},
     "centred": {"centred": False, "components": None},
-    "network": {"lineage": to_json(Lineage()), "network": None, "components": 5, "text": "scatter:2,3"},
 }
 """Parts that do not go together with the others."""
 
@@ -375,5 +376,5 @@ def test_any_byte_of_the_header_may_change(digits):
     for place in range(0, 128, 3):
         for byte in (0, 40, 255):
             path.write_bytes(body[:place] + bytes([byte]) + body[place + 1 :])
-            found = _kept(path, digits.train, FOUND, "none", "<f2")
+            found = _kept(path, digits.train, FOUND, "<f2")
             assert found is None or np.array_equal(arrays_of(found).x, first)

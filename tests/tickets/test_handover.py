@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from torch import nn
 
 import dpltm
@@ -108,22 +107,10 @@ def run(home):
     return dpltm.train("mlp:6", dataset, ledger=dpltm.Ledger(), **options)
 
 
-FORMS = ["onnx", pytest.param("torch", marks=pytest.mark.long), "plain"]  # torch takes seconds to load a program
-
-
 @pytest.fixture(scope="module")
 def folder(home, run):
-    """A folder of each form, made once, when it is first asked for."""
-    made: dict[str, Path] = {}
-
-    def of(form):
-        if form == "onnx":
-            pytest.importorskip("onnxscript")
-        if form not in made:
-            made[form] = export_run(run, home / form, to=form).path
-        return made[form]
-
-    return of
+    """The exported run."""
+    return export_run(run, home / "exported").path
 
 
 @functools.cache
@@ -158,9 +145,9 @@ def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
     lines = rows(10_000)
     expected = predict(run, load_records(str(write(home / "many.csv", NAMES, lines)), schema=run.schema)).probabilities
     other = write(home / "other.csv", ("more", *NAMES[::-1]), [("0", *line[::-1]) for line in lines])
-    settings = handover._Network.of(run, "onnx").settings
+    settings = handover._Network.of(run).settings
     given = {name: np.array(values) for name, values in encode.inputs(other, settings).items()}
-    session = runtime.InferenceSession(str(folder("onnx") / "model.onnx"))
+    session = runtime.InferenceSession(str(folder / "model.onnx"))
     assert [(one.name, one.type) for one in session.get_inputs()] == [
         *((name, "tensor(double)") for name in NAMES[1:5]),
         *((name, "tensor(string)") for name in NAMES[5:7]),
@@ -172,14 +159,13 @@ def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
     assert expected[:, 0].std() > 0.01, "a network that always answers alike would show nothing"
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_each_form_predicts_by_itself(home, run, folder, form):
+def test_a_folder_predicts_by_itself(home, run, folder):
     """``predict.py`` of the folder, with an id, from a table in another order."""
     lines = rows(40)
-    table = write(home / f"{form}.new.csv", NAMES[::-1], [line[::-1] for line in lines])
-    out = home / f"{form}.out.csv"
-    assert programs(folder(form), folder(form) / "predict.py", table, out, "patient no.") == (0, "")
-    expected = predict(run, load_records(str(write(home / f"{form}.csv", NAMES, lines)), schema=run.schema))
+    table = write(home / "new.csv", NAMES[::-1], [line[::-1] for line in lines])
+    out = home / "out.csv"
+    assert programs(folder, folder / "predict.py", table, out, "patient no.") == (0, "")
+    expected = predict(run, load_records(str(write(home / "as-it-was.csv", NAMES, lines)), schema=run.schema))
     header, *found = csv.reader(out.read_text(encoding="utf-8").splitlines())
     assert header == ["patient no.", "label", "p no", "p yes"]
     assert [row[:2] for row in found] == [
@@ -188,28 +174,22 @@ def test_each_form_predicts_by_itself(home, run, folder, form):
     assert np.abs(chances(out, 2) - expected.probabilities).max() <= 1e-5
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_a_folder_says_of_itself(run, folder, form):
+def test_what_a_folder_says_of_itself(run, folder):
     """The same in the file of the network as beside it; nothing of the machine."""
-    home = folder(form)
-    about = json.loads((home / "about.json").read_text())
-    assert (about["form"], about["classes"], about["run"]) == (form, ["no", "yes"], run.entry.id)
+    about = json.loads((folder / "about.json").read_text())
+    assert (about["form"], about["classes"], about["run"]) == ("onnx", ["no", "yes"], run.entry.id)
     assert about["certified"]["epsilon"] == pytest.approx(run.privacy.certified.epsilon)
     assert (about["certified"]["delta"], about["certified"]["unit"], len(about["weights"])) == (1e-4, "record", 64)
-    inside = {"onnx": _properties, "torch": _extra, "plain": lambda path: safe_open(path, "np").metadata()["dpltm"]}[
-        form
-    ]
-    stated = json.loads(inside(home / handover.NAMES[form]))
-    assert stated == {name: value for name, value in about.items() if name not in ("columns", "steps")}
+    assert json.loads(_properties(folder / "model.onnx")) == about
     whence = str(Path(__file__).parents[2]).encode()
-    assert not [path.name for path in home.iterdir() if path.is_file() and whence in path.read_bytes()]
-    assert "Certified: epsilon 8.99" in (home / "README.md").read_text()
+    assert not [path.name for path in folder.iterdir() if path.is_file() and whence in path.read_bytes()]
+    assert "certified epsilon = 8.99" in (folder / "README.md").read_text()
 
 
 def test_names_of_classes_are_no_markup():
     """Nor that of a network: a page that shows the README follows no link and runs nothing that a table holds."""
     about = {"network": "own:a_b.py", "classes": ["[ill](x)", "<b>*well*"], "certified": CERTIFIED, "weights": "0"}
-    text = handover._readme(SimpleNamespace(settings=None, form="plain"), about)
+    text = handover._readme(SimpleNamespace(settings=None), about)
     assert "# own:a\\_b.py, trained" in text
     assert "Classes: \\[ill\\](x), &lt;b&gt;\\*well\\*." in text
 
@@ -221,14 +201,6 @@ def _properties(path):
     import onnx
 
     return {one.key: one.value for one in onnx.load(path).metadata_props}["dpltm"]
-
-
-def _extra(path):
-    from torch.export import load as load_program
-
-    extra = {"dpltm": ""}
-    load_program(path, extra_files=extra)
-    return extra["dpltm"]
 
 
 ODD = {
@@ -243,23 +215,22 @@ ODD = {
 
 
 @pytest.mark.parametrize(("name", "cell"), [(name, cell) for name, cells in ODD.items() for cell in cells])
-def test_encode_takes_what_dpltm_takes(home, run, name, cell):
+def test_encode_takes_what_dpltm_takes(home, run, folder, name, cell):
     """Each odd cell is refused by both, naming line and column, or gives the same probabilities."""
     plain = dict(zip(NAMES, ("p", "1", "30", "0", "2022-01-01", "m", "z", "fall"), strict=True))
     table = write(home / "odd.csv", NAMES, [plain.values(), {**plain, name: cell}.values()])
-    network = handover._Network.of(run, "plain")
+    settings = handover._Network.of(run).settings
     try:
         x = load_records(str(table), schema=run.schema)
     except DpltmError:
         with pytest.raises(
             ValueError, match=rf"odd.csv: line 3, column '{name}'".replace("(", r"\(").replace(")", r"\)")
         ):
-            encode.inputs(table, network.settings)
+            encode.inputs(table, settings)
         return
-    given = {key: np.array(values) for key, values in encode.inputs(table, network.settings).items()}
-    features, valid = handover.standalone.encoded(given, network.columns())
-    assert valid.all()
-    np.testing.assert_allclose(features, x.clip(0, 1), atol=1e-7)  # where numbers outside bounds are still seen
+    given = {key: np.array(values) for key, values in encode.inputs(table, settings).items()}
+    found = handover.standalone.network(folder)(given)
+    np.testing.assert_allclose(found, predict(run, x).probabilities, atol=1e-6)
 
 
 LOCAL = """
@@ -296,7 +267,7 @@ def test_a_table_of_other_marks(tmp_path):
     dataset = load(str(tmp_path / "t.csv"), schema=str(tmp_path / "t.toml"))
     options = {"epsilon": 50.0, "delta": 1e-2, "steps": 3, "batch_size": 5}
     run = dpltm.train("mlp", dataset, ledger=dpltm.Ledger(), **options)
-    made = export_run(run, tmp_path / "e", to="plain")
+    made = export_run(run, tmp_path / "e")
     assert programs(made.path, made.path / "predict.py", tmp_path / "t.csv", tmp_path / "out.csv") == (0, "")
     expected = predict(run, load_records(str(tmp_path / "t.csv"), schema=run.schema)).probabilities
     assert np.abs(chances(tmp_path / "out.csv", 1) - expected).max() <= 1e-5
@@ -312,70 +283,49 @@ def test_a_table_of_other_marks(tmp_path):
 )
 def test_tables_that_do_not_fit(home, folder, header, line, said):
     table = write(home / "bad.csv", header, [line])
-    code, told_ = programs(folder("plain"), folder("plain") / "predict.py", table, home / "bad.out.csv")
+    code, told_ = programs(folder, folder / "predict.py", table, home / "bad.out.csv")
     assert (code, told_.startswith(f"predict.py: {table}: {said}"), told_.count("\n")) == (1, True, 1)
     assert not (home / "bad.out.csv").exists()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_the_schema_refuses_has_no_chances(folder, form):
+def test_what_the_schema_refuses_has_no_chances(folder):
     """Given to the network itself, past ``encode.py``; the record beside it keeps its own."""
     good = {"a b": 1.0, "a_b": 30.0, "größe (cm)": 0.0, "day": 738000.0, "sex": "m", "1code": "z", "note": 1}
-    good |= {} if form == "onnx" else {"sex": 1, "1code": 2}
-    wrong = [("größe (cm)", np.nan, np.nan), ("1code", "Z", -2), ("1code", "", -1), ("note", 5, 5), ("note", -2, -2)]
-    network = handover.standalone.network(folder(form))
-    for name, text, code in wrong:
-        other = {**good, name: text if form == "onnx" else code}
-        found = network({key: np.array([good[key], other[key]]) for key in good})
-        assert np.isfinite(found[0]).all(), name
-        assert np.isnan(found[1]).all(), name
-
-
-@pytest.mark.parametrize(
-    ("model", "shape", "options"),
-    [
-        pytest.param("mlp", (8,), {"features": "unit"}, marks=pytest.mark.long),
-        ("mlp:5", (8,), {"features": "unit:3"}),
-        ("mlp", (8,), {"features": "fourier:64+unit", "centre": 0.1}),
-        ("mlp-tanh:5", (8,), {"bounds": (-255, 255)}),
-        pytest.param("mlp:project4,5", (4, 2), {"features": "fourier:32"}, marks=pytest.mark.long),
-    ],
-)
-def test_numpy_computes_the_features(tmp_path, model, shape, options):
-    """The comparison is part of the export."""
-    assert export_run(trained(model, shape, **options), tmp_path / "e", to="plain").difference <= 1e-5
+    network = handover.standalone.network(folder)
+    for name, value in [("größe (cm)", np.nan), ("1code", "Z"), ("1code", ""), ("note", 5), ("note", -2)]:
+        chances = network({key: np.array([good[key], {**good, name: value}[key]]) for key in good})
+        assert np.isfinite(chances[0]).all(), name
+        assert np.isnan(chances[1]).all(), name
 
 
 def test_arrays_come_as_a_file_of_numpys(tmp_path):
     run, x = trained("mlp", (4,)), np.random.default_rng(2).integers(0, 256, (20, 4))
-    made = export_run(run, tmp_path / "e", to="plain")
+    made = export_run(run, tmp_path / "e")
     np.save(tmp_path / "x.npy", x)
     assert programs(made.path, made.path / "predict.py", tmp_path / "x.npy", tmp_path / "out.csv") == (0, "")
     assert np.abs(chances(tmp_path / "out.csv", 1) - dpltm.predict(run, x).probabilities).max() <= 1e-5
     assert not (made.path / "encode.py").exists()
 
 
-def test_photographs_go_along_for_any_number_of_records(tmp_path):
-    run = trained("mlp", (14, 14, 3), features="photographs:9")
-    assert export_run(run, tmp_path / "e", to="torch").difference <= 1e-5
-
-
-HEAVY = [
-    ("cnn", (14, 14), {}, "onnx"),
-    ("mlp", (14, 14), {"features": "conv"}, "onnx"),
-    ("mlp", (16, 20, 3), {"features": "drawings:30"}, "onnx"),
-    ("mlp", (14, 14, 3), {"features": "photographs:30"}, "onnx"),
-    ("lstm", (6, 4), {}, "onnx"),
-    ("gru", (6, 4), {}, "torch"),
-    ("mlp", (14, 14), {"features": "scatter"}, "torch"),
-    ("mlp", (32, 3), {"features": "wavelets:3,1"}, "torch"),
+OTHERS = [
+    ("mlp:5", (8,), {"features": "unit:3"}),
+    ("mlp", (8,), {"features": "fourier:64+unit", "centre": 0.1}),
+    ("mlp-tanh:5", (8,), {"bounds": (-255, 255)}),
+    ("mlp:project4,5", (4, 2), {"features": "fourier:32"}),
+    ("cnn", (14, 14), {}),
+    ("mlp", (14, 14), {"features": "conv"}),
+    ("mlp", (16, 20, 3), {"features": "drawings:30"}),
+    ("mlp", (14, 14, 3), {"features": "photographs:30"}),
+    ("lstm", (6, 4), {}),
+    ("gru", (6, 4), {}),
 ]
 
 
 @pytest.mark.long  # torch takes seconds for each
-@pytest.mark.parametrize(("model", "shape", "options", "form"), HEAVY)
-def test_other_networks_and_features(tmp_path, model, shape, options, form):
-    assert export_run(trained(model, shape, **options), tmp_path / "e", to=form).difference <= 1e-5
+@pytest.mark.parametrize(("model", "shape", "options"), OTHERS)
+def test_other_networks_and_features(tmp_path, model, shape, options):
+    """The comparison is part of the export."""
+    assert export_run(trained(model, shape, **options), tmp_path / "e").difference <= 1e-5
 
 
 class Net(nn.Module):
@@ -393,9 +343,7 @@ class Net(nn.Module):
 def test_a_network_of_the_users_own(tmp_path):
     """Leaves with its code at hand, and is refused without."""
     run = trained(Net, (8, 8))
-    assert export_run(run, tmp_path / "e", to="torch").difference <= 1e-5
-    why = "`to`: plain holds fully connected networks, and "
-    assert told(export_run, run, tmp_path / "p", to="plain", kind=InputError).startswith(why)
+    assert export_run(run, tmp_path / "e").difference <= 1e-5
     dpltm.tickets.save(run, tmp_path / "r")
     read = dpltm.tickets.load(tmp_path / "r")
     assert "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)" in told(
@@ -404,37 +352,24 @@ def test_a_network_of_the_users_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "options", "form", "said"),
+    ("shape", "options", "said"),
     [
         (
-            "mlp",
             (14, 14),
             {"features": "scatter"},
-            "onnx",
-            "`to`: scatter computes by Fourier transforms, which onnx does",
+            "the run: scatter features are computed by Fourier transforms, which ONNX",
         ),
         (
-            "mlp",
             (32, 3),
             {"features": "wavelets:3,1"},
-            "plain",
-            "`to`: wavelets computes by Fourier transforms, which",
+            "the run: wavelets features are computed by Fourier transforms, which",
         ),
-        ("mlp", (14, 14), {"features": "conv"}, "plain", "`to`: plain holds no conv features; take `to` onnx"),
-        ("cnn", (14, 14), {}, "plain", "`to`: plain holds fully connected networks, and cnn:14x14x1 is none"),
-        (
-            "mlp",
-            (4,),
-            {"noise_multiplier": 0.0},
-            "plain",
-            "the run: holds a network trained on records with no mechanism",
-        ),
+        ((4,), {"noise_multiplier": 0.0}, "the run: holds a network trained on records with no mechanism"),
     ],
 )
-def test_what_stays(tmp_path, model, shape, options, form, said):
-    assert told(export_run, trained(model, shape, **options), tmp_path / "e", to=form, kind=DpltmError).startswith(
-        said
-    )
+def test_what_stays(tmp_path, shape, options, said):
+    run = trained("mlp", shape, **options)
+    assert told(export_run, run, tmp_path / "e", kind=DpltmError).startswith(said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -444,8 +379,8 @@ def test_masks_of_private_records_want_a_yes(tmp_path):
     tickets = dpltm.generate(x, y, provenance="private", ledger=ledger, **facts)
     run = dpltm.train(tickets, x, y, round=1, epsilon=None, noise_multiplier=2.0, delta=1e-4, steps=2, ledger=ledger)
     why = "the run: depends on a release from records with no mechanism, such as the masks of its tickets"
-    assert told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError).startswith(why)
-    made = export_run(run, tmp_path / "e", to="plain", yes=True)
+    assert told(export_run, run, tmp_path / "e", kind=DpltmError).startswith(why)
+    made = export_run(run, tmp_path / "e", yes=True)
     assert (made.about["certified"]["epsilon"], made.notes) == (
         "inf",
         ("no epsilon bounds what its masks may reveal",),
@@ -455,18 +390,16 @@ def test_masks_of_private_records_want_a_yes(tmp_path):
 def test_another_answer_than_dpltms_is_not_placed(tmp_path, monkeypatch):
     run, whole = trained("mlp", (4,)), handover.standalone.network
     monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) + 2e-5)
-    why = "`to`: plain gives mlp other probabilities than dpltm, by 2e-05 on made-up records; nothing was written"
-    assert told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError) == why
+    why = "the run: ONNX gives mlp other probabilities than dpltm, by 2e-05 on made-up records; nothing was written"
+    assert told(export_run, run, tmp_path / "e", kind=DpltmError) == why
     monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) * np.nan)
-    assert "by nan" in told(export_run, run, tmp_path / "e", to="plain", kind=DpltmError)
+    assert "by nan" in told(export_run, run, tmp_path / "e", kind=DpltmError)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_calls(tmp_path):
     run = trained("mlp", (4,))
-    said = "`to`: 'pickle' is not onnx, torch or plain"
-    assert told(export_run, run, tmp_path / "e", to="pickle", kind=InputError) == said
     assert told(export_run, 3, tmp_path / "e", kind=InputError).startswith("`run`: 3 is not a run")
     why = f"`path`: a folder is written, with model.onnx in it; name it {tmp_path / 'm'}"
     assert told(export_run, run, tmp_path / "m.onnx", kind=InputError) == why
-    assert "exists already" in told(export_run, run, tmp_path, to="plain")
+    assert "exists already" in told(export_run, run, tmp_path)

@@ -13,7 +13,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
-from dpltm.tickets.export import Origin, export_onnx, export_state_dict, pull, push
+from dpltm.tickets.export import Origin, export_onnx, export_set, export_state_dict
 from dpltm.tickets.handover import export_run
 from dpltm.tickets.store import problems
 from own_networks import (
@@ -194,14 +194,10 @@ def test_transfer_to_another_head(tmp_path):
     assert "is more than" in refused(dpltm.transfer, tickets, x, y, model=Other, **facts)
 
 
-def test_a_set_that_was_pushed_is_looked_at_without_code(tmp_path):
-    from dpltm.tickets.export import place_of
-
+def test_an_exported_set_is_looked_at_without_code(tmp_path):
     tickets = save(through(CASES["frozen-norm"], tmp_path)[0], tmp_path / "set")
-    digest = push(tickets, place_of(str(tmp_path / "there"), "DEST"))
-    found, _ = pull(place_of(str(tmp_path / "there"), "SOURCE"), tmp_path / "here", digest)
-    assert found.id == tickets.id
-    assert problems(tmp_path / "here") == []
+    assert export_set(tickets, tmp_path / "copy").id == tickets.id
+    assert problems(tmp_path / "copy") == []
 
 
 def test_a_set_says_where_its_code_came_from_and_nothing_imports_it(tmp_path, monkeypatch):
@@ -279,7 +275,7 @@ def test_layers_of_all_these_names_go_through_what_comes_later(tmp_path):
     tickets = winner.tickets
     moved = dpltm.transfer(tickets, x, np.arange(60) % (CLASSES + 1), model=more, **{**facts, "classes": CLASSES + 1})
     assert moved.body.spec.classes == CLASSES + 1
-    shown = export_run(run, tmp_path / "torch", to="torch")
+    shown = export_run(run, tmp_path / "exported")
     assert shown.difference <= 1e-5
     export_state_dict(
         tickets.body.theta0, tickets.body.tickets[1].mask, tmp_path / "s.safetensors", Origin.of(tickets)
@@ -309,7 +305,7 @@ def test_such_layers_are_pruned_by_criteria_that_look_them_up(criterion):
 def test_such_layers_are_exported_to_onnx(tmp_path):
     pytest.importorskip("onnxscript", reason="the package onnxscript is not installed, so ONNX files cannot be made")
     _, run, *_ = chain(named(("half", "train")), tmp_path)
-    assert export_run(run, tmp_path / "o", to="onnx").difference <= 1e-5
+    assert export_run(run, tmp_path / "o").difference <= 1e-5
     export_onnx(run.spec, weights_of(run.model), run.mask, tmp_path / "t.onnx")
 
 

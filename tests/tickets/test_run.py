@@ -52,7 +52,7 @@ def test_files(raw, tickets):
     assert {path.name for path in R.iterdir()} == {*tensors, *documents, "metrics.jsonl"}
     assert [json.loads(line) for line in (R / "metrics.jsonl").read_text().splitlines()] == METRICS
     environment = json.loads((R / "environment.json").read_text())
-    assert set(environment) == {"python", "platform", "dpltm", "torch", "numpy", "dp-accounting", "safetensors"}
+    assert set(environment) == {"python", "platform", "dpltm", "torch", "numpy", "safetensors"}
     assert environment["torch"] in (torch.__version__, torch.__version__.partition("+")[0])
     packed, mask = raw.read(R / "mask.safetensors"), tickets.tickets[2].mask
     assert packed.keys() == mask.keys()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import as_flags
 from dpltm.options.generate import GenerateRequest
-from dpltm.privacy.entry import RECORD, Lineage
+from dpltm.privacy.entry import RECORD
 from dpltm.progress import Progress
 from dpltm.records import DatasetCache
 from dpltm.tickets.checkpoint_files import CheckpointFolder
@@ -29,7 +28,6 @@ def generate(
     *,
     dataset_cache: DatasetCache | None = None,
     ending: Callable[[dict[str, Any]], None] | None = None,
-    lineage: Lineage | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``.
@@ -44,7 +42,7 @@ def generate(
     model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
-    dataset = open_features(dataset, request, progress)
+    dataset = open_features(dataset, request.features)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -56,7 +54,6 @@ def generate(
         if request.dry_run:
             return as_flags(_dry_run(settled, out))
         made = make_tickets(settled, kept_in=private_path(out).name, checkpoints=checkpoints)
-        made = made if lineage is None else replace(made, made_from=made.made_from | lineage)
         assert made.privacy is not None  # the verb made it
         answer = as_flags(
             {

@@ -17,11 +17,9 @@ from dpltm.privacy.release import price
 from dpltm.progress import Progress
 from dpltm.records import DatasetCache, catalogue
 from dpltm.records.notes import bounds_notes
-from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import check_free, check_writable, published
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
-from dpltm.tickets.workbench.opening import feature_sources
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs import latent as verb
 
@@ -56,10 +54,7 @@ def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetC
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named, dataset_cache=dataset_cache)
     ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
-    # statistics of the map are of the public records as they are known, whatever is said of them here
-    plain = DataOptions(dataset=request.public)
-    sources = replace(feature_sources(), public=lambda _: open_dataset(plain, dataset_cache=dataset_cache))
-    scheme = verb.make_scheme(public, request, ledger, sources, progress)
+    scheme = verb.make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
     notes = [*bounds_notes(public), *verb.scheme_notes(scheme)]
@@ -109,27 +104,25 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     lineage = lineage_of(scheme, *received)
     most = verb.messages_of_one(lineage)
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, checkpoints, most)
-        scores = [asdict(row) for row in learned.scores]
-        body = as_flags(
-            {
-                "run": str(out),
-                "records": learned.records,
-                "model": learned.spec.text,
-                "inputs": learned.spec.features,
-                "protocol": scheme.answer.protocol,
-                "nominal": most * scheme.answer.nominal,
-                "certified": most * scheme.answer.certified,
-                "seconds": learned.seconds,
-                "accuracy": scores[-1]["accuracy"],
-                "tickets": scores,
-                "notes": list(learned.notes),
-            }
-        )
-        result = {**recorded(request), **published(body)}
-        save_learned(out, scheme, learned.spec, learned.tickets[-1], result, lineage)
-        checkpoints.forget()
+    learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, most)
+    scores = [asdict(row) for row in learned.scores]
+    body = as_flags(
+        {
+            "run": str(out),
+            "records": learned.records,
+            "model": learned.spec.text,
+            "inputs": learned.spec.features,
+            "protocol": scheme.answer.protocol,
+            "nominal": most * scheme.answer.nominal,
+            "certified": most * scheme.answer.certified,
+            "seconds": learned.seconds,
+            "accuracy": scores[-1]["accuracy"],
+            "tickets": scores,
+            "notes": list(learned.notes),
+        }
+    )
+    result = {**recorded(request), **published(body)}
+    save_learned(out, scheme, learned.spec, learned.tickets[-1], result, lineage)
     progress.say(f"wrote {out}")
     return body
 

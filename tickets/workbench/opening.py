@@ -1,31 +1,22 @@
-"""Opening of what requests name: runs in front of networks, and features from the cache."""
+"""Opening of what requests name: maps in front of networks, and features from the cache."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, take_over_map, with_feature_map
-from dpltm.options.data import FeatureOptions
+from dpltm.features.setup import take_over_map, with_feature_map
 from dpltm.progress import Progress
 from dpltm.records import Dataset
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.tickets.run import load_run
 from dpltm.training.artifacts import TicketSet
 
 
-def open_features(
-    dataset: Dataset, request: FeatureOptions, progress: Progress, tickets: TicketSet | None = None
-) -> Dataset:
-    """Return the records behind the map that a request names; refused beside a set, which remembers its own."""
+def open_features(dataset: Dataset, features: str | None, tickets: TicketSet | None = None) -> Dataset:
+    """Return the records behind the map that is named; refused beside a set, which remembers its own."""
     if tickets is not None:
-        return take_over_map(dataset, None, request, tickets.label)
-    return with_feature_map(dataset, request, feature_sources(), progress)
-
-
-def feature_sources() -> FeatureSources:
-    """Public records by name, networks by the folder of their run."""
-    return FeatureSources(network=lambda name: load_run(Path(name)))
+        return take_over_map(dataset, None, features, tickets.label)
+    return with_feature_map(dataset, features)
 
 
 def services(progress: Progress) -> Services:

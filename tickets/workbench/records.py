@@ -55,6 +55,6 @@ def open_dataset(
         for_training=for_training,
         dataset_cache=dataset_cache,
     )
-    if not (isinstance(request, UnitOptions) and getattr(request, "private", True)):  # of a search on public records
+    if not isinstance(request, UnitOptions):  # of public records
         return dataset
     return at_unit(dataset, request.unit, request.per_unit, PER_UNIT)

@@ -191,7 +191,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
         )
     private = load(learning)
     ledger = opened_ledger(learning, private)
-    opened, model = open_features(load(making), making, SILENT), own_of(making.model, making)
+    opened, model = open_features(load(making), making.features), own_of(making.model, making)
     made = generation.plan(opened, making, ledger, services(SILENT), model=model)
     if made.provenance == "data-free":
         raise InputError(
@@ -204,7 +204,9 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     if drawn:
         book = _with(book, _planned_draw(options, drawing, load(drawing), made, ledger, book))
     private = _behind_map(options, private, "train", made)
-    take_over_map(private, made.dataset.feature_map, learning, "[generate]")  # which decides, so [train] may not
+    take_over_map(
+        private, made.dataset.feature_map, learning.features, "[generate]"
+    )  # which decides, so [train] may not
     try:  # as of the whole network: what is trained does not depend on which ticket wins
         start = fresh(made.spec, 0)
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)

@@ -46,7 +46,7 @@ from dpltm.options.run import RunRequest
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Entry, Part, lineage_from_json, lineage_of, part_from_json, to_json
+from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, part_from_json, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
@@ -499,7 +499,7 @@ def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, 
     return {**head, "out": str(root), "ledger": ledger, **body}
 
 
-def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Sequence[Entry] = ()) -> dict[str, Any]:
+def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
     """Return the statement on all together: on everything in the ledger, and behind finished trials.
 
     Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
@@ -507,9 +507,9 @@ def total(recipe: Recipe, folder: SweepFolder | None, ledger: Ledger, new: Seque
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
     """
-    results = [] if folder is None else [folder.result(trial.name) or {} for trial in recipe.trials]
+    results = [folder.result(trial.name) or {} for trial in recipe.trials]
     behind = lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one))
-    account = ledger.account(behind) + new
+    account = ledger.account(behind)
     delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None

@@ -54,7 +54,7 @@ def train(
     """
     check_request(request)
     picture = _picture_of(request)
-    start, dataset = open_start(request, progress, dataset_cache)
+    start, dataset = open_start(request, dataset_cache)
     ledger = opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, start)
     given = services(progress)
@@ -129,16 +129,14 @@ def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None
     return str(picture)
 
 
-def open_start(
-    request: TrainRequest, progress: Progress = SILENT, dataset_cache: DatasetCache | None = None
-) -> tuple[StartingPoint, Dataset]:
+def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
     """Return the start of the training, and the records behind its feature map."""
     if request.ticket is None:
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
         if own_of(request.model, request) is None:
             request = replace(request, features=features_of(dataset, request.features, request.model))
-        dataset = open_features(dataset, request, progress)
+        dataset = open_features(dataset, request.features)
         model = own_of(request.model, request) or request.model or default_network(dataset)
         return fresh(model_spec(model, dataset), request.seed), dataset
     name, number = split_round(request.ticket)
@@ -148,7 +146,7 @@ def open_start(
     else:
         winner = load_winner(tickets)
         start = from_round(tickets, winner.round, winner)
-    return start, open_features(open_dataset(request, dataset_cache=dataset_cache), request, progress, tickets)
+    return start, open_features(open_dataset(request, dataset_cache=dataset_cache), request.features, tickets)
 
 
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:

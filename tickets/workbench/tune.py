@@ -1,154 +1,87 @@
-"""A search on files: the best setting becomes a configuration file, or the run of a private search."""
+"""A search on files: the best setting becomes a configuration file."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.networks.own import OwnModel
 from dpltm.options import recorded
 from dpltm.options.network import GIVEN, names_file
 from dpltm.options.tune import TuneRequest
-from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.release import price
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.records import Dataset, DatasetCache
-from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.files import check_free, check_writable, new_file, new_folder
+from dpltm.records import DatasetCache
+from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set
-from dpltm.tickets.ticket_set import last_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
+from dpltm.tickets.workbench.opening import open_features, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import default_network
-from dpltm.verbs import search as searching
 from dpltm.verbs import tune as tuning
-from dpltm.verbs.tune import check_request, widest_front
 
 
 def tune(
     request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
 ) -> dict[str, Any]:
-    """Try every setting and write the best, or search in private; return what ``dpltm tune`` prints as JSON.
+    """Try every setting and write the best; return what ``dpltm tune`` prints as JSON.
 
     Args:
         portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
             file for ``--config``.
     """
-    check_request(request)
-    if request.private:
-        return _search(request, progress, dataset_cache)
+    tuning.check_request(request)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         if out.suffix != ".toml":
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
-    target = _whole(request, dataset) if tickets is None else tickets
-    plan = tuning.plan(target, dataset, request, ledger)
-    if out is None:  # nothing is kept, on the way either
-        return as_flags(_answer(request, dataset, tickets, tuning.tune(plan, services(progress))))
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        result = tuning.tune(plan, services(progress), checkpoints)
-        named = recorded(request) if portable else asdict(request)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
+    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
+    dataset = open_features(dataset, request.features, tickets)
+    target = tickets or own_of(request.model, request) or request.model or default_network(dataset)
+    result = tuning.tune(tuning.plan(target, dataset, request, ledger), services(progress))
+    if out is not None:
+        lines = _configuration(recorded(request) if portable else asdict(request), result)
         with new_file(out) as staging:
-            staging.write_text("".join(f"{line}\n" for line in _lines(named, result)), encoding="utf-8")
-        checkpoints.forget()
-    return as_flags(_answer(request, dataset, tickets, result))
-
-
-def _lines(named: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
-    """Yield the lines of the best setting as a configuration file of ``dpltm train``."""
-    metric, score = result.plan.options.metric, result.best.score
-    scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
-    yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
-    yield "[train]"
-    network = {"model": named["model"]}
-    if names_file(named["model"]):  # from the file's own folder
-        network["model"] = os.path.relpath(named["model"], Path(named["out"]).parent)
-    start: dict[str, Any] = {"ticket": f"{named['set']}@{result.best.round}", **network}
-    if named["set"] is None:
-        start = {"dense": True, **network, **{key: named[key] for key in ("features", "public", *GIVEN)}}
-    for key, value in {**start, **result.settings}.items():
-        if value is not None:
-            yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
-
-
-def _answer(
-    request: TuneRequest, dataset: Dataset, tickets: TicketSet | None, result: tuning.SearchResult
-) -> dict[str, Any]:
-    return {
+            staging.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    trials = [
+        asdict(trial) | {"score": json_figure(trial.score), "scores": [*map(json_figure, trial.scores)]}
+        for trial in result.trials
+    ]
+    return as_flags({
         "dataset": dataset.name,
         "ticket_set": None if tickets is None else tickets.label,
         "for_records": request.for_records,
         "epsilon": request.epsilon,
         "metric": request.metric,
-        "best": _trial(result.best),
-        "trials": [_trial(trial) for trial in result.trials],
+        "best": trials[0],
+        "trials": trials,
         "config": request.out,
         "privacy": result.privacy.to_json(),
-    }
+    })  # fmt: skip
 
 
-def _trial(trial: tuning.Trial) -> dict[str, Any]:
-    figures = {"score": json_figure(trial.score), "scores": [json_figure(one) for one in trial.scores]}
-    return {**asdict(trial), **figures}
-
-
-def _opened(
-    request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None
-) -> tuple[TicketSet | None, Dataset, Ledger]:
-    front, dataset = widest_front(request), open_dataset(request, dataset_cache=dataset_cache)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
-    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
-    return tickets, open_features(dataset, front, progress, tickets), ledger
-
-
-def _whole(request: TuneRequest, dataset: Dataset) -> OwnModel | str:
-    return own_of(request.model, request) or request.model or default_network(dataset)
-
-
-# --- in private -------------------------------------------------------------------------------------------------------
-
-
-def _search(request: TuneRequest, progress: Progress, dataset_cache: DatasetCache | None) -> dict[str, Any]:
-    tickets, dataset, ledger = _opened(request, progress, dataset_cache)
-    if tickets is None:  # features may have taken long: as it is now
-        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
-    target = _whole(request, dataset) if tickets is None else last_winner(tickets) or tickets
-    out = Path(request.out) if request.out else free_name(f"{stem_of(request.dataset, tickets)}-search", ".run")
-    given = services(progress)
-    if request.dry_run:
-        planned = searching.plan(searching.settle(target, dataset, request, ledger, given), ledger.book)
-        price(planned, ledger.book)
-        planned.rehearse()
-        statement = searching.planned_statement(planned)
-        return as_flags({"dry_run": True, **searching.planned_facts(planned), "privacy": statement.to_json()})
-    with CheckpointFolder(out, request, progress) as checkpoints:
-        run = searching.search(target, dataset, request, ledger, given, checkpoints)
-        run = replace(run, label=str(out))
-        with new_folder(out) as folder:
-            save_run(folder, run)
-            assert run.entry is not None
-            _date_back(folder, run.entry.day)
-        checkpoints.forget()
-    progress.say(f"wrote {out}")
-    return as_flags(answer(run))
-
-
-def _date_back(folder: Path, day: str) -> None:
-    """Give all files the day on which the search began: how long it took would tell how many tries there were."""
-    at = datetime.fromisoformat(day).timestamp()
-    for path in (*folder.iterdir(), folder):
-        os.utime(path, (at, at))
+def _configuration(request: dict[str, Any], result: tuning.SearchResult) -> Iterator[str]:
+    """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
+    metric, score = request["metric"], result.best.score
+    scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
+    yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
+    yield "[train]"
+    model = request["model"]
+    if names_file(model):  # from the file's own folder
+        model = os.path.relpath(model, Path(request["out"]).parent)
+    start = {"ticket": f"{request['set']}@{result.best.round}", "model": model}
+    if request["set"] is None:
+        before = ("features", *GIVEN)
+        start = {"dense": True, "model": model, **{name: request[name] for name in before}}
+    for key, value in {**start, **result.settings}.items():
+        if value is not None:
+            yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike

@@ -1,6 +1,9 @@
-"""Black-box attacks: trainings whose privacy is known exactly, how often a true epsilon is exceeded, and refusals."""
+"""Black-box attacks, ``benchmarks/audit_black_box.py``: trainings whose privacy is known exactly, and refusals."""
 
 import math
+import re
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -9,7 +12,6 @@ from scipy.stats import binom, norm
 
 from dpltm import PrivateLoop
 from dpltm.audit import bounds
-from dpltm.audit.black_box import LEAST, Trials, examine_membership, mislabelled, repeat
 from dpltm.audit.bounds import TradeOff
 from dpltm.errors import InputError
 from dpltm.privacy import gdp
@@ -17,6 +19,11 @@ from dpltm.privacy.accountant import profile
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import noise
+from programs import ROOT, program
+
+audit_black_box = program("benchmarks/audit_black_box.py")
+examine_membership, repeat = audit_black_box.examine_membership, audit_black_box.repeat
+LEAST, Trials, mislabelled = audit_black_box.LEAST, audit_black_box.Trials, audit_black_box.mislabelled
 
 X, Y = np.zeros((5, 1)), np.zeros(5, dtype=int)
 TARGET = np.ones(1), 1
@@ -85,7 +92,7 @@ def test_misses_of_a_curve_are_those_of_the_gaussian():
     curve = TradeOff.of(one.epsilon, one.delta)
     for alarms in (0.001, 0.02, 0.3):
         exact = norm.cdf(norm.ppf(1 - alarms) - 2)
-        assert exact - 0.01 < curve.misses(alarms) <= exact + 1e-6
+        assert exact - 0.01 < audit_black_box.misses_of(curve, alarms) <= exact + 1e-6
 
 
 def test_points_of_the_roc():
@@ -242,3 +249,13 @@ def test_a_private_loop_is_attacked_by_its_last_weights():
     attacked = repeat(train, X, Y, (np.full(1, 50.0), 1), trials=100)
     found = examine_membership(attacked, 20.0, 1e-5, mechanism=mechanism[0])
     assert 8 < found.lower_bound <= 20
+
+
+@pytest.mark.long
+def test_a_bug_in_another_library_is_noticed():
+    """Few trainings of Opacus: what it says stands, and falls where a third of the noise is added."""
+    command = [sys.executable, str(ROOT / "benchmarks/audit_opacus.py"), "--trials", "80"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.findall(r"says (\S+), attack shows at least (\S+): (.+)", done.stdout)
+    assert [verdict for _, _, verdict in found] == ["not refuted", "REFUTED"]
+    assert all((float(bound) > float(claim)) == (verdict == "REFUTED") for claim, bound, verdict in found)

@@ -172,7 +172,7 @@ def test_canaries_are_the_only_thing_that_an_audit_adds_to_a_sum():
         loop = looped(audit=11, **settings)
         model.load_state_dict(state)
         looped(audit=None, **settings)
-    included = loop._gradients.canaries.observations.included
+    included = loop.gradients.canaries.observations.included
     expected = np.zeros(55)
     expected[np.flatnonzero(included) * 5] = 1.0
     assert seen[0] - seen[1] == pytest.approx(expected, abs=1e-5)

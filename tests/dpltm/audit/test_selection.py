@@ -1,15 +1,18 @@
-"""Audits of draws: the largest ratio over neighbours, and draws that are counted."""
+"""Audits of draws, ``benchmarks/audit_draws.py``: the largest ratio over neighbours, and draws that are counted."""
 
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from dpltm.audit.attacks import chances, drawn_bound, worst_neighbour
 from dpltm.privacy import selection
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness.noise import FastSource
+from programs import program
 from refusals import refused
+
+audit_draws = program("benchmarks/audit_draws.py")
+chances, drawn_bound, worst_neighbour = audit_draws.chances, audit_draws.drawn_bound, audit_draws.worst_neighbour
 
 DENSITIES = (0.7, 0.5, 0.35, 0.2)
 

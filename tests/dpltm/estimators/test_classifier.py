@@ -35,6 +35,7 @@ from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
+from dpltm.records import from_arrays
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.verbs.predict import ROWS
 from stage_cases import kinds
@@ -245,10 +246,10 @@ def test_images_in_a_row_take_their_shape():
 def test_bounds_a_column_scale_each_record_by_itself(x, low, width):
     high = low + np.maximum(width, np.abs(low) * 1e-3)
     columns = Columns.of((low, high), 3)
-    rows = columns.records(x)
+    rows, _ = columns.read(x)
     expected = [[min(max((v - a) / (b - a), 0.0), 1.0) for v, a, b in zip(row, low, high, strict=True)] for row in x]
     np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_array_equal(columns.records(x[2:3])[0], rows[2])
+    np.testing.assert_array_equal(columns.read(x[2:3])[0][0], rows[2])
 
 
 def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
@@ -479,7 +480,8 @@ def test_a_score_on_the_training_records_is_paid_for_or_refused():
     made = classifier().fit(x, y)
     for few in (slice(None), slice(5)):
         with pytest.raises(
-            InputError, match=r"^`X`: records is protected .* or give `score_epsilon`, which pays for a score"
+            InputError,
+            match=r"^`X`: some of these records are protected .* or give `score_epsilon`, which pays for a score",
         ):
             made.score(np.concatenate([x[few], x + 1]), np.concatenate([y[few], y]))
     fitted = made.privacy_.certified.epsilon
@@ -521,7 +523,7 @@ def test_records_that_were_scored_for_free_cannot_be_trained_on():
     made = classifier().fit(x, y)
     made.score(x_test, y_test)
     with pytest.raises(
-        InputError, match=r"^`X`: the scored records .* to cross-validate on private records give `score_eps"
+        InputError, match=r"^`X`: an exact score was measured, .* to cross-validate on private records give `score_eps"
     ):
         made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
 
@@ -625,10 +627,11 @@ def test_a_budget_in_the_ledger_holds_for_all_fits():
     assert made.privacy_.certified.epsilon <= 1
 
 
-def test_records_declared_public_in_the_ledger_are_refused(tickets):
-    x, y = table(7, 100)
+def test_records_declared_public_in_the_ledger_are_refused():
+    (x, y), ledger = table(7, 100), Ledger()
+    ledger.declare_public(from_arrays(x, (y == "low").astype(int), bounds=(0, 1)), "tickets")
     with pytest.raises(InputError, match="cannot be private here"):
-        classifier(tickets=tickets, round=1).fit(x, y)
+        classifier(ledger=ledger).fit(x, y)
 
 
 def test_what_was_pickled_predicts_but_does_not_train():
@@ -715,3 +718,15 @@ def test_rows_that_coincide_by_nature_are_scored_where_that_is_said():
         classifier(ledger=Ledger(), classes=2).fit(x, y).score(x[:50], y[:50])
     made = classifier(ledger=Ledger(), classes=2, rows_coincide=True).fit(x, y)
     assert 0 <= made.score(x[:50], y[:50]) <= 1
+
+
+def test_what_any_release_of_an_estimator_was_of_is_not_measured_on():
+    """Also after a paid score, and where a fit took equal rows for other people's; the digests stay in this process."""
+    (x, y), (x_paid, y_paid) = table(), table(3, 60)
+    made = classifier(score_epsilon=0.5, rows_coincide=True).fit(x, y)
+    made.score(x_paid, y_paid)
+    made.set_params(score_epsilon=None, rows_coincide=False)
+    for rows, labels in ((x, y), (x_paid, y_paid)):
+        with pytest.raises(InputError, match=r"^`X`: some of these records are protected by a release on record"):
+            clone(made).fit(x, y).score(rows[:20], labels[:20])
+    assert pickle.loads(pickle.dumps(made))._spent.protected._digests.size == 0

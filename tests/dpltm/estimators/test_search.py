@@ -234,10 +234,10 @@ def test_records_scored_for_free_are_not_private_under_another_ledger(tmp_path):
     made = classifier(score_epsilon=None).fit(x[:100], y[:100])
     made.score(x[100:], y[100:])
     made.set_params(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
-    with pytest.raises(ValueError, match="was declared apart from the people that are protected"):
+    with pytest.raises(ValueError, match="an exact score was measured, and these are other records"):
         made.fit(x, y)
     made.fit(x[:50], y[:50]).set_params(ledger=dpltm.Ledger())
-    with pytest.raises(ValueError, match="is protected by a release on record"):
+    with pytest.raises(ValueError, match="are protected by a release on record"):
         made.score(x[50:100], y[50:100])
 
 

@@ -79,7 +79,9 @@ def test_single_records_are_protected_if_nothing_is_said() -> None:
 def test_columns_with_bounds_of_their_own_keep_their_persons() -> None:
     made = classifier(bounds=([0, 0, 0, 0], [1, 1, 1, 1])).fit(X, Y, units=WHO)
     assert training(made)[1] == "user"
-    with pytest.raises(InputError, match="is protected by a release on record"):  # other rows of a person who was
+    with pytest.raises(
+        InputError, match="persons are protected by a release on record"
+    ):  # other rows of a person who was
         made.score(X[:8] / 2, Y[:8], units=WHO[:8])
 
 
@@ -107,7 +109,6 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
         got = cross_validate(asked, X, Y, return_estimator=True, params={"units": WHO}, cv=folds, error_score="raise")
     assert through[-1].run_.config["unit"] == "user"
     assert got["estimator"][0].run_.config["unit"] == "user"
-    assert not any("was not told whose" in note for note in asked.privacy_.notes)  # score was told as well
     assert asked.privacy_.certified.unit == "user"
     assert 0 <= got["test_score"][0] <= 1
 
@@ -205,29 +206,12 @@ def test_scores_of_persons_who_were_trained_on_are_refused() -> None:
     other, labels = X / 2, (X[:, 0] > 1).astype(int)  # rows that are nowhere in fit
     with pytest.raises(InputError) as caught:
         made.score(other, labels, units=WHO)
-    assert "is protected by a release on record" in str(caught.value)  # how many is private
+    assert "persons are protected by a release on record" in str(caught.value)  # how many is private
     assert 0 <= made.score(other, labels, units=WHO + 1000) <= 1
-    assert not any("was not told whose" in note for note in made.privacy_.notes)
-    made.score(other, labels)
-    assert any("was not told whose" in note for note in made.privacy_.notes)
-
-
-HOUSEHOLDS = (np.arange(len(WHO)) * 7) % 20
-
-
-@pytest.mark.parametrize("apart", [False, True], ids=["one ledger", "a ledger each"])
-@pytest.mark.parametrize("rows", [slice(None), slice(100)], ids=["all", "half"])
-def test_a_second_fit_for_persons_of_another_kind_is_refused(rows: slice, apart: bool) -> None:
-    """A patient has rows in many households, so no figure for either kind would hold for the other."""
-    made = classifier().fit(X, Y, units=WHO)
-    other = clone(made).set_params(n_records=20, ledger=Ledger(unit="user") if apart else made.ledger)
-    spent, figure = other.ledger.entries, made.privacy_.certified
-    with pytest.raises(InputError, match=r"^`units`: an earlier release"):
-        other.fit(X[rows], Y[rows], units=HOUSEHOLDS[rows])
-    assert other.ledger.entries == spent
-    assert made.privacy_.certified == figure
-    other.set_params(n_records=PERSONS).fit(X[rows], Y[rows], units=WHO[rows])
-    assert made.privacy_.certified.unit == "user"
+    with pytest.raises(
+        InputError, match=r"^`units` is missing: whose each record is, since the run protects persons$"
+    ):
+        made.score(other, labels)
 
 
 def test_clones_add_up_for_persons() -> None:

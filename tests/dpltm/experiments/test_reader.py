@@ -46,9 +46,9 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
     ("text", "said"),
     [
         (DENSE + "train = { epsilon = 1.0, epochs = 3.0, steps = 2 }", ["`epochs`, `steps`"]),
-        (DENSE + "train = { stop-at = 2.0 }", ["`stop_at`"]),
+        (DENSE + "train = { stop-at = 2.0 }", ["stop-at is gone since 0.3"]),
         (DENSE + "train = { delta = 3.0 }", ["`delta`"]),
-        (SET + 'criterion = "dp-synthetic"\nprovenance = "public"', ["`provenance`"]),
+        (SET + 'criterion = "dp-train"\nprovenance = "public"', ["`provenance`"]),
         (SET + 'criterion = "synflow"\niterations = 3', ["`iterations`"]),
         (SET + 'provenance = "public"\nepsilon = 3.0', ["`epsilon`"]),
         (SET + "rounds = 3", ["`provenance` is missing"]),

@@ -10,10 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from make_drawings import STROKES, Kinds, draw, draw_kinds
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from dpltm.features.drawings import SIDE, STROKES, Kinds, as_drawings, draw, draw_kinds
+from dpltm.features.drawings import SIDE, as_drawings
 from dpltm.features.feature_map import make_feature_map
 
 

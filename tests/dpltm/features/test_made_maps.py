@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from importlib import resources
 
+import make_drawings
+import make_photographs
 import numpy as np
 import pytest
 import torch
+from make_photographs import SIZE
+from safetensors import safe_open
 
-from dpltm.cli.features import BUNDLED
 from dpltm.errors import DataError
 from dpltm.features import (
     DRAWINGS_DIGEST,
@@ -23,8 +27,7 @@ from dpltm.features import (
 )
 from dpltm.features.drawings import UNITS, Drawings
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.photographs import PATCH, SIZE, WAVES, Photographs
-from dpltm.options.features import MakeRequest
+from dpltm.features.photographs import PATCH, WAVES, Photographs
 from made_features import check_made, damage
 from refusals import refused
 
@@ -103,20 +106,33 @@ def test_a_damaged_file_is_refused(made, file, what, tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_seed_decides_every_bit_of_drawings_and_nothing_is_read(monkeypatch):
-    first, notes = check_made(drawings, {"SAMPLE": 80, "KINDS": 4}, monkeypatch, "layers.0.weight")
+    first, notes = check_made(make_drawings, {"SAMPLE": 80, "KINDS": 4}, monkeypatch, "layers.0.weight")
     assert first["directions"].shape == (80, UNITS), "as many as drawings, where those are fewer than DIRECTIONS"
     assert all(note.endswith("% recognised") for note in notes)
 
 
 @pytest.mark.long
 def test_the_seed_decides_every_bit_of_photographs_and_nothing_is_read(monkeypatch):
-    first, notes = check_made(photographs, {"SAMPLE": 80, "PATCHES": 2000}, monkeypatch, "filters")
+    first, notes = check_made(make_photographs, {"SAMPLE": 80, "PATCHES": 2000}, monkeypatch, "filters")
     assert first["filters"].shape == (SIZE, 3, PATCH, PATCH)
     assert first["directions"].shape == (2, 80 * len(WAVES), SIZE), "as many as averages, where those are fewer"
     shares = [int(note.removesuffix("% alike")) for note in notes]
     assert shares == sorted(shares), "k-means never gets worse"
 
 
-def test_the_command_takes_the_usual_steps():
-    assert MakeRequest(what="drawings").steps is None
-    assert BUNDLED["drawings"].steps == drawings.STEPS == 2000
+def test_the_program_writes_a_file_and_says_whether_it_is_the_bundled_one(tmp_path, monkeypatch, capsys):
+    for name, number in {"SAMPLE": 80, "KINDS": 8}.items():
+        monkeypatch.setattr(make_drawings, name, number)
+    command = ["make_drawings.py", "--seed", "5", "--steps", "1", "--out", str(tmp_path / "d")]
+    monkeypatch.setattr("sys.argv", command)
+    make_drawings.write_bundled(DRAWINGS_FILE, DRAWINGS_DIGEST, make_drawings.make, make_drawings.STEPS)
+    assert capsys.readouterr().out.startswith("not the bundled file")
+    digest = hashlib.sha256((tmp_path / "d").read_bytes()).hexdigest()
+    (tmp_path / "d").unlink()
+    make_drawings.write_bundled(DRAWINGS_FILE, digest, make_drawings.make, make_drawings.STEPS)
+    assert capsys.readouterr().out.startswith("the same as the bundled file")
+    with safe_open(tmp_path / "d", "np") as file:
+        assert json.loads(file.metadata()["made"])["command"] == "dpltm features make drawings --seed 5 --steps 1"
+        assert file.get_tensor("directions").shape[1] == UNITS
+    with pytest.raises(SystemExit):  # what is there is not written over
+        make_drawings.write_bundled(DRAWINGS_FILE, DRAWINGS_DIGEST, make_drawings.make, make_drawings.STEPS)

@@ -5,40 +5,35 @@ from __future__ import annotations
 import itertools
 import math
 
+import make_photographs
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Generator
-
-from dpltm.features import MAPS, photographs
-from dpltm.features.feature_map import make_feature_map
-from dpltm.features.photographs import (
+from make_photographs import (
     CANVAS,
     DIRECTIONS,
-    PATCH,
-    SIDE,
     SIZE,
     TEXTURES,
-    WAVES,
-    Photographs,
     _dictionary,
     _draw_colours,
     _draw_leaves,
     _draw_textures,
     _paint,
     _patches,
-    as_photographs,
     draw_views,
-    turned,
-    units_of,
 )
+from torch import Generator
+
+from dpltm.features import MAPS
+from dpltm.features.feature_map import make_feature_map
+from dpltm.features.photographs import PATCH, SIDE, WAVES, Photographs, as_photographs, turned, units_of
 
 
 @pytest.fixture(autouse=True)
 def _few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(photographs, "PATCHES", 2000)
+    monkeypatch.setattr(make_photographs, "PATCHES", 2000)
 
 
 def images(*shape: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features import MAPS, Choice, MapKind, NetworkRun, metavar, names_with_channels, parse
+from dpltm.features import MAPS, Choice, MapKind, metavar, parse
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import NORM
 from dpltm.registry import Parameter
@@ -28,8 +28,6 @@ from refusals import refused
         ("scatter:1,5", MAPS["scatter"].choice(1, 5)),
         ("fourier", MAPS["fourier"].choice(1024, 2.0)),
         ("fourier:512", MAPS["fourier"].choice(512, 2.0)),
-        ("network:a.run", NetworkRun("a.run")),
-        ("network:C:/a:b", NetworkRun("C:/a:b")),
     ],
 )
 def test_what_the_option_takes(text: str, expected: object):
@@ -47,7 +45,7 @@ def test_what_the_option_takes(text: str, expected: object):
             "scatter:2222222222",
             "scatter:²",
             "network",
-            "network:",
+            "network:a.run",
             "none:1",
         ),
         *(
@@ -68,7 +66,7 @@ def test_what_it_does_not_take(text: str):
     hint = f"; did you mean {near}?" if near else ""
     assert refused(parse, text) == (
         f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, photographs,"
-        f" photographs:K, wavelets, wavelets:J,Q, unit, unit:K, fourier, fourier:D,GAMMA or network:RUN{hint}"
+        f" photographs:K, wavelets, wavelets:J,Q, unit, unit:K, fourier or fourier:D,GAMMA{hint}"
     )
 
 
@@ -169,10 +167,9 @@ def test_a_new_kind_is_one_object(request):
     x = np.random.default_rng(0).random((5, 4, 3))
     means = torch.from_numpy(x.reshape(5, 2, 2, 3).mean(2).reshape(5, 6)).float()
     torch.testing.assert_close(feature_map(x), 8 * means / means.norm(dim=1, keepdim=True))
-    assert metavar().endswith("|unit[:K]|fourier[:D,GAMMA]|stripes[:R]|network:RUN")
-    assert "fourier:D,GAMMA, stripes, stripes:R or network:RUN" in refused(parse, "stripes:x")
+    assert metavar().endswith("|unit[:K]|fourier[:D,GAMMA]|stripes[:R]")
+    assert "fourier:D,GAMMA, stripes or stripes:R" in refused(parse, "stripes:x")
     assert refused(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
-    assert names_with_channels() == ("scatter", "conv")
     assert refused(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"
 
 
@@ -226,8 +223,7 @@ def test_what_the_option_says():
             "scatter+wavelets",
             "`features`: scatter:2,8+wavelets:5,2: takes image and signal in one; join maps of the same records",
         ),
-        ("drawings+none", "`features`: 'drawings+none': only maps that need no data can be joined"),
-        ("drawings+network:r", "`features`: 'drawings+network:r': only maps that need no data can be joined"),
+        ("drawings+none", "`features`: 'drawings+none': none is no map to join"),
     ],
 )
 def test_what_cannot_be_joined(text, message):

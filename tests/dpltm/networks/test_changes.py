@@ -43,7 +43,7 @@ def test_a_ticket_of_a_change_leaves_the_other_weights_as_they_were():
     x, y = np.random.default_rng(0).integers(0, 256, (90, 6), dtype=np.uint8), np.arange(90) % 3
     facts = {"bounds": (0, 255), "classes": 3, "ledger": dpltm.Ledger()}
     own = {"start_provenance": "public", "prunable": ["1.change.weight"]}
-    few = {"criterion": "dp-energy", "rounds": 1, "prune": "0.9", "iterations": 2, "batch_size": 30}
+    few = {"criterion": "dp-train", "rounds": 1, "prune": "0.9", "iterations": 2, "batch_size": 30}
     model = changes_of(pretrained, ["1"])
     tickets = dpltm.generate(x, y, model=model, epsilon=1, delta=1e-3, **own, **few, **facts)
     run = dpltm.train(tickets, x, y, round=1, epsilon=2, delta=1e-3, steps=2, **facts)

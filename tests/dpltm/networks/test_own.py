@@ -471,7 +471,7 @@ def test_batches_of_9_and_33_are_tried_as_a_network_is_made(monkeypatch, more_th
 
 
 @pytest.mark.parametrize("kind", [FarMany, FarPlaces])
-@pytest.mark.parametrize("stage", ["select", "train", "search", "estimator"])
+@pytest.mark.parametrize("stage", ["select", "train", "estimator"])
 def test_a_network_is_tried_with_as_many_records_as_are_scored_under_a_price(kind, stage):
     """Before it is paid: 1,024 (an estimator's 512), where a network is made with up to 33 alone."""
     draw = np.random.default_rng(0)
@@ -484,9 +484,6 @@ def test_a_network_is_tried_with_as_many_records_as_are_scored_under_a_price(kin
         call = partial(dpltm.select, tickets, x, y, eps1=1.0, score="additive", ledger=ledger, **facts)
     elif stage == "train":
         call = partial(dpltm.train, kind, x, y, eval_private=1.0, ledger=ledger, **price, **facts)
-    elif stage == "search":
-        settings = {"epsilon": 4.0, "tries": 2, "delta": 1e-3, "lr": "0.1", "epochs": "1"}
-        call = partial(dpltm.search, kind, x, y, ledger=ledger, **settings, **facts)
     else:
         own = {"bounds": (0, 1), "noise_multiplier": 1.0, "epochs": 1, "batch_size": 20, "delta": 1e-3}
         fitted = dpltm.TicketClassifier(tickets=tickets, round=1, score_epsilon=1.0, ledger=ledger, **own).fit(x, y)

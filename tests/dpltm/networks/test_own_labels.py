@@ -156,12 +156,6 @@ def test_what_does_not_go_with_them_is_refused_by_name():
         "`metric`: the network has a `score`"
     )
     assert refused(dpltm.train, HandMade, x, y, units=np.arange(60), **given).startswith("`units`: a person's labels")
-    moments = {"model": HandMade, "criterion": "dp-synthetic", "epsilon": 1.0, "rounds": 1, "ledger": ledger}
-    moments |= SEVERAL.settings
-    assert "takes class numbers" in refused(dpltm.generate, x, y, **moments, **SEVERAL.facts)
-    assert "takes class numbers" in refused(
-        dpltm.synthesize, x, y, classes=0, epsilon=1.0, ledger=ledger, **SEVERAL.facts
-    )
     assert len(ledger.entries) == 0
 
 

@@ -53,7 +53,7 @@ def test_refused(given, message):
 
 
 def test_where_nothing_is_near_all_are_named():
-    with pytest.raises(InputError, match=r"^`zzz`: no such option; there are `components`, `features`, `public`$"):
+    with pytest.raises(InputError, match=r"^`zzz`: no such option; there are `features`$"):
         arguments(FeatureOptions, {"zzz": 1})
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import epsilon, profile
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.describe import describe_mechanism
 from dpltm.privacy.entry import Entry, Part, entry_from_json, to_json
-from dpltm.privacy.events import to_event
 from dpltm.privacy.mechanisms import BandedSgd, NoisySgd, RandomizedResponse, over_two_steps
 from refusals import refused
 
@@ -92,5 +93,7 @@ def test_strategies_that_are_none_are_refused(strategy):
     assert "to be finite and to begin with 1" in refused(replace, BANDED, strategy=strategy)
 
 
-def test_events_of_dp_accounting_cost_as_much():
-    assert to_event([BANDED]) == to_event([NoisySgd(0.1, 3, 0.9)])
+def test_dp_accounting_asks_as_much_for_the_steps_that_a_record_can_enter():
+    steps = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(0.9)), 3)
+    oracle = PLDAccountant(value_discretization_interval=1e-3).compose(steps)
+    assert epsilon([BANDED], 1e-5) == pytest.approx(oracle.get_epsilon(1e-5), rel=2e-3)

@@ -16,7 +16,7 @@ from dpltm.errors import InputError
 from dpltm.filters import make_filter
 from dpltm.filters.trial import check_filter_bound
 from dpltm.options.privacy import EpsilonRequest
-from dpltm.privacy import accountant, describe, events, mechanisms
+from dpltm.privacy import accountant, describe, mechanisms
 from dpltm.privacy.account import Account, as_replace_one
 from dpltm.privacy.entry import HASHES, MECHANISMS, RECORD, Entry, Part, to_json
 from dpltm.privacy.mechanisms import (
@@ -79,7 +79,6 @@ MATCHES: tuple[tuple[Any, Callable[[Mechanism], object]], ...] = (
     (accountant, lambda mechanism: accountant.compose([mechanism])),
     (mechanisms, over_two_steps),
     (describe, describe.describe_mechanism),
-    (events, lambda mechanism: events.to_event([mechanism])),
 )
 """Modules with a ``match`` over all mechanisms, and what comes to it."""
 
@@ -101,7 +100,7 @@ def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatc
         if issubclass(type(example), NoisySgd) and example is not SGD and module is describe:
             continue  # in words it is a training with its rate, from which no figure is made
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, Nobody, raising=module is not events and name != "RandomizedResponse")
+            patched.setattr(module, name, Nobody, raising=name != "RandomizedResponse")
             with pytest.raises(InputError):
                 call(example)
 
@@ -111,11 +110,9 @@ def test_a_new_mechanism_is_refused_until_it_is_priced(stranger: Mechanism) -> N
     refusing = (
         lambda mechanism: accountant.epsilon([SGD, mechanism], 1e-5),
         lambda mechanism: accountant.approximate([mechanism], 1e-5),
-        lambda mechanism: accountant.concentrated([mechanism]),
         lambda mechanism: accountant.filter_epsilon([mechanism], 1e-5),
         lambda mechanism: accountant.profile([mechanism]),
         lambda mechanism: to_json(Entry("release", mechanisms=(mechanism,))),
-        lambda mechanism: events.to_event([mechanism]),
         as_replace_one,
     )
     for call in refusing:
@@ -202,7 +199,6 @@ def test_losses_that_nobody_told_of_understate_nothing() -> None:
 
     assert accountant.bounded_epsilon(NewLoss(1.0)) == accountant._pure_epsilon(NewLoss(1.0)) == math.inf
     assert accountant._pure_epsilon(FailingLoss(1.0, 1e-6)) == math.inf
-    assert accountant._rho(object()) == math.inf  # type: ignore[arg-type]
     assert accountant._mu(object()) == 0.0  # type: ignore[arg-type]  # then its own epsilon is added
 
 

@@ -101,7 +101,8 @@ def test_rows_are_hashed_some_at_a_time():
     assert (
         rows.public_hashes()[first:].tolist() == late.public_hashes().tolist() == [by_hand(row) for row in x[first:]]
     )
-    assert rows.shared(late).tolist() == list(range(first, first + 5 + 2 * first + 5))[: len(late)]
+    assert rows.identities()[first:].tolist() == late.identities().tolist()
+    assert len(np.unique(rows.identities())) == len(rows)
 
 
 # --- what is private: the digest of a file, and rows in two ---
@@ -115,10 +116,9 @@ def test_the_digest_is_of_the_very_file():
         {"_cells": X[ORDER], "_targets": Y[ORDER]},
         {"_targets": 3 - Y},
         {"_cells": FLAT},
-        {"_standing": np.arange(1, 61)},
     ]
     changes += [{"_units": Y.astype(str), "units_name": name} for name in ("who", "whose")]
-    assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 7
+    assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 6
     assert Rows(X.copy(order="F"), Y.astype(">i8")).digest == Rows(X.astype("f8"), Y).digest == Rows(X, Y).digest
     tables = {table(label, order).digest for label in (None, "age", "é") for order in (None, [5, 3, 1, 0, 2, 4])}
     assert len(tables) == 1
@@ -154,14 +154,21 @@ def test_parts_of_persons_are_cut_by_person():
 
 
 @pytest.mark.parametrize("count", [1, 2, 60])
-def test_shared_rows_are_found_whatever_their_labels(count):
+def test_equal_rows_are_identical_whatever_their_labels(count):
     one, other = Rows(X, Y), Rows(np.concatenate([255 - X, X[:count]]), np.zeros(60 + count))
-    assert other.shared(one).tolist() == list(range(60, 60 + count))
-    assert one.shared(other).tolist() == list(range(count))
-    assert not len(one.shared(Rows(255 - X, Y)))
+    assert other.identities()[60:].tolist() == one.identities()[:count].tolist()
+    assert not np.isin(other.identities()[:60], one.identities()).any()
+
+
+def test_persons_are_identical_by_what_they_are_called():
+    one, other = (Rows(x, Y, _units=np.array(["p", "q"] * 30), units_name="who") for x in (X, 255 - X))
+    persons = one.identities(of_persons=True)
+    assert persons.tolist() == other.identities(of_persons=True).tolist()
+    assert len(np.unique(persons)) == 2
+    assert not np.isin(persons, one.identities()).any()
 
 
 def test_columns_are_compared_by_name():
-    assert len(table().shared(table(order=[5, 3, 1, 0, 2, 4]))) == 60
-    assert not len(table().shared(table(names=tuple("abcdef"))))
-    assert not len(table().shared(Rows(FLAT, Y)))
+    assert table().identities().tolist() == table(order=[5, 3, 1, 0, 2, 4]).identities().tolist()
+    for other in (table(names=tuple("abcdef")), Rows(FLAT, Y)):
+        assert not np.isin(table().identities(), other.identities()).any()

@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import pickle
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -85,7 +84,6 @@ def test_records_of_nobody(split):
     assert split.as_nobodys().open(None).y is Y
     made, digits = from_arrays(X, Y, bounds=(0, 255)), load("digits")
     assert not made.train.nobodys
-    assert replace(made, synthetic=True).train.nobodys
     assert (digits.train.nobodys, digits.test.nobodys) == (False, True), "its publication holds them out"
     assert not from_arrays(X, Y, bounds=(0, 255), test=(255 - X[:9], Y[:9])).test.nobodys
 
@@ -160,5 +158,4 @@ def test_what_is_declared_of_a_dataset():
     assert ledger.declared(other) == ledger.entries[-1]
     ledger.declare_public(mine, "a test")
     assert ledger.declared(mine) == ledger.entries[-1]
-    assert ledger.declared(replace(mine, synthetic=True)) is None
     assert ledger.declared_test(load("digits")) is None, "its publication says so"

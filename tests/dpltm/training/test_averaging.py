@@ -98,7 +98,7 @@ def test_schedules_against_a_loop(schedule, optimizer, momentum):
 
 @every_average
 def test_training_ends_with_the_average_and_shows_it_on_the_way(kind):
-    """Looking on changes nothing; whoever stops it is left with the average; pruned weights are zero in each."""
+    """Looking on changes nothing; pruned weights are zero in each."""
     seen: list[Tensor] = []
     path = by_hand("linear")
     model = trained(lambda _, model: seen.append(flat(model)), schedule="linear", average=kind)
@@ -107,7 +107,6 @@ def test_training_ends_with_the_average_and_shows_it_on_the_way(kind):
         torch.testing.assert_close(values, FORMULAS[kind](path[: done + 1]).float(), rtol=1e-4, atol=1e-5)
     assert torch.equal(flat(model), seen[-1])
     assert torch.equal(flat(model), flat(trained(schedule="linear", average=kind)))
-    assert torch.equal(flat(trained(lambda done, _: done == 5, schedule="linear", average=kind)), seen[4])
     for name, keep in some_mask(model).items():
         assert model.get_parameter(name)[~keep].count_nonzero() == 0
 

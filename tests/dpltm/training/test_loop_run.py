@@ -156,7 +156,7 @@ def test_the_range_of_records_must_be_that_of_the_loop():
     )
     made = loop.finish(bounds=(0, 255), inputs=lambda x: 255 * x)
     with torch.no_grad():
-        wanted = loop._watched[0].eval()(torch.from_numpy(IMAGES).float())
+        wanted = loop.model.eval()(torch.from_numpy(IMAGES).float())
     assert np.allclose(dpltm.predict(made, IMAGES).outputs, wanted, atol=1e-4)
 
 

@@ -336,12 +336,12 @@ def test_an_audit_goes_on_with_its_coins() -> None:
     settings = {"epsilon": None, "noise_multiplier": 0.3, "audit": 6, "batch_size": 40}
     first = Run(ledger, **settings)
     first.take(8)
-    observed = first.loop._gradients.canaries.observations
+    observed = first.loop.gradients.canaries.observations
     second = Run(ledger, first.saved(), **settings)
-    assert np.array_equal(second.loop._gradients.canaries.observations.included, observed.included)
-    assert np.array_equal(second.loop._gradients.canaries.observations.scores, observed.scores)
+    assert np.array_equal(second.loop.gradients.canaries.observations.included, observed.included)
+    assert np.array_equal(second.loop.gradients.canaries.observations.scores, observed.scores)
     second.take(99)
-    assert not np.array_equal(second.loop._gradients.canaries.observations.scores, observed.scores)
+    assert not np.array_equal(second.loop.gradients.canaries.observations.scores, observed.scores)
     assert second.loop.audit().canaries == 6
 
 
@@ -350,7 +350,7 @@ def test_a_state_tells_no_noise() -> None:
     first = Run(Ledger())
     first.take(4)
     said = repr(first.loop.state_dict())
-    for source in (first.loop._given.noise, first.loop._given.sampling):
+    for source in (first.loop.settings.noise, first.loop.settings.sampling):
         assert isinstance(source, KeyedSource)
         assert source.state.partition(":")[2] not in said
 

@@ -63,7 +63,6 @@ def test_ranks_hear_of_each_other(ranked: Ranked):
         "hear": [["rank", 0, ""], ["rank", 1, "x" * 5], ["rank", 2, "x" * 10]],
         "broadcast": [0.0, 1.0, 2.0],
         "any": [True, False],
-        "same": [True, False],
     }
 
 

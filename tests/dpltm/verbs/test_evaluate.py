@@ -18,7 +18,6 @@ from dpltm.features.inputs import FeatureStore, Services
 from dpltm.networks import ModelSpec, build, evaluation
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
-from dpltm.privacy import guards
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
@@ -26,7 +25,7 @@ from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
-from dpltm.verbs.evaluate import UNKNOWN, evaluate
+from dpltm.verbs.evaluate import YOUR_WORD, evaluate
 from dpltm.verbs.predict import predict
 from dpltm.verbs.train import train_start
 from opened import arrays_of
@@ -76,7 +75,8 @@ def test_accuracy_is_that_of_the_network_on_a_dataset_or_arrays(run: Run) -> Non
     assert (done.dataset, done.records, done.rmse, done.notes) == ("mine", 100, None, ())
     assert done.accuracy == by_hand(run, X[600:700], Y[600:700])
     done = dpltm.evaluate(run, X[700:900], Y[700:900])
-    assert (done.records, done.notes) == (200, ())
+    assert (done.records, done.notes) == (200, (YOUR_WORD,))
+    assert dpltm.evaluate(run, X[700:900], Y[700:900]).notes == (), "declared by the first"
     assert done.accuracy == by_hand(run, X[700:900], Y[700:900])
     assert dpltm.evaluate(run, TRAINED).records == 100
     assert refused(dpltm.evaluate, run, X[700:900]).startswith("`y` is missing")
@@ -93,7 +93,7 @@ def test_bounds_that_nobody_gave(run: Run) -> None:
         "nobody gave the bounds of the records that the run was trained on, so 0 to 255 is assumed, all that a byte can"
         " hold; if their values have another range, train with `bounds` LO,HI",
     )
-    assert dpltm.evaluate(trained, X[700:900], Y[700:900]).notes == theirs
+    assert dpltm.evaluate(trained, X[700:900], Y[700:900]).notes == (YOUR_WORD, *theirs)
     assert dpltm.predict(trained, X[700:900]).notes == theirs
     assert dpltm.predict(run, X[700:900]).notes == ()
 
@@ -101,36 +101,27 @@ def test_bounds_that_nobody_gave(run: Run) -> None:
 PROTECTED = "`dataset`: {} is protected by a release on record ({},"
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 600), (590, 690), (599, 600)])
-def test_records_that_were_trained_on_are_refused(run: Run, start: int, stop: int) -> None:
-    """All of them, or one: as a file's split and as arrays."""
+def test_records_that_were_trained_on_are_refused(run: Run) -> None:
+    """Those of one snapshot, as a file's split, as arrays and under another name."""
     told = PROTECTED.format("mine", "weights")
-    assert refused(evaluate, run, digits(700, 900, (start, stop), "other")).startswith(told)
-    assert refused(dpltm.evaluate, run, X[start:stop], Y[start:stop]).startswith(told.replace("dataset", "x"))
+    assert refused(evaluate, run, digits(700, 900, (0, 600), "other")).startswith(told)
+    assert refused(dpltm.evaluate, run, X[:600], Y[:600]).startswith(told.replace("dataset", "x"))
 
 
-def test_records_that_coincide_by_nature_are_tested_on_where_that_is_said(run: Run) -> None:
-    """Also by whoever says it after a refusal, in the same process."""
-    assert evaluate(run, digits(700, 900, (599, 650), "other", rows_coincide=True)).records == 51
-    assert "say `rows_coincide`" in refused(dpltm.evaluate, run, X[598:640], Y[598:640])
-    assert dpltm.evaluate(run, X[598:640], Y[598:640], rows_coincide=True).records == 42
-
-
-def test_a_copy_of_the_run_elsewhere_says_that_it_cannot_tell(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots have other names under the key of another ledger; rows are recognised in one process alone."""
-    tested = digits(700, 900, (0, 100), "other")
+def test_records_of_another_file_are_declared_and_the_ledger_of_the_training_is_asked(run: Run) -> None:
+    """Rows are not compared across commands, and snapshots have other names under the key of another ledger."""
+    some, same = digits(700, 900, (590, 690), "other"), digits(700, 900, (0, 600), "other")
+    assert evaluate(run, some).notes == (YOUR_WORD,)
+    assert evaluate(run, some).notes == (), "it is on record now"
     copied = replace(run, ledger=None)
-    assert refused(evaluate, copied, tested, Ledger()).startswith(PROTECTED.format("mine", "weights"))
-    monkeypatch.setattr(guards, "_met", {})
-    assert evaluate(copied, tested, Ledger()).notes == (UNKNOWN,)
+    assert evaluate(copied, same, Ledger()).notes == (YOUR_WORD,)
 
 
-@pytest.mark.parametrize("stop", [1010, 1200])
-def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger, stop: int) -> None:
-    """A draw, or a network in front, may have been made from them; also where they are all that it was made from."""
+def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger) -> None:
+    """A draw, or a network in front, may have been made from them."""
     release(ledger, digits(1000, 1200, None, "drawn on"), "a winner")
     told = PROTECTED.format("drawn on", "a winner")
-    assert refused(evaluate, run, digits(700, 900, (1000, stop), "other")).startswith(told)
+    assert refused(evaluate, run, digits(700, 900, (1000, 1200), "other")).startswith(told)
 
 
 def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
@@ -142,7 +133,7 @@ def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
 def test_what_was_tested_on_is_refused_as_private_records(run: Run, ledger: Ledger) -> None:
     """Its accuracy was told without a price."""
     evaluate(run, digits(700, 900, (1000, 1200), "other"))
-    later = digits(1199, 1400, None, "later")
+    later = digits(1000, 1200, None, "later")
     options = TrainOptions(noise_multiplier=3.0, steps=1)
     message = refused(train_start, fresh(run.spec, 0), later, options, ledger)
     assert "other (test)" in message
@@ -186,9 +177,9 @@ def test_what_stands_in_front_makes_the_features(
     assert made.accuracy == (found.labels == Y[600:700]).mean()
 
 
-def test_records_of_a_publication_are_known_by_their_rows_too() -> None:
-    """Its own test split is vouched for; its training records, handed in as arrays, are not."""
+def test_records_of_a_publication_are_known_by_its_name() -> None:
+    """It vouches for its own test split, and not for arrays."""
     ledger, digits = Ledger(), dpltm.records.load("digits")
     trained = dpltm.train("mlp:4", digits, noise_multiplier=9.0, steps=1, ledger=ledger)
-    assert "is protected by a release" in refused(dpltm.evaluate, trained, *arrays_of(digits.train), ledger=ledger)
+    assert dpltm.evaluate(trained, *arrays_of(digits.test), ledger=ledger).notes == (YOUR_WORD,)
     assert dpltm.evaluate(trained, digits, ledger=ledger).notes == ()

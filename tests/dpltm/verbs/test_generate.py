@@ -14,8 +14,6 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
-from dpltm.options.train import TrainOptions
-from dpltm.privacy.best_of import best_of_notes
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
@@ -23,10 +21,8 @@ from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
-from dpltm.training.start import from_round
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan, planned_report
-from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused
 
@@ -144,25 +140,13 @@ def test_under_dp(criterion):
     assert 0.99 < certified(tickets) <= 1
     assert (tickets.config["criterion"], tickets.config["epsilon"]) == (criterion, 1.0)
     assert all(ticket.accuracy is None for ticket in tickets.body.tickets)
-    if criterion != "dp-synthetic":
-        (mechanism,) = entry.of(NoisySgd)
-        assert (mechanism.steps, mechanism.sampling_rate) == (5, 32 / 200)
-        assert certified(tickets) == pytest.approx(epsilon_of(mechanism), rel=1e-3)
-    else:
-        assert entry.of(GaussianRelease)
+    (mechanism,) = entry.of(NoisySgd)
+    assert (mechanism.steps, mechanism.sampling_rate) == (5, 32 / 200)
+    assert certified(tickets) == pytest.approx(epsilon_of(mechanism), rel=1e-3)
     ledger = Ledger()
     tested = made(TESTED, options_of(criterion, epsilon=1.0), ledger)
     assert all(0 <= ticket.accuracy <= 1 for ticket in tested.body.tickets)
     assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
-
-
-def test_a_training_on_tickets_under_dp_is_no_second_try_at_them():
-    ledger = Ledger()
-    start = from_round(made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger), 1)
-    run = train_start(start, PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
-    assert not any("keeps the best" in note for note in run.privacy.notes)
-    train_start(from_round(start.tickets, 1), PRIVATE, TrainOptions(steps=1, noise_multiplier=9.0), ledger)
-    assert best_of_notes(ledger.account(), 1e-5, "pld", priced=False)[0].startswith("2 trainings on mine ")
 
 
 def test_late_rewinding_and_no_predictors():
@@ -253,7 +237,7 @@ def test_a_budget_holds():
 
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"
-SPENDS_NONE = "`epsilon`: only for `criterion` dp-train, dp-energy and dp-synthetic; {} spends none"
+SPENDS_NONE = "`epsilon`: only for `criterion` dp-train; {} spends none"
 NOTHING_WITHHELD = "`reveal`: only for private tickets; those of provenance {} withhold nothing"
 REFUSED = [
     (
@@ -263,8 +247,7 @@ REFUSED = [
     ),
     (
         {"criterion": "synflow", "provenance": "dp", "epsilon": 1.0},
-        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train, dp-energy and"
-        " dp-synthetic",
+        "`provenance`: synflow spends nothing and is not DP; dp is for `criterion` dp-train",
     ),
     *(
         ({"criterion": criterion, "provenance": said, "epsilon": 1.0}, SAY_DP.format(criterion))
@@ -314,11 +297,8 @@ def test_a_batch_is_measured_against_the_records_that_there_are():
     assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
 
 
-def test_what_dp_criteria_cannot_do():
-    """200 records in batches of 50 are 60 steps in 15 epochs, whatever other criteria take by default."""
-    way = options_of("dp-synthetic", epsilon=1.0)
-    message = refused(plan, records(0, 40, 8_193), way, Ledger(), QUIET)
-    assert message.startswith("`criterion` dp-synthetic: takes at most 8192 features")
+def test_a_rewind_beyond_what_dp_train_takes_by_default():
+    """200 records in batches of 50 are 60 steps in 15 epochs."""
     late = GenerateOptions(criterion="dp-train", epsilon=1.0, rewind=60, **BARE)
     assert refused(plan, PRIVATE, late, Ledger(), QUIET).startswith("`rewind`: 60 is not a step from 0 to 59")
 
@@ -346,17 +326,6 @@ def test_a_test_split_of_records_that_are_protected():
     ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test_rows.digest)), (GaussianRelease(1.0),), "w"))
     assert "excluded" in refused(plan, TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
     assert len(ledger.entries) == 1
-
-
-def test_synthetic_records_bring_their_release_along():
-    """They are nobody's: no mechanism is asked for, and nothing is entered."""
-    source = Ledger()
-    (paid,) = source.declare(Entry("release", mechanisms=(GaussianRelease(9.0),), words="synthetic records"))
-    made_up, ledger = replace(PUBLIC, synthetic=True, lineage=source.lineage(paid)), Ledger()
-    tickets = made(made_up, options_of("magnitude", provenance="public"), ledger)
-    assert (tickets.provenance, tickets.lineage.entries, ledger.entries) == ("dp", (paid,), ())
-    for wrong in (options_of("magnitude", provenance="private"), options_of("dp-train", epsilon=1.0)):
-        assert "is for records of people" in refused(plan, made_up, wrong, ledger, QUIET)
 
 
 def test_a_set_of_a_sweep_has_a_budget_of_its_own():

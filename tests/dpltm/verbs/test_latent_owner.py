@@ -11,10 +11,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.features.setup import FeatureSources
+from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
-from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
 from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
@@ -22,7 +20,6 @@ from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, price
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.training.artifacts import Run
 from dpltm.verbs import latent
 from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme
 from opened import arrays_of
@@ -46,8 +43,7 @@ def ledger() -> Ledger:
 
 def agreed(ledger: Ledger | None = None, **changes: Any) -> Scheme:
     ledger = Ledger() if ledger is None else ledger
-    sources = FeatureSources(public=lambda _: PUBLIC)
-    return make_scheme(PUBLIC, replace(BITS, **changes), ledger, sources)
+    return make_scheme(PUBLIC, replace(BITS, **changes), ledger)
 
 
 @pytest.fixture(scope="module")
@@ -229,19 +225,38 @@ def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
 
 
-def network_of(trained: Dataset, ledger: Ledger) -> tuple[FeatureSources, NoisySgd]:
-    """A network in front that was trained on some records, and what that cost."""
-    training, spec = NoisySgd(0.5, 2, 2.0), ModelSpec("mlp:5", 64, 10)
-    (entry,) = ledger.declare(Entry("release", ledger.part(trained), (training,), "a training"))
-    model, config = build(spec, 0), {"model": "mlp:5", "features": 64, "classes": 10, "bounds": [0.0, 255.0]}
-    run = Run(config, model, Mask.dense(model), lineage=ledger.lineage(entry), label="r")
-    return FeatureSources(network=lambda _: run), training
+def test_statistics_and_components_are_those_of_the_public_records() -> None:
+    """Channels of all 700 public images; components of what these are less mean and over deviation, by numpy's SVD."""
+    ledger, plain = Ledger(), make_feature_map("scatter:1,2", (8, 8), PUBLIC.bounds)
+    scheme = agreed(ledger, features="scatter:1,2", components=4)
+    found, x = scheme.feature_map, arrays_of(PUBLIC.train).x
+    assert (found.features, scheme.answer.values) == (4, 4)
+    (said,) = ledger.entries
+    assert (said.kind, said.part) == ("public", ledger.part(PUBLIC))
+    assert found.lineage == scheme.lineage == ledger.lineage(said)
+    channels = plain.transformed(x).double().numpy()
+    np.testing.assert_allclose(found.statistics.mean, channels.mean((0, 2, 3)), atol=1e-6)
+    np.testing.assert_allclose(found.statistics.deviation, channels.std((0, 2, 3)), rtol=1e-3)
+    rows = replace(found, projection=None)(x).double().numpy()
+    _, singular, axes = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    for k in range(4):
+        axis = axes[k] * np.sign(axes[k][np.abs(axes[k]).argmax()]) / (singular[k] ** 2 / 700) ** 0.25
+        np.testing.assert_allclose(found.projection.components[k], axis, rtol=1e-2, atol=1e-3)
 
 
-def test_a_network_in_front_counts_as_two_steps(ledger: Ledger) -> None:
-    """Its training is stated for add-remove, and messages for replace-one; whether it was by this ledger or another."""
-    sources, training = network_of(PRIVATE, ledger)
-    scheme = make_scheme(PUBLIC, replace(BITS, features="network:r"), ledger, sources)
+def test_more_components_than_there_are_declare_nothing() -> None:
+    ledger = Ledger()
+    message = refused(agreed, ledger, components=99)
+    assert message == "`components`: 99 is not from 1 to 64, which 700 public records of 64 features have"
+    assert ledger.entries == ()
+
+
+def test_a_release_behind_the_public_records_counts_as_two_steps(ledger: Ledger) -> None:
+    """A training is stated for add-remove, and messages for replace-one; whether it was by this ledger or another."""
+    training = NoisySgd(0.5, 2, 2.0)
+    (entry,) = ledger.declare(Entry("release", ledger.part(PRIVATE), (training,), "a training"))
+    scheme = agreed(ledger)
+    scheme = replace(scheme, lineage=scheme.lineage | ledger.lineage(entry))
     both = (over_two_steps(training), Guarantee(scheme.answer.certified, adjacency="replace-one"))
     from dpltm.privacy.accountant import epsilon
 

@@ -12,7 +12,6 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
-from dpltm.features.setup import FeatureSources
 from dpltm.local.scheme import Scheme
 from dpltm.options.latent import SchemeOptions, ServerOptions
 from dpltm.privacy.entry import Entry, Lineage, Part
@@ -32,9 +31,7 @@ QUICK = ServerOptions(model="mlp:8", epochs=1.0, threads=1)
 
 def agreed(**changes: Any) -> Scheme:
     options = SchemeOptions(features="unit", protocol="rappor", epsilon=192.0, label_epsilon="5")
-    ledger = Ledger()
-    sources = FeatureSources(public=lambda _: PUBLIC)
-    return make_scheme(PUBLIC, replace(options, **changes), ledger, sources)
+    return make_scheme(PUBLIC, replace(options, **changes), Ledger())
 
 
 @pytest.fixture(scope="module")

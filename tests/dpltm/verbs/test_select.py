@@ -54,7 +54,7 @@ def made(dataset: Dataset, ledger: Ledger | None = None, **more) -> TicketSet:
 @cache
 def _made(provenance: str) -> TicketSet:
     if provenance == "dp":
-        return made(PRIVATE, criterion="dp-synthetic", epsilon=1.0)
+        return made(PRIVATE, criterion="dp-train", epsilon=1.0)
     return made(PUBLIC if provenance == "public" else PRIVATE, provenance=provenance)
 
 
@@ -125,7 +125,7 @@ def test_a_network_that_no_training_takes_is_refused_before_a_draw(network, feat
     said = refused(dpltm.train, tickets, PRIVATE, round=1, noise_multiplier=4.0, steps=1, ledger=ledger)
     assert refused(plan, tickets, PRIVATE, ASKED, ledger, QUIET) == said
     assert refused(dpltm.select, tickets, PRIVATE, eps1=0.5, ledger=ledger) == said
-    under_dp = {"criterion": "dp-synthetic", "epsilon": 1.0, "ledger": ledger, **given, **behind}
+    under_dp = {"criterion": "dp-train", "epsilon": 1.0, "ledger": ledger, **given, **behind}
     assert refused(dpltm.generate, PRIVATE, model=network, **under_dp) == said
     assert not ledger.entries
     assert dpltm.generate(PRIVATE, model=network, provenance="data-free", criterion="random", rounds=1).provenance

@@ -11,11 +11,9 @@ import torch
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, for_records
-from dpltm.options.data import FeatureOptions
 from dpltm.options.tickets import ImportOptions, TransferOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
@@ -91,18 +89,13 @@ class Stated:
 class Front:
     """Of a map that has tensors, or that has none."""
 
-    text, network = "unit:1", None
+    text = "unit:1"
 
     def __init__(self, has_tensors: bool) -> None:
         self.has_tensors = has_tensors
 
-    def restored(self, named: FeatureMap | None) -> FeatureMap | None:
-        if named is None:
-            return None if self.has_tensors else make_feature_map("unit", (6, 6), (0.0, 255.0))
-        return named if named.text == "unit:1" else None
-
-    def __str__(self) -> str:
-        return "unit:1, made from digits"
+    def restored(self) -> FeatureMap | None:
+        return None if self.has_tensors else make_feature_map("unit", (6, 6), (0.0, 255.0))
 
 
 def test_a_file_speaks_for_itself() -> None:
@@ -113,17 +106,6 @@ def test_a_file_speaks_for_itself() -> None:
     assert (made.name, made.criterion, made.config) == ("t", "imported", {"imported": "t.safetensors"})
     with pytest.raises(InputError, match="`provenance`: t says dp of itself; leave `provenance` out"):
         imported_set(BODY, images(), Stated(), ImportOptions(provenance="public"), ledger, file="t")
-
-
-def test_of_synthetic_records_the_release_goes_along() -> None:
-    """Whatever pruned on them: they are nobody's, and come from somebody's."""
-    ledger, made = Ledger(), replace(images(), synthetic=True, lineage=Lineage((MOMENTS,)))
-    for said, provenance in (("public", "dp"), ("data-free", "data-free")):
-        found = imported_set(BODY, made, None, ImportOptions(provenance=said), ledger, file="t")
-        assert (found.provenance, found.lineage.entries) == (provenance, (MOMENTS,))
-    said = refused(imported_set, BODY, made, None, ImportOptions(provenance="private"), ledger, file="t")
-    assert said.startswith("`provenance`: private is for records of people, and those of ")
-    assert ledger.entries == ()
 
 
 def test_of_others_it_is_said_and_entered() -> None:
@@ -139,21 +121,9 @@ def test_of_others_it_is_said_and_entered() -> None:
     assert message.startswith("`provenance` is missing: t does not say what its masks and weights depend on")
 
 
-def test_public_records_of_a_map_are_declared_once_nothing_is_refused() -> None:
-    asked, ledger = FeatureOptions(features="unit", public="theirs", components=3), Ledger()
-    dataset = with_feature_map(images(), asked, FeatureSources(public=lambda _: images()))
-    assert refused(imported_set, BODY, dataset, None, ImportOptions(), ledger, file="t").startswith("`provenance`")
-    assert ledger.entries == ()
-    made = imported_set(BODY, dataset, None, ImportOptions(provenance="data-free"), ledger, file="t")
-    assert [entry.kind for entry in ledger.entries] == ["public"]
-    assert made.lineage.entries == made.feature_map.lineage.entries == ledger.entries
-
-
 def test_what_stands_in_front_of_an_imported_network() -> None:
-    sources = FeatureSources()
-
     def front(origin: Stated | None, features: str | None = None) -> tuple[Dataset, list[str]]:
-        return front_of_import(images(), origin, FeatureOptions(features=features), sources, file="t")
+        return front_of_import(images(), origin, features, file="t")
 
     dataset, notes = front(Stated())
     assert (dataset.feature_map, notes) == (None, [])
@@ -165,10 +135,14 @@ def test_what_stands_in_front_of_an_imported_network() -> None:
     ):
         dataset, notes = front(origin, features)
         assert (dataset.feature_map is None, notes) == (False, [])
+    tensors = "t: its network stands behind unit:1 features with tensors of their own, which the file does not hold; "
+    other = "is not what the network in t stands behind, unit:1; leave it out"
     for origin, features, message in (
         (Stated(), "unit", "`features`: the network in t takes records as they are; leave it out"),
-        (Stated(Front(True)), None, "`features` is missing: the network in t stands behind unit:1 features"),
-        (Stated(Front(True)), "scatter:1,2", "`features`: scatter:1,2 is not what the network in t stands behind"),
+        (Stated(Front(True)), None, tensors),
+        (Stated(Front(True)), "unit", tensors),
+        (Stated(Front(False)), "scatter:1,2", f"`features`: scatter:1,2 {other}"),
+        (Stated(Front(False)), "none", f"`features`: none {other}"),
     ):
         assert refused(front, origin, features).startswith(message)
 

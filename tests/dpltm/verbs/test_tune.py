@@ -6,15 +6,14 @@ import json
 import math
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
 
 from dpltm.errors import ArtifactError
 from dpltm.features.inputs import Services
-from dpltm.features.setup import FeatureSources, with_feature_map
 from dpltm.networks import ModelSpec, build
-from dpltm.options.data import FeatureOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
@@ -24,7 +23,6 @@ from dpltm.records import from_arrays
 from dpltm.training.start import fresh
 from dpltm.verbs import tune as stage
 from dpltm.verbs.train import facts_of, train_start
-from opened import arrays_of
 from refusals import refused
 from stage_cases import SPEC, body, kinds, planned, private_set, public_set, records, ticket_set
 
@@ -218,27 +216,14 @@ def test_nothing_is_spent(scores):
     assert found.privacy.notes[0].startswith("searched on records1, declared public: no private record was read")
 
 
-def projected(count: int) -> Any:
-    """The records of seed 1 behind so many principal components of those of seed 2."""
-    options = FeatureOptions(features="unit", public="public", components=count)
-    sources = FeatureSources(public=lambda _: records(2))
-    return with_feature_map(records(1), options, sources)
-
-
-def test_numbers_of_components(trained):
-    """Each is tried with the network of its width, on the rows that a map of so many components gives."""
-    found = search("mlp", projected(4), components="4,2", lr="1,2")
-    assert [(trial.components, trial.lr) for trial in sorted(found.trials, key=lambda t: (t.components, t.lr))] == [
-        (2, 1), (2, 2), (4, 1), (4, 2),
-    ]  # fmt: skip
-    assert [network["fc1.weight"].shape[1] for network in trained] == [4, 2, 4, 2]
-    assert found.settings["components"] == found.best.components
-    fewer, alone = found.plan.fronts[2][0].feature_map, projected(2).feature_map
-    torch.testing.assert_close(fewer(arrays_of(records(1).train).x), alone(arrays_of(records(1).train).x))
-
-
-def test_more_components_than_there_are():
-    assert refusal("mlp", projected(3), components="2,5") == "`components`: 5 is not from 1 to the 3 that there are"
+def test_threads_of_joblib_find_the_same(monkeypatch):
+    """Whoever allows several at a time gets the figures of one after the other, for the same key."""
+    monkeypatch.setattr(stage.noise, "fresh_key", lambda: b"k" * 32)
+    alone = search("mlp:8", lr="0.5,1", repeats=2)
+    with joblib.parallel_config("threading", n_jobs=3):
+        together = search("mlp:8", lr="0.5,1", repeats=2)
+    assert together.trials == alone.trials
+    assert len({*alone.trials[0].scores, *alone.trials[1].scores}) > 1
 
 
 # --- refusals ---
@@ -258,14 +243,9 @@ def test_more_components_than_there_are():
         ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 private records"),
         (
             {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
-            "`lr`, `clip_norm`, `epochs`, `batch_size`, `components`: more than 10,000 combinations; name fewer",
+            "`lr`, `clip_norm`, `epochs`, `batch_size`: more than 10,000 combinations; name fewer",
         ),
         ({"rounds": "1"}, "`rounds`: only for a ticket set; name SET, or leave it out"),
-        ({"components": "2,0.5"}, "`components`: 0.5 is not a positive whole number"),
-        (
-            {"components": "2"},
-            "`components`: only where features of `public` are projected in front of a whole network",
-        ),
     ],
 )
 def test_options(options, message):

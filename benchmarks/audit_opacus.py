@@ -1,6 +1,6 @@
 """Auditing somebody else: is what Opacus says of a training true, and would a bug be noticed?
 
-    python examples/audit_opacus.py [--trials 150]
+    python benchmarks/audit_opacus.py [--trials 150]
 
 The training is Opacus's own; dpltm repeats it with one record and without, and looks at the weights' answers alone. Then
 a bug is planted: a third of the noise is added, and the accountant hears nothing of it. Needs `pip install opacus`.
@@ -14,11 +14,11 @@ import warnings
 
 import numpy as np
 import torch
+from audit_black_box import Model, examine_membership, mislabelled, repeat
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpltm.audit.black_box import Model, examine_membership, mislabelled, repeat
 from dpltm.privacy.mechanisms import NoisySgd
 
 RECORDS, STEPS, NOISE, DELTA = 200, 5, 1.2, 1e-5
