@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+from dpltm.audit.findings import audit
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
@@ -23,7 +24,6 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
 from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
-from dpltm.verbs.audit import audit
 from dpltm.verbs.train import train_start
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {

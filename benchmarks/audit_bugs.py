@@ -42,7 +42,7 @@ import planted
 from dpltm import PrivateLoop
 from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import pair_bound
-from dpltm.audit.findings import examine
+from dpltm.audit.findings import audit, examine
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter
@@ -66,7 +66,6 @@ from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.descent import plant
-from dpltm.verbs.audit import audit
 
 PUBLIC = Public("a benchmark")
 

@@ -98,11 +98,11 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
     """Half of the budget for signs, half for the label."""
     assert private.test is not None
     answer = BitStrings(signs, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
-    sent = Messages([answer.randomise(x[:, :signs], private.train.open(PUBLIC).y, SecureSource())], answer)
+    sent = Messages(answer.randomise(x[:, :signs], private.train.open(PUBLIC).y, SecureSource()), answer)
     model = build(ModelSpec("mlp", signs, CLASSES), seed)
     batches = Batches(len(sent), 1000, torch.Generator().manual_seed(seed))
     train_plain(model, Mask.dense(model), (sent[:], sent.labels), batches, 600, 0.02)
-    plain = Messages([answer.without_coins(test[:, :signs], private.test.open(PUBLIC).y)], answer, randomised=False)
+    plain = Messages(answer.without_coins(test[:, :signs], private.test.open(PUBLIC).y), answer, randomised=False)
     return accuracy(model, plain[:], torch.from_numpy(private.test.open(PUBLIC).y))
 
 
@@ -150,7 +150,7 @@ def main() -> None:
         scale, values = max(tried, key=lambda pair: tried[pair])
         book = best_codebook(values, CLASSES, epsilon)
         x, test = (unit(part, values) for part in inputs[scale][1:])
-        learned = [nearest_mean(book, [book.randomise(x, labels, SecureSource())]) for _ in range(SEEDS)]
+        learned = [nearest_mean(book, book.randomise(x, labels, SecureSource())) for _ in range(SEEDS)]
         means = np.stack([x[labels == label].mean(0) for label in range(CLASSES)])
         true = {
             "fc1.weight": torch.from_numpy(means / 8).float(),

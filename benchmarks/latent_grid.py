@@ -106,7 +106,7 @@ def bits(features: str, records: int) -> tuple[Tensor, Tensor]:
     statistics = public_statistics(found, public.train.open(PUBLIC).x)
     answer = BitStrings(found.features, 10, FixedPoint(4, 5), "ue", 100.0, None, None)
     x, y = (part[:records] for part in mnist.train.open(PUBLIC))
-    sent = Messages([answer.without_coins(Scheme(found, *statistics, answer).scores(x), y)], answer, randomised=False)
+    sent = Messages(answer.without_coins(Scheme(found, *statistics, answer).scores(x), y), answer, randomised=False)
     return sent[:], sent.labels
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import violated
+from dpltm.audit.findings import audit, violated
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_pairs
 from dpltm.errors import ArtifactError, InputError
@@ -27,7 +27,7 @@ from dpltm.tickets.scheme_files import load_scheme
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.audit import audit, audit_tickets, demo
+from dpltm.verbs.audit import audit_tickets, demo
 
 MESSAGES = "likelihood ratios of messages of two records"
 MASKS = "made-up records with a feature that no record has, found by masks alone"

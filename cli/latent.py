@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
@@ -44,14 +43,11 @@ def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the network and its tickets."""
-    facts = {key: body[key] for key in ("records", "model", "inputs")}
-    show_pairs(rich, f"wrote {body['run']}", {**facts, "seconds": round(body["seconds"])})
-    table = Table("round", "density", "accuracy", "on randomised records")
-    for row in body["tickets"]:
-        scores = ("-" if row[key] is None else percent(row[key]) for key in ("accuracy", "randomised"))
-        table.add_row(str(row["round"]), percent(row["density"]), *scores)
-    rich.print(table)
+    """Show the network and how well it does."""
+    facts = {key: body[key] for key in ("records", "model", "inputs")} | {"seconds": round(body["seconds"])}
+    scores = {"accuracy": body["accuracy"], "on randomised records": body["randomised"]}
+    shown = {name: percent(score) for name, score in scores.items() if score is not None}
+    show_pairs(rich, f"wrote {body['run']}", facts | shown)
     _show_figures(rich, body)
     show_notes(rich, body)
 
@@ -62,7 +58,7 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
 
 
-epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
+epsilon_command = answering(Deferred("dpltm.verbs.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
 encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_privacy, show_verdict
-from dpltm.experiments.table import cells, columns
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.registry import Deferred
+from dpltm.reports.sweep_table import cells, columns
 from dpltm.tickets import comparison
 
 NARROW = 110

@@ -13,7 +13,6 @@ import typer
 from dpltm.cli.commands import Call
 from dpltm.cli.show import show_pairs, show_privacy, show_stages, show_verdict
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import is_recipe
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.registry import Deferred
 from dpltm.tickets.files import read_toml
@@ -36,7 +35,7 @@ def run_command(options: RunRequest, call: Call) -> None:
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
     console, path = call.console, Path(call.config)
-    if is_recipe(read_toml(path)):
+    if {"recipe", "arm"} & read_toml(path).keys():
         body = RUN_RECIPE(path, options, console)
         console.result(body, lambda rich: SHOW_RECIPE(rich, body))
         if any(row.get("missing") for row in body["arms"]):

@@ -627,7 +627,7 @@ class TicketEstimator(BaseEstimator):
             with in_python(test="x", dataset="x"):
                 spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                 check_declared(spent, part, "measured without a price")
-                self._check_separate(held_out.tested().rows, names is not None)
+                self._check_separate(held_out.tested().rows)
                 found = api.evaluate(self.run_, held_out, ledger=ledger)
                 self._spent.looked = True
                 for draft in ledger.apart(held_out):
@@ -637,9 +637,9 @@ class TicketEstimator(BaseEstimator):
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
         return float(found.accuracy)
 
-    def _check_separate(self, rows: Rows, names_persons: bool) -> None:
+    def _check_separate(self, rows: Rows) -> None:
         """Refuse to measure exactly on rows, or persons, that this estimator or a clone protects."""
-        of_persons = names_persons and bool(self.run_.config.get("of_persons"))
+        of_persons = bool(self.run_.config.get("of_persons"))
         if self.rows_coincide and not of_persons:
             return
         if self._spent.protected.has_any(rows, of_persons=of_persons):

@@ -247,7 +247,7 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, fi
                 f"{path}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
             )
         with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(most if first is None else first)
+            return stream.read(state.st_size if first is None else first)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
     finally:

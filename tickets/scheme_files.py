@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
-from dpltm.pruning.generation import Ticket
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
     MAX_LINEAGE,
@@ -38,7 +39,6 @@ _MESSAGES = Document("dpltm-messages", 2, frozenset({"scheme", "records", "recor
 STATISTICS = "statistics.safetensors"
 
 MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
-MAPPED_FROM = 1 << 20  # files of messages of more bytes are mapped; owners may be many, and send one message each
 
 
 def save_scheme(target: Path, scheme: Scheme) -> None:
@@ -128,22 +128,18 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
     length = int.from_bytes(start[8:], "little")
     if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:
         raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
-    text, size = read_bytes(path, sys.maxsize, links=True, first=16 + length)[16:], path.stat().st_size
-    header = _MESSAGES.checked(path, parse_json(path, text))
+    data = read_bytes(path, sys.maxsize, links=True)
+    header = _MESSAGES.checked(path, parse_json(path, data[16 : 16 + length]))
     if header["scheme"] != scheme.id:
         raise ArtifactError(
             f"{path}: encoded by another scheme ({str(header['scheme'])[:8]}) than this one ({scheme.id[:8]}); owners and"
             " server have to use the same"
         )
     count, width = header["records"], scheme.answer.record_bytes
-    if type(count) is not int or count < 1 or header["record_bytes"] != width or size != 16 + length + count * width:
-        raise ArtifactError(f"{path}: {size} bytes are not what its header says; cut short, or damaged")
-    rows: np.ndarray = (
-        np.memmap(path, np.uint8, "r", 16 + length, (count, width))
-        if size > MAPPED_FROM
-        else np.fromfile(path, np.uint8, count * width, offset=16 + length).reshape(count, width)  # keeps no file open
-    )
-    rows.flags.writeable = False
+    fits = type(count) is int and count > 0 and len(data) == 16 + length + count * width
+    if header["record_bytes"] != width or not fits:
+        raise ArtifactError(f"{path}: {len(data)} bytes are not what its header says; cut short, or damaged")
+    rows = np.frombuffer(data, np.uint8, offset=16 + length).reshape(count, width)
     try:
         scheme.answer.check(rows)
         return Received(rows, lineage_from_json(header["lineage"]))
@@ -152,7 +148,12 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
 
 
 def save_learned(
-    target: Path, scheme: Scheme, spec: ModelSpec, ticket: Ticket, result: Mapping[str, Any], lineage: Lineage
+    target: Path,
+    scheme: Scheme,
+    spec: ModelSpec,
+    weights: Mapping[str, Tensor],
+    result: Mapping[str, Any],
+    lineage: Lineage,
 ) -> None:
     """Write a network that was trained on messages.
 
@@ -160,15 +161,16 @@ def save_learned(
     has no ``config.json``.
     """
     model = build(spec)
-    model.load_state_dict(dict(ticket.predictor or {}))
+    model.load_state_dict(dict(weights))
+    mask = Mask.dense(model)
     with new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         write_json(folder / "result.json", {**result, **stated})
         if isinstance(scheme.answer, Codebook):
             settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
             config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}
-            write_run(folder, config, model, ticket.mask, (), scheme.feature_map)
+            write_run(folder, config, model, mask, (), scheme.feature_map)
         else:
             write_json(folder / "environment.json", environment())
-            write_network(folder, model, ticket.mask)
-        write_lineage(folder, lineage, weights_of(model, ticket.mask))
+            write_network(folder, model, mask)
+        write_lineage(folder, lineage, weights_of(model, mask))

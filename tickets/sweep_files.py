@@ -1,14 +1,13 @@
-"""A sweep on disk: a folder of trials, each with its result, that any number of processes may fill at the same time.
+"""A sweep on disk: a folder of trials, each with its result, that one process at a time has to itself.
 
     recipe.json                         what the folder is for
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
-    locks/, attempts/                   who works on what; what was begun, and why it failed
+    attempts/NAME                       in which attempt something was begun
     results.json, results.md, figure.png
 
-Who works on something holds the lock of its name, which the system takes back from a process that dies. A result is written
-whole, last; what has one is finished, and never done again.
+A result is written whole, last; what has one is finished, and never done again.
 
 The folder may be somebody else's: links in it are not followed, and what is not as it was written is named.
 """
@@ -16,71 +15,55 @@ The folder may be somebody else's: links in it are not followed, and what is not
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.charts import figure_in
-from dpltm.tickets.files import read_json, replaced, write_json
+from dpltm.tickets.files import lock, only_being_written, read_json, replaced, write_json
 from dpltm.tickets.ledger_file import BESIDE
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
 
-PARTS = ("members", "tickets", "tune", "locks", "attempts")
-
-
-def _being_made(root: Path) -> bool:
-    """Tell whether a folder holds nothing but what another process makes first, a moment ago or before it died."""
-    if not root.is_dir() or root.is_symlink():
-        return False
-    paths = list(root.iterdir())
-    known = all(path.name in PARTS or path.name.startswith(".recipe.json.") for path in paths)
-    return bool(paths) and known and not any(path.is_dir() and any(path.iterdir()) for path in paths)
+PARTS = ("members", "tickets", "tune", "attempts")
 
 
 class SweepFolder:
     """The folder of one recipe."""
 
-    def __init__(self, root: Path, title: str, session: str) -> None:
-        self.root, self.session = root, session
-        if (root.exists() or root.is_symlink()) and not (root / "recipe.json").is_file() and not _being_made(root):
+    def __init__(self, root: Path, title: str) -> None:
+        self.root, place = root, root / "recipe.json"
+        if (root.exists() or root.is_symlink()) and not (place.is_file() or only_being_written(place)):
             raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
         for part in ("recipe.json", BESIDE, *PARTS):
             _refuse_link(root / part)
         try:
+            root.mkdir(parents=True, exist_ok=True)
+            if not place.exists():
+                write_json(place, {"format": FORMAT, "schema": SCHEMA, "title": title})
+            elif (other := read_json(place, FORMAT, SCHEMA).get("title")) != title:
+                raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
             for part in PARTS:
-                (root / part).mkdir(parents=True, exist_ok=True)
-            locks, trials = (sorted((root / part).iterdir()) for part in ("locks", "members"))
+                (root / part).mkdir(exist_ok=True)
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
-        head = {"format": FORMAT, "schema": SCHEMA, "title": title}
-        if not (root / "recipe.json").exists():
-            write_json(root / "recipe.json", head)
-        elif (other := read_json(root / "recipe.json", FORMAT, SCHEMA).get("title")) != title:
-            raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
-        for path in trials:  # now, rather than in the middle of the work
+        for path in sorted((root / "members").iterdir()):  # now, rather than in the middle of the work
             _refuse_link(path)
-        for path in locks:
-            os.close(_open_lock(path))
 
     @contextlib.contextmanager
-    def lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
-        """Yield whether this process has ``name``, of a trial or of what trials share, to itself within the block."""
-        descriptor = _open_lock(self.root / "locks" / f"{name}.lock")
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out within the block; ArtifactError where one is at work."""
+        descriptor = lock(self.root)
+        if descriptor is None:
+            raise ArtifactError(
+                f"`out`: another process is at work on {self.root}; wait for it, or choose another name"
+            )
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+            yield
         finally:
             os.close(descriptor)
 
@@ -109,29 +92,13 @@ class SweepFolder:
         """Say that a trial is finished, and what it came to."""
         write_json(self.trial(label) / "result.json", {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **body})
 
-    def begin(self, name: str, *, again: bool = False) -> bool:
-        """Note that this session makes something, under its lock; False if a process of it died over that."""
-        if not again and self.has_begun(name):
+    def begin(self, name: str, session: str) -> bool:
+        """Note that a session makes something; False where it began that before, so that a process died over it."""
+        path = self.root / "attempts" / name
+        if path.is_file() and not path.is_symlink() and path.read_text(encoding="utf-8") == session:
             return False
-        self.fail(name, None)
+        self.write_text(f"attempts/{name}", session)
         return True
-
-    def has_begun(self, name: str) -> bool:
-        """Return whether a trial, or what trials share, was begun in this session."""
-        return self._attempt(name).get("session") == self.session
-
-    def fail(self, name: str, why: str | None) -> None:
-        """Say that a trial, or what trials share, failed in this session; None that it was begun."""
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
-        write_json(self.root / "attempts" / f"{name}.json", {**head, "session": self.session, "why": why})
-
-    def failure(self, name: str) -> str | None:
-        """Return why a trial, or what trials share, failed in this session, if it did."""
-        return None if not self.has_begun(name) else self._attempt(name).get("why")
-
-    def _attempt(self, name: str) -> dict[str, Any]:
-        path = self.root / "attempts" / f"{name}.json"
-        return read_json(path, RESULT_FORMAT, RESULT_SCHEMA) if path.exists() else {}
 
     def make(self, label: str) -> Path:
         """Return the folder of a trial, made if it is not there; ArtifactError for a link in it."""
@@ -169,17 +136,3 @@ def _refuse_link(path: Path) -> None:
     """Raise ArtifactError for a link: what is written or removed there would be elsewhere."""
     if path.is_symlink():
         raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
-
-
-def _open_lock(path: Path) -> int:
-    """Return a descriptor of a lock, made if it is not there; ArtifactError if it is no plain file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        link = error.errno == errno.ELOOP
-        why = "is a link, which is not followed" if link else f"cannot be opened: {error.strerror}"
-        raise ArtifactError(f"{path}: {why}; remove it, or choose another `out`") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ArtifactError(f"{path}: is not a plain file; remove it, or choose another `out`")
-    return descriptor

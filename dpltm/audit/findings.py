@@ -25,11 +25,13 @@ from dpltm.audit.bounds import (
     least_canaries,
     refutes,
 )
-from dpltm.errors import InputError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy import gdp
 from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
+from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Observations
 
 METHOD = "white-box canaries in one run"
@@ -203,3 +205,32 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     if alarms + misses >= 1:
         return 0.0
     return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))
+
+
+def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:
+    """Return lower bounds on the epsilon of a training that had canaries, beside what is claimed of it.
+
+    Args:
+        run: with its lineage.
+        confidence: that the bounds hold with, both together, in [0.5, 1).
+        delta: of every epsilon; None for that of the run.
+
+    Raises:
+        InputError: it was not audited, or there were too few canaries for the confidence.
+        ArtifactError: its lineage does not hold its training.
+
+    Guarantees:
+        If the training is as private as its entry says, a bound above the certified epsilon has probability at most
+        1 - ``confidence``.
+    """
+    if run.observations is None:
+        raise InputError(
+            f"{run.label}: has no observations of an audit; train with `audit`, such as 1000, to have it attacked"
+        )
+    options: dict[str, Any] = run.config["options"]
+    delta = options["delta"] if delta is None else delta
+    check_delta_alone(delta)
+    trainings = () if run.entry is None else run.entry.of(NoisySgd)
+    if not trainings:
+        raise ArtifactError(f"{run.label}: its lineage holds no training of its own")
+    return examine(run.observations, trainings[0], delta, confidence, options["accountant"])

@@ -26,19 +26,17 @@ from dpltm.experiments.recipe import (
     Recipe,
     Section,
     chain,
-    data_options,
     draw_options,
     override,
     provenance,
-    reads_no_records,
     search_options,
 )
 from dpltm.networks import model_spec
 from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.select import SelectRequest
+from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest

@@ -25,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpltm.options.data import DataOptions
+from dpltm.options.select import drawn_from, reads_no_records
 from dpltm.pruning import DP_CRITERIA
 
 MAX_SEEDS, MAX_ARMS = 1000, 1000
@@ -233,25 +233,10 @@ def search_options(arm: Arm) -> dict[str, Any]:
     return {key: arm.train[key] for key in SHARED_WITH_SEARCH if key in arm.train} | dict(arm.tune or {})
 
 
-def data_options(section: Section) -> dict[str, Any]:
-    """Return the options of a section that say which records."""
-    return {key: value for key, value in section.items() if key.replace("-", "_") in DataOptions.__dataclass_fields__}
-
-
 def draw_options(arm: Arm) -> Section:
     """Return the options of an arm's draw, which is from the records of its training unless it reads none."""
     section = arm.select or {}
     return section if reads_no_records(section) else {**drawn_from(arm.train), **section}
-
-
-def drawn_from(train: Section) -> Section:
-    """Return the options of a training that a draw from its records takes over."""
-    return {**data_options(train), **{key: train[key] for key in ("unit", "per-unit") if key in train}}
-
-
-def reads_no_records(select: Section) -> bool:
-    """Tell whether a draw goes by public accuracies alone."""
-    return select.get("rule") == "smallest-within"
 
 
 def override(under: Section, over: Section) -> dict[str, Any]:
@@ -270,8 +255,3 @@ def digest(body: Any) -> str:
 def slug(name: str) -> str:
     """Return a name of a folder that reads like ``name``."""
     return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
-
-
-def is_recipe(document: Section) -> bool:
-    """Tell whether a configuration file is a recipe rather than options of a run."""
-    return "recipe" in document or "arm" in document

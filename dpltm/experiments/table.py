@@ -1,6 +1,6 @@
 """Outcome of a recipe: one row an arm, with the paper's figure, the interval over seeds, and both epsilons.
 
-As data, as cells for people, and as a document that needs nothing else to be read.
+``dpltm.reports.sweep_table`` shows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.experiments.recipe import Arm, Recipe, provenance
-from dpltm.privacy.describe import figure, guarantee
+from dpltm.reports.sweep_table import all_terms
 
 MAX_NAMES = 2
 """Rows that a note is about beyond which they are only counted."""
@@ -86,7 +86,7 @@ def table(
         against = None if arm.against is None else paired(own, values[arm.against])
         difference = None if against is None else {"to": arm.against, **against.to_json()}
         rows.append({**_row(arm, own, bodies), "difference": difference, "missing": holes})
-    stated = _all_terms(rows)  # where rows agree on it, it is said once; else in each
+    stated = all_terms(rows)  # where rows agree on it, it is said once; else in each
     return {
         "recipe": recipe.title,
         "source": recipe.source,
@@ -172,15 +172,6 @@ def _notes(recipe: Recipe) -> list[str]:
     ]
 
 
-def terms(privacy: Mapping[str, Any]) -> str:
-    """Return what a certified epsilon is to be read with (docs/privacy-model.md section 1.1)."""
-    return "delta {delta:g}, {adjacency}, unit {unit}".format(**privacy["certified"])
-
-
-def _all_terms(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(terms(row["privacy"]) for row in rows if row["privacy"] is not None))
-
-
 def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[str]:
     """Caveats of the rows' own guarantees, but for those of all together."""
     said: dict[str, list[str]] = {}
@@ -193,65 +184,3 @@ def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[s
         few = " and ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} of {len(rows)} rows"
         notes.append(note if len(names) == len(rows) else f"{few}: {note}")
     return notes
-
-
-def markdown(body: Mapping[str, Any]) -> str:
-    """Return the table for a document, with what it needs to be read alone."""
-    lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
-    lines += [f"All together: {guarantee(body['privacy']['certified'])}.", ""]
-    head = columns(body)
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
-    holes = [(row["name"], hole) for row in body["arms"] for hole in row["missing"]]
-    lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
-    lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
-    lines += [f"- {note}" for note in (*body["notes"], *body["privacy"]["notes"])]
-    return "\n".join(lines) + "\n"
-
-
-def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the columns."""
-    measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
-    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
-
-
-def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a row, one text a column."""
-    measure, privacy = body["measure"], row["privacy"]
-    certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
-    nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
-    if privacy is not None and len(_all_terms(body["arms"])) > 1:
-        certified += f" ({terms(privacy)})"
-    count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
-    change = "" if row["difference"] is None else _change(row["difference"], measure, row["count"])
-    paper = "-" if row["paper"] is None else f"{row['paper']:g}"
-    live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
-    return (
-        row["name"], paper, _with_interval(row, measure), _percent(row["sd"], measure), change, count, certified, nominal,
-        live,
-    )  # fmt: skip
-
-
-def _percent(value: float | None, measure: str, digits: int = 2) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:.{digits}f}" if measure == "accuracy" else f"{value:.{digits + 1}f}"
-
-
-def _with_interval(row: Mapping[str, Any], measure: str) -> str:
-    """``97.38 ± 0.18``, or what there is of it."""
-    mean = _percent(row["mean"], measure)
-    return mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'], measure)}"
-
-
-def _change(difference: Mapping[str, Any], measure: str, count: int) -> str:
-    """Return the paired difference; with the number of pairs, where the row has more trials."""
-    if difference["mean"] is None:
-        return "-"
-    sign = "+" if difference["mean"] >= 0 else ""
-    pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
-    return f"{sign}{_with_interval(difference, measure)}{pairs}"
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")

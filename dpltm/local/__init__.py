@@ -5,11 +5,10 @@ A new protocol for bits is one ``LocalProtocol``, and one line in ``PROTOCOLS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dpltm.errors import InputError
 from dpltm.registry import Registry
 
 Chances = tuple[Decimal, Decimal]  # that a 1 arrives as 1, and that a 0 does
@@ -27,7 +26,6 @@ class LocalProtocol:
             the others in turn. None where a record is no string of bits, but one index of a codebook, label included.
         has_alpha: whether it takes ``alpha``.
         one_hot: whether its epsilon is claimed for strings with a single one.
-        alpha_decides: whether it is alpha, and hardly epsilon, that decides what is certified.
         caveat: what its claim leaves out, said beside its figures.
     """
 
@@ -37,28 +35,7 @@ class LocalProtocol:
     chances: Callable[[Decimal, Decimal, int], list[Chances]] | None
     has_alpha: bool = False
     one_hot: bool = False
-    alpha_decides: bool = False
     caveat: str = ""
-
-    @property
-    def of_bits(self) -> bool:
-        """Tell whether records are strings of bits."""
-        return self.chances is not None
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """Arguments that it takes beside epsilon."""
-        if not self.of_bits:
-            return ()
-        return ("alpha", "format", "label_epsilon") if self.has_alpha else ("format", "label_epsilon")
-
-    def check_options(self, given: Iterable[str]) -> None:
-        """Raise InputError for the name of an argument that this protocol does not take."""
-        for name in given:
-            if name not in self.options:
-                why = "has none;" if self.of_bits else "has one epsilon for the whole record, so"
-                whose = self.name if self.of_bits else f"of bits; a {self.name}"
-                raise InputError(f"`{name}`: {whose} {why} leave it out")
 
 
 def _symmetric(exponent: Decimal) -> list[Chances]:
@@ -88,7 +65,6 @@ UER = LocalProtocol(
     "LATENT, eq. 9",
     _uer,
     has_alpha=True,
-    alpha_decides=True,
     caveat="uer's proof lets ratios at even and odd positions cancel; a pair of records need not, so that they add up",
 )
 
@@ -135,6 +111,6 @@ PROTOCOLS = Registry[LocalProtocol](
     ),
 )
 
-BIT_PROTOCOLS = PROTOCOLS.names(lambda protocol: protocol.of_bits)  # those that send bits
+BIT_PROTOCOLS = PROTOCOLS.names(lambda protocol: protocol.chances is not None)  # those that send bits
 
 WITH_ALPHA = PROTOCOLS.names(lambda protocol: protocol.has_alpha)

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpltm.errors import CalibrationError, InputError
+from dpltm.errors import InputError
 from dpltm.local import BIT_PROTOCOLS, PROTOCOLS
 from dpltm.randomness.noise import RandomSource
 
@@ -136,18 +136,19 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
     Raises:
         InputError: an epsilon or alpha that is not positive, an alpha too many or missing.
     """
-    known = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
-    assert known.chances is not None
+    chosen = PROTOCOLS.find(protocol, among=BIT_PROTOCOLS)
+    assert chosen.chances is not None
     check_positive("epsilon", epsilon, MAX_EPSILON)
-    known.check_options(() if alpha is None else ("alpha",))
-    if alpha is None and known.has_alpha:
+    if alpha is None and chosen.has_alpha:
         raise InputError(f"`alpha` is missing: {protocol} needs one, such as 7")
     if alpha is not None:
+        if not chosen.has_alpha:
+            raise InputError(f"`alpha`: {protocol} has none; leave it out")
         check_positive("alpha", alpha, MAX_ALPHA)
     _check_bits(bits)
     with localcontext() as context:  # far more digits than the 20 of 2^-64
         context.prec = 60
-        pairs = known.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
+        pairs = chosen.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
         # a 1 a little less likely where it was a 1, a little likelier where it was a 0
         return Channel(bits, tuple(Bit(chance(p), chance(q, ROUND_CEILING)) for p, q in pairs))
 
@@ -288,49 +289,3 @@ def check_sizes(values: object, classes: object, most: int) -> None:
     """Raise InputError unless records of so many values and labels of at most ``most`` classes can be encoded."""
     if type(values) is not int or values < 1 or type(classes) is not int or not 2 <= classes <= most:
         raise InputError(f"Expected {values!r:.40} values >= 1 and {classes!r:.40} classes from 2 to {most}")
-
-
-MIN_EPSILON = 1e-6  # smaller ones come near the grid of chances, 2^-64, once they are shared among many bits
-
-TRIED = 400
-
-
-def largest(
-    protocol: str,
-    bits: int,
-    wanted: float,
-    *,
-    epsilon: float | None = None,
-    alpha: float | None = None,
-    one_hot: bool = False,
-) -> tuple[float, Channel]:
-    """Return the largest nominal epsilon whose channel certifies ``wanted``, and the channel; or the largest alpha.
-
-    For UER more is not always worth more: all of a grid is looked at, and the last step of it refined.
-
-    Args:
-        epsilon: nominal; where it is given, the largest alpha from 1 on is returned.
-        one_hot: whether exactly one bit of a message is set, as the certificate may then assume.
-    """
-    if not 0 < wanted < math.inf:
-        raise InputError(f"`certified`: {wanted:g} is not a positive number")
-    name, ends = ("alpha", (1.0, MAX_ALPHA)) if epsilon is not None else ("epsilon", (MIN_EPSILON, MAX_EPSILON))
-
-    def at(value: float) -> Channel:
-        return channel(protocol, bits, value, alpha) if epsilon is None else channel(protocol, bits, epsilon, value)
-
-    values = np.geomspace(*ends, TRIED).tolist()
-    costs = [at(value).certified(one_hot) for value in values]
-    within = [place for place, cost in enumerate(costs) if cost <= wanted]
-    if not within:
-        raise CalibrationError(
-            f"`certified`: no {name} from {ends[0]:g} to {ends[1]:g} certifies {wanted:g}; the least is {min(costs):.6g};"
-            " take fewer bits, or ask for more"
-        )
-    if within[-1] == TRIED - 1:
-        return ends[1], at(ends[1])
-    low, high = values[within[-1]], values[within[-1] + 1]
-    while high / low > 1 + 1e-12:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if at(middle).certified(one_hot) <= wanted else (low, middle)
-    return low, at(low)

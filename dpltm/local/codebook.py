@@ -15,7 +15,6 @@ budgets.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import ClassVar, Literal
@@ -34,7 +33,7 @@ from dpltm.local.channels import (
     log_distance,
     whole_numbers,
 )
-from dpltm.randomness.noise import FastSource, RandomSource, uniform
+from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
 
@@ -48,9 +47,6 @@ ALONE_FROM = 6.0
 """Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
 
 NUMBER_BYTES, INDEX_BYTES = 4, 2
-
-LONGEST_BITS = 4
-"""No number of a direction reaches 2^4: they are made of uniform ones from 2^-53 on, whose logarithm is above -37."""
 
 MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
@@ -140,11 +136,10 @@ class Codebook:
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
         """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
 
-        Of equally near ones the first, and distances are exact: the same on every machine.
+        Of equally near ones the first.
         """
         directions, signs = codewords(number, self.values, self.classes)
-        bits = bits_for(self.values)
-        along = whole_rows(scores, bits) @ on_grid(directions, bits - LONGEST_BITS).T
+        along = scores.astype(np.float64) @ directions.T.astype(np.float64)
         if self.labels == "signed":
             along *= signs[:, labels].T
         best = np.argsort(np.concatenate([-along, along], axis=1), axis=1, kind="stable")[:, : self.near]
@@ -166,32 +161,10 @@ class Codebook:
             raise InputError(f"an index is {indices(rows).max()}, and there are {self.candidates} candidates")
 
 
-# Sums of whole numbers below 2^53 are not rounded by float64, so that any order, and any machine, gives the same.
-
-EXACT_BITS = 52  # of a sum; one less than float64 has, for what rounding to a grid adds
-
-
-def bits_for(terms: int) -> int:
-    """Bits of two kinds of factors, so that so many products of one with the other add up exactly."""
-    return (EXACT_BITS - math.ceil(math.log2(max(terms, 1)))) // 2
-
-
-def on_grid(values: np.ndarray, bits: int) -> np.ndarray:
-    """Values in units of 2^-bits, rounded to whole numbers, float64."""
-    return np.rint(np.ldexp(np.asarray(values, dtype=np.float64), bits))
-
-
-def whole_rows(values: np.ndarray, bits: int) -> np.ndarray:
-    """Rows ``(n, d)``, each times the power of two that makes its largest entry nearly 2^bits; rounded to whole numbers."""
-    values = np.asarray(values, dtype=np.float64)
-    _, exponent = np.frexp(np.abs(values).max(axis=1, keepdims=True, initial=0.0))
-    return np.rint(np.ldexp(values, bits - exponent))
-
-
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a public codebook, float32: a normal direction of each pair ``(N, d)``, its signs for classes ``(N, K)``."""
     source = FastSource(number)
-    directions = portable_gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
+    directions = gaussian(source, PAIRS * values).astype("f4").reshape(PAIRS, values)
     bits = np.frombuffer(source.random_bytes(PAIRS * classes), dtype=np.uint8).reshape(PAIRS, classes)
     return directions, np.where(bits & 1, 1.0, -1.0).astype("f4")
 
@@ -199,55 +172,3 @@ def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.nd
 def indices(rows: np.ndarray) -> np.ndarray:
     """Of the candidates that messages ``(n, 6)`` report, ``(n,)`` int64."""
     return np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
-
-
-# Standard normal numbers that are the same on every machine: owners and server draw the same directions from a number.
-# Libraries round logarithms, sines and cosines each in their own way. Here they are polynomials, computed in float64 one
-# operation after the other, which IEEE 754 defines to the last bit; they err by a few units of the last place.
-
-LOG_TERMS, TURN_TERMS = 10, 9  # of the power series: those that are left out are below 2^-53 of the sum
-
-_COSINES, _SINES = np.array([1.0, 0.0, -1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0, -1.0, 0.0])
-"""Of whole quarters of a turn, from none to four."""
-
-
-def portable_gaussian(source: RandomSource, count: int) -> np.ndarray:
-    """Draw independent standard normal float64 values, ``(count,)``, of public bits, by Box and Muller (1958).
-
-    Guarantees:
-        The same bits on every machine with IEEE 754; those of ``dpltm.randomness.noise.gaussian`` but for the last few.
-    """
-    half = (count + 1) // 2
-    radius, angle = np.sqrt(-2.0 * _log(uniform(source, half))), uniform(source, half)
-    cosine, sine = _turn(angle)
-    return np.concatenate([radius * cosine, (radius * sine)[: count - half]])
-
-
-def _log(values: np.ndarray) -> np.ndarray:
-    """Natural logarithm of numbers in (0, 1): twice the area tangent of (m - 1) / (m + 1), for m near 1."""
-    mantissa, exponent = np.frexp(values)
-    small = mantissa < math.sqrt(0.5)
-    mantissa *= 1.0 + small
-    ratio = (mantissa - 1.0) / (mantissa + 1.0)
-    area = ratio * _series(ratio * ratio, [1.0 / (2 * term + 1) for term in range(LOG_TERMS)])
-    return 2.0 * area + (exponent - small) * math.log(2.0)
-
-
-def _turn(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine of angles in whole turns, from 0 to 1: of at most an eighth of a turn, then by quarters."""
-    quarter = np.rint(4.0 * angle)
-    rest = (4.0 * angle - quarter) * (math.pi / 2)
-    square = rest * rest
-    cosine = _series(square, [(-1.0) ** term / math.factorial(2 * term) for term in range(TURN_TERMS)])
-    sine = rest * _series(square, [(-1.0) ** term / math.factorial(2 * term + 1) for term in range(TURN_TERMS)])
-    place = quarter.astype(np.intp)
-    along, across = _COSINES[place], _SINES[place]  # 0, 1 or -1, so that nothing is rounded
-    return along * cosine - across * sine, across * cosine + along * sine
-
-
-def _series(square: np.ndarray, terms: list[float]) -> np.ndarray:
-    total = np.full_like(square, terms[-1])
-    for term in reversed(terms[:-1]):
-        total *= square
-        total += term
-    return total

@@ -64,33 +64,15 @@ class FixedPoint:
         """
         if np.isnan(values).any():
             raise InputError("values: some are not numbers; what cannot be compared cannot be encoded")
-        count, each = values.shape
+        blocks = (values[start : start + ENCODED] for start in range(0, max(1, len(values)), ENCODED))
+        return np.concatenate([self._packed(block) for block in blocks])
+
+    def _packed(self, values: np.ndarray) -> np.ndarray:
         largest, sign = (1 << (self.length - 1)) - 1, np.uint16(1 << (self.length - 1))
-        codes = np.zeros((ENCODED, -(-each // 8) * 8), dtype=np.uint16)  # all zero beyond the last value
-        packed = np.empty((count, -(-each * self.length // 8)), dtype=np.uint8)
-        for start in range(0, count, ENCODED):
-            some = values[start : start + ENCODED]
-            size = np.abs(some) * 2.0**self.fraction
-            code = codes[: len(some)]
-            code[:, :each] = np.minimum(size, largest)
-            code[:, :each] |= np.signbit(some) * sign
-            packed[start : start + ENCODED] = _side_by_side(code, self.length)[:, : packed.shape[1]]
-        return packed
-
-
-def _side_by_side(codes: np.ndarray, length: int) -> np.ndarray:
-    """Join ``length``-bit numbers, highest bit first: ``(n, 8 groups)`` uint16 to ``(n, length groups)`` bytes.
-
-    Eight numbers fill ``length`` bytes exactly; every number reaches into two or three of them.
-    """
-    eight = np.ascontiguousarray(codes.reshape(len(codes), -1, 8).transpose(2, 0, 1))
-    packed = np.zeros((*eight.shape[1:], length), dtype=np.uint8)
-    for place in range(8):
-        first, end = place * length, (place + 1) * length
-        for byte in range(first // 8, (end - 1) // 8 + 1):
-            down = end - 8 * (byte + 1)
-            packed[:, :, byte] |= (eight[place] >> down if down >= 0 else eight[place] << -down).astype(np.uint8)
-    return packed.reshape(len(codes), -1)
+        codes = np.minimum(np.abs(values) * 2.0**self.fraction, largest).astype(np.uint16)
+        codes |= np.signbit(values) * sign
+        bits = np.unpackbits(codes.astype(">u2").view(np.uint8), axis=1).reshape(*values.shape, MAX_BITS_PER_VALUE)
+        return np.packbits(bits[:, :, -self.length :].reshape(len(values), values.shape[1] * self.length), axis=1)
 
 
 LABEL_BYTES = 2  # of a label behind the bits, least byte first

@@ -6,7 +6,6 @@ All of it is a function of messages or of public numbers: post-processing, which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -20,11 +19,6 @@ from dpltm.features.normalisation import NORM
 from dpltm.local.channels import WHOLE
 from dpltm.local.codebook import NUMBER_BYTES, PAIRS, Codebook, Labels, codewords, indices
 from dpltm.local.scheme import LABEL_BYTES, BitStrings, FixedPoint
-
-AT_ONCE = 4096  # directions whose squares are added up at a time
-
-MOST_SQUARED = 1024
-"""Values of a record up to which second moments are estimated: of more, they would be noise in 8 MB and more."""
 
 
 def gain(codebook: Codebook) -> float:
@@ -44,15 +38,6 @@ def noise(codebook: Codebook) -> float:
     return codebook.classes**2 * share / max(gain(codebook), 1e-150) ** 2
 
 
-def moment_gain(codebook: Codebook) -> float:
-    """Return h in E[z z^T] = I + h u u^T, of a reported direction z and the record u of norm 1 that it was ranked for.
-
-    Across u a direction is normal whatever its rank. Along u, those near have mean square ``_best_mean(near, 2)``; all
-    candidates together have 1, so the others lack what those near have more.
-    """
-    return (_best_mean(codebook.near, 2) - 1) * _surplus(codebook)
-
-
 def _surplus(codebook: Codebook) -> float:
     """Chance of a near candidate, less that of another for each of the others that one near stands for."""
     near, others = codebook.near, codebook.candidates - codebook.near
@@ -67,66 +52,28 @@ class Estimates:
     Attributes:
         means: of u in each class, times how frequent the class is over an equal share, ``(K, d)`` float64.
         variance: of each of these numbers that is due to the coins, for classes that are equally frequent.
-        moments: mean of u u^T over all records, ``(d, d)`` float64. None of ``signed`` messages, at whose budgets its
-            noise is many times what it is, and above ``MOST_SQUARED`` values.
-        deviation: of its numbers off the diagonal that is due to the coins, on average over them.
     """
 
     means: np.ndarray
     variance: float
-    moments: np.ndarray | None = None
-    deviation: float = math.inf
 
 
-def estimates(codebook: Codebook, files: Iterable[np.ndarray]) -> Estimates:
+def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     """Return estimates from messages ``(n, 6)`` uint8 of a codebook; InputError for an index that no candidate has."""
-    total, count = np.zeros((codebook.classes, codebook.values)), 0
-    squared = codebook.labels == "one-hot" and codebook.values <= MOST_SQUARED
-    squares = _Squares(codebook.values) if squared else None
-    for rows in files:
-        codebook.check(rows)
-        numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
-        reported = indices(rows)
-        count += len(rows)
-        order = np.argsort(numbers, kind="stable")
-        distinct, starts = np.unique(numbers[order], return_index=True)
-        for number, some in zip(distinct, np.split(reported[order], starts[1:]), strict=True):
-            directions, signs = codewords(int(number), codebook.values, codebook.classes)
-            often = np.bincount(some, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
-            more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
-            total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
-            if squares is not None:
-                squares.add(directions[some % PAIRS])
-    seen = max(count, 1)
-    means, variance = total * (codebook.classes / (seen * gain(codebook))), noise(codebook) / seen
-    if squares is None:
-        return Estimates(means, variance)
-    h = max(moment_gain(codebook), 1e-150)
-    along = 1 + 2 * h / codebook.values  # a reported direction is longer along its record
-    shared = 1 + (codebook.records_per_codebook - 1) / PAIRS  # and may be reported twice
-    moments = (squares.sum() - count * np.eye(codebook.values)) / (seen * h)
-    return Estimates(means, variance, moments, math.sqrt(along * shared / seen) / h)
+    codebook.check(rows)
+    total, seen = np.zeros((codebook.classes, codebook.values)), max(len(rows), 1)
+    numbers, reported = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0], indices(rows)
+    order = np.argsort(numbers, kind="stable")
+    distinct, starts = np.unique(numbers[order], return_index=True)
+    for number, some in zip(distinct, np.split(reported[order], starts[1:]), strict=True):
+        directions, signs = codewords(int(number), codebook.values, codebook.classes)
+        often = np.bincount(some, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
+        more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
+        total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
+    return Estimates(total * (codebook.classes / (seen * gain(codebook))), noise(codebook) / seen)
 
 
-class _Squares:
-    """The sum of z z^T, of many rows z at a time."""
-
-    def __init__(self, values: int) -> None:
-        self._total, self._rows = np.zeros((values, values)), list[np.ndarray]()
-
-    def add(self, rows: np.ndarray) -> None:
-        self._rows.append(rows)
-        if sum(map(len, self._rows)) >= AT_ONCE:
-            self.sum()
-
-    def sum(self) -> np.ndarray:
-        if self._rows:
-            rows = np.concatenate(self._rows).astype(np.float64)
-            self._total, self._rows = self._total + rows.T @ rows, []
-        return self._total
-
-
-def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
+def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     """Return how frequent the classes are, from one-hot messages, ``(classes,)``; signed ones tell nothing.
 
     Estimates are drawn towards equal shares by as much as their noise, which is known, calls for; none is below a
@@ -135,16 +82,13 @@ def frequencies(codebook: Codebook, files: Iterable[np.ndarray]) -> np.ndarray:
     equal = np.full(codebook.classes, 1 / codebook.classes)
     if codebook.labels == "signed":
         return equal
-    often, count = np.zeros(codebook.classes), 0
-    for rows in files:
-        often += np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
-        count += len(rows)
+    count, often = max(len(rows), 1), np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
-    shares = (often / max(count, 1) - other) / (same - other)
+    shares = (often / count - other) / (same - other)
     apart = shares - equal
-    blurred = codebook.classes * other * (1 - other) / max(count, 1) / (same - other) ** 2
+    blurred = codebook.classes * other * (1 - other) / count / (same - other) ** 2
     signal = max(float(np.square(apart).sum()) - blurred, 0.0)
     shares = np.maximum(equal + apart * signal / (signal + blurred), 0.1 / codebook.classes)
     return shares / shares.sum()
@@ -160,12 +104,12 @@ def best_codebook(values: int, classes: int, epsilon: float) -> Codebook:
 
 
 @cache
-def _best_mean(near: int, power: int = 1) -> float:
-    """Mean power of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
+def _best_mean(near: int) -> float:
+    """Mean of the k largest among the sizes of N standard normal numbers: order statistics, integrated."""
     z = np.linspace(0.0, 9.0, 4001)
     fewer = bdtr(near - 1, PAIRS - 1, 2 * ndtr(-z))  # of the others, larger ones
     density = 2 * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return float(PAIRS / near * np.trapezoid(z**power * density * fewer, z))
+    return float(PAIRS / near * np.trapezoid(z * density * fewer, z))
 
 
 def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True) -> Tensor:
@@ -222,51 +166,38 @@ def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
 MIN_SIGNAL = 1e-3
 """Squared distance of class means, of records of norm 1, below which noise may not push an estimate of it."""
 
-STANDS_OUT = 5  # second moments are used only if they exceed their noise by so many of its standard deviations
-
 
 class Messages:
-    """Messages in files, read as a network wants them, some at a time: more of them than fit into memory will do.
+    """Messages ``(n, record_bytes)`` uint8, read as a network wants them, a batch at a time.
 
-    Files are ``(n, record_bytes)`` uint8, mapped or in memory; ``randomised`` says whether coins were tossed.
+    ``randomised`` says whether coins were tossed.
     """
 
-    def __init__(self, files: Sequence[np.ndarray], answer: BitStrings, randomised: bool = True) -> None:
-        small = [rows for rows in files if not isinstance(rows, np.memmap)]
-        mapped = [rows for rows in files if isinstance(rows, np.memmap)]
-        self._files = [np.concatenate(small), *mapped] if small else mapped  # many owners may send one message each
-        self._answer, self._randomised = answer, randomised
-        self._ends = np.cumsum([len(rows) for rows in self._files])
+    def __init__(self, rows: np.ndarray, answer: BitStrings, randomised: bool = True) -> None:
+        self._rows, self._answer, self._randomised = rows, answer, randomised
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return len(self._rows)
 
     @property
     def labels(self) -> Tensor:
         """As they arrived, ``(n,)`` int64."""
-        return torch.from_numpy(np.concatenate([self._answer.labels(rows) for rows in self._files]))
+        return torch.from_numpy(self._answer.labels(self._rows))
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return network inputs, ``(rows, inputs)`` float32."""
-        places = np.arange(len(self))[index] if isinstance(index, slice) else index.numpy()
-        rows = np.empty((len(places), self._answer.record_bytes), dtype=np.uint8)
-        which = np.searchsorted(self._ends, places, side="right")
-        for number, file in enumerate(self._files):
-            here = which == number
-            rows[here] = file[places[here] - (self._ends[number] - len(file))]
-        return network_inputs(self._answer, rows, self._randomised)
+        some = self._rows[index if isinstance(index, slice) else index.numpy()]
+        return network_inputs(self._answer, some, self._randomised)
 
 
-def nearest_mean(answer: Codebook, files: Iterable[np.ndarray]) -> dict[str, Tensor]:
+def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:
     """Return the parameters of the linear network that takes features of norm ``NORM`` to the class whose mean is nearest.
 
     Estimated means are drawn towards their own mean by as much as their noise, which is known, calls for (James and Stein
-    1961): at a small budget that is worth several points. One-hot messages tell as well how frequent classes are, and along
-    which directions records of a class differ; where that stands out from the noise, they count for less (:func:`metric`).
-    From signed ones neither can be known: classes are taken to be equally frequent, and all directions count the same.
+    1961): at a small budget that is worth several points. One-hot messages tell how frequent classes are as well; by signed
+    ones, classes are taken to be equally frequent.
     """
-    files = list(files)
-    return of_estimates(answer, estimates(answer, files), frequencies(answer, files))
+    return of_estimates(answer, estimates(answer, rows), frequencies(answer, rows))
 
 
 def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
@@ -276,36 +207,7 @@ def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[
     apart, noise = means - centre, told.variance * answer.values
     signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, MIN_SIGNAL)
     means = centre + apart * signal / (signal + noise)
-    weight = means
-    if told.moments is not None:
-        weight = means @ metric(told.moments - (means.T * shares) @ means, told.deviation)
     return {
-        "fc1.weight": torch.from_numpy(weight / NORM).float(),
-        "fc1.bias": torch.from_numpy(-(weight * means).sum(1) / 2).float(),
+        "fc1.weight": torch.from_numpy(means / NORM).float(),
+        "fc1.bias": torch.from_numpy(-np.square(means).sum(1) / 2).float(),
     }
-
-
-def metric(within: np.ndarray, deviation: float) -> np.ndarray:
-    """Return the weights of directions in the distance to a mean: one over how records of a class vary along them.
-
-    A symmetric matrix of nothing but noise of this deviation has squares that add up to d (d + 1) deviation^2, give or take
-    2 d deviation^2. Unless those of ``within``, less its mean eigenvalue, exceed that by ``STANDS_OUT`` times as much, all
-    directions count the same, and the nearest mean is left: noise taken for spread costs up to six points. Else eigenvalues,
-    which the noise moves by up to 2 sqrt(d) deviations (Wigner 1955), are cut at 0, and a quarter of that is added to all:
-    chosen on kmnist-7k.
-
-    Args:
-        within: estimated mean of (u - m) (u - m)^T, of records u and the means m of their classes, ``(d, d)``.
-        deviation: of each of its numbers off the diagonal.
-
-    Returns:
-        ``(d, d)``, symmetric and positive; around 1.
-    """
-    size = len(within)
-    apart = within - np.trace(within) / size * np.eye(size)
-    if np.square(apart).sum() <= (size + 1 + 2 * STANDS_OUT) * size * deviation**2:
-        return np.eye(size)
-    values, vectors = np.linalg.eigh(within)
-    sizes = np.maximum(values, 0) + math.sqrt(size) * deviation / 2
-    result: np.ndarray = (vectors * (sizes.mean() / sizes)) @ vectors.T
-    return result

@@ -173,7 +173,8 @@ def _command(cls: type) -> str:
 
 def _gone(cls: type, name: str) -> str | None:
     flag = f"--{name.replace('_', '-')}"
-    return instead(*(f"{group}{_command(cls)} {flag}" for group in ("", "tickets ", "privacy ")), flag)
+    group = cls.__module__.rpartition(".")[2]  # commands of a group have their options in a module of its name
+    return instead(f"{group} {_command(cls)} {flag}", f"{_command(cls)} {flag}", flag)
 
 
 def table(path: object, body: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dpltm.features import metavar
 from dpltm.options import option
@@ -148,3 +150,8 @@ class FeatureOptions:
         section="Features",
         affects="records",
     )
+
+
+def data_options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a section that say which records."""
+    return {key: value for key, value in section.items() if key.replace("-", "_") in DataOptions.__dataclass_fields__}

@@ -18,21 +18,17 @@ MAX_COPIES = 10**6
 class EpsilonRequest:
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
 
-    Give `epsilon`, the claim. Or give `certified`, what you want to hold: the largest claim that certifies it is found; for
-    uer, whose claim decides little, the largest `alpha` at that `epsilon`.
-
     Examples:
         # what a claim of 0.5 certifies
         dpltm latent epsilon --protocol uer --alpha 7 --bits 92160 --epsilon 0.5
-        # the largest claim that certifies 4
-        dpltm latent epsilon --protocol ue --bits 640 --certified 4
     """
 
     protocol: str = option(UER.name, "What happens to the bits.", choices=BIT_PROTOCOLS)
     bits: int | None = option(None, "Bits of a record: features times bits a feature.", "N", required=True)
-    epsilon: float | None = option(None, "What the protocol claims for a record: the nominal figure.", "E")
+    epsilon: float | None = option(
+        None, "What the protocol claims for a record: the nominal figure.", "E", required=True
+    )
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
-    certified: float | None = option(None, "Find the setting that certifies this.", "E")
     one_hot: bool = option(False, "Only strings with a single 1 are ever sent; any string otherwise.")
     label_epsilon: float | None = option(
         None,
@@ -138,16 +134,9 @@ class ServerOptions:
         section="Training",
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X")
-    epochs: float = option(5.0, "Passes over the messages, in each round.", "N")
+    epochs: float = option(5.0, "Passes over the messages.", "N")
     batch_size: int = option(64, "Messages per step.", "N")
     lr: float = option(0.5, "Step size.", "X")
-    rounds: int = option(0, "Pruning rounds: train, drop the smallest weights, rewind.", "N")
-    prune: str | None = option(
-        None,
-        "Fraction of live weights dropped per round, per layer; the last repeats.",
-        "R,R,...",
-        shown="0.3, output layer 0.2",
-    )
     seed: int = option(0, "Decides starting weights and batches.", "N")
     threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice")
 
@@ -169,9 +158,9 @@ class MessageOptions:
 class TrainRequest(ServerOptions, MessageOptions):
     """Train a network on messages of dpltm latent encode.
 
-    Whatever happens here costs nothing more, pruning (`rounds`) included. With `test`, records that are public, accuracy is
-    measured on them as they are and, of bits, randomised as the private ones were. Messages of a codebook make a network on
-    features, which dpltm predict and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
+    Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
+    and, of bits, randomised as the private ones were. Messages of a codebook make a network on features, which dpltm predict
+    and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
 
     Examples:
         # all messages of a folder, tested on public records

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dpltm.options import METRICS, option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, SharesOptions, UnitOptions
+from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, SharesOptions, UnitOptions, data_options
 from dpltm.options.network import CodeOptions
 
 
@@ -64,3 +66,13 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
 
     set: str | None = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
     dry_run: bool = option(False, "Check everything and print what would be spent.", section="Output")
+
+
+def drawn_from(train: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a training that a draw from its records takes over."""
+    return {**data_options(train), **{key: train[key] for key in ("unit", "per-unit") if key in train}}
+
+
+def reads_no_records(select: Mapping[str, Any]) -> bool:
+    """Tell whether a draw goes by public accuracies alone."""
+    return select.get("rule") == "smallest-within"

@@ -120,7 +120,7 @@ class Rounds:
         config: GenerationConfig,
         schedule: Schedule,
         evaluation: tuple[Inputs, Tensor] | None,
-        dropout: float,
+        dropout: float = 0.0,
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
         self._spec, self._model, self._dropout = spec, build(spec, config.seed), dropout
@@ -164,7 +164,6 @@ class Rounds:
             },
             {
                 "epoch": epoch.numpy(),
-                "left_out": self._left_out.get_state().numpy(),
                 **{f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()},
                 **{
                     f"{part}/{name}": value.detach().numpy()
@@ -187,7 +186,6 @@ class Rounds:
             ]
             self._passed, self._rewound = int(state["passed"]), bool(state["rewound"])
             self._batches.resume(torch.from_numpy(tensors["epoch"].copy()), int(state["taken"]))
-            self._left_out.set_state(torch.from_numpy(tensors["left_out"].copy()))
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
             raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
@@ -277,7 +275,6 @@ def generate(
     config: GenerationConfig,
     evaluation: tuple[Inputs, Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    dropout: float = 0.0,
     checkpoints: Checkpoints = NOT_KEPT,
 ) -> Tickets:
     """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
@@ -285,7 +282,6 @@ def generate(
     Args:
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
-        dropout: share of the last layer's inputs that each training step leaves out.
 
     Raises:
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
@@ -295,7 +291,7 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation, dropout)
+    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
     with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)
@@ -311,7 +307,10 @@ def train_dense(
     progress: Callable[[int, int], None] | None = None,
     dropout: float = 0.0,
 ) -> Ticket:
-    """The dense network: the first round of :func:`generate` alone, the same to the last bit."""
+    """The dense network: the first round of :func:`generate` alone, the same to the last bit.
+
+    ``dropout`` is the share of the last layer's inputs that each step leaves out.
+    """
     dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
     rounds = Rounds(spec, x, y, config, dense, None, dropout)
     with threads(config.threads):

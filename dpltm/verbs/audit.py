@@ -23,8 +23,8 @@ from dpltm.audit.attacks import (
     with_canaries,
 )
 from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import Findings, examine, violated
-from dpltm.errors import ArtifactError, InputError
+from dpltm.audit.findings import audit, violated
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
@@ -32,48 +32,17 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.networks.state import put
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
-from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Dataset, Split
-from dpltm.training.artifacts import Run, TicketSet
+from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import fresh
 from dpltm.verbs.train import train_start
-
-
-def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:
-    """Return lower bounds on the epsilon of a training that had canaries, beside what is claimed of it.
-
-    Args:
-        run: with its lineage.
-        confidence: that the bounds hold with, both together, in [0.5, 1).
-        delta: of every epsilon; None for that of the run.
-
-    Raises:
-        InputError: it was not audited, or there were too few canaries for the confidence.
-        ArtifactError: its lineage does not hold its training.
-
-    Guarantees:
-        If the training is as private as its entry says, a bound above the certified epsilon has probability at most
-        1 - ``confidence``.
-    """
-    if run.observations is None:
-        raise InputError(
-            f"{run.label}: has no observations of an audit; train with `audit`, such as 1000, to have it attacked"
-        )
-    options: dict[str, Any] = run.config["options"]
-    delta = options["delta"] if delta is None else delta
-    check_delta_alone(delta)
-    trainings = () if run.entry is None else run.entry.of(NoisySgd)
-    if not trainings:
-        raise ArtifactError(f"{run.label}: its lineage holds no training of its own")
-    return examine(run.observations, trainings[0], delta, confidence, options["accountant"])
-
 
 CONTROLS = 5
 """Shuffled masks that a mask is compared with."""

@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, as_flags
 from dpltm.features import parse
 from dpltm.features.setup import with_feature_map
-from dpltm.local import PROTOCOLS
-from dpltm.local.channels import Channel, channel, largest
+from dpltm.local import CODEBOOK, PROTOCOLS
+from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import (
-    LABEL_BYTES,
     ROWS,
     BitStrings,
     FixedPoint,
@@ -34,9 +34,8 @@ from dpltm.local.scheme import (
 )
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
-from dpltm.networks.evaluation import Inputs, accuracy
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.kind import MAX_FEATURES
-from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account
@@ -47,15 +46,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Paid, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import (
-    GenerationConfig,
-    Ticket,
-    by_round,
-    check_trained,
-    generate,
-    prune_once,
-    train_dense,
-)
+from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, Public, Split
 from dpltm.records.notes import bounds_notes, unit_notes
@@ -64,58 +55,27 @@ from dpltm.records.settle import check_delta
 # --- Claims beside what holds ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim beside what holds, for neighbours that are any two records.
+def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any]:
+    """Return what a setting claims for a record and its label, and what all copies of it are worth.
 
-    Attributes:
-        epsilon, alpha: of the protocol; as given, or found for what is to be certified.
-        nominal: what the protocol claims for a record and its label.
-        certified: what all copies of a record and its label are worth.
+    Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
-
-    epsilon: float
-    alpha: float | None
-    channel: Channel
-    nominal: float
-    certified: float
-    notes: tuple[str, ...]
-
-
-def claim(options: EpsilonRequest) -> Claim:
-    """Return both figures of a setting, or of the one that certifies the epsilon that is wanted."""
-    check_epsilon("label_epsilon", options.label_epsilon)
-    if not 1 <= options.copies <= MAX_COPIES:
-        raise InputError("copies", options.copies, f"a whole number from 1 to {MAX_COPIES:,}")
-    label = options.label_epsilon or 0.0
-    epsilon, alpha, bits = _setting(options, label)
-    certified = options.copies * (bits.certified(options.one_hot) + label)
-    return Claim(epsilon, alpha, bits, epsilon + label, certified, tuple(_claim_notes(options)))
-
-
-def _setting(options: EpsilonRequest, label: float) -> tuple[float, float | None, Channel]:
-    """Nominal epsilon, alpha, and the channel; found, if that is what is asked for."""
-    protocol, bits = options.protocol, options.bits or 0
-    if options.certified is None:
-        if options.epsilon is None:
-            raise InputError(
-                "`epsilon` is missing: what the protocol claims, such as 0.5 (or `certified`, what shall hold)"
-            )
-        return options.epsilon, options.alpha, channel(protocol, bits, options.epsilon, options.alpha)
-    wanted = options.certified / options.copies - label
-    if wanted <= 0:
-        raise InputError(
-            f"`certified`: {options.certified:g} is all spent on the label; raise it, or lower `label_epsilon`"
-        )
-    if PROTOCOLS[protocol].alpha_decides and options.alpha is None:
-        if options.epsilon is None:
-            raise InputError(f"`epsilon` is missing: what {protocol} shall claim; `alpha` is found for it")
-        alpha, bit_channel = largest(protocol, bits, wanted, epsilon=options.epsilon, one_hot=options.one_hot)
-        return options.epsilon, alpha, bit_channel
-    if options.epsilon is not None:
-        raise InputError("`epsilon`, `certified`: one of them decides; leave one out")
-    epsilon, bit_channel = largest(protocol, bits, wanted, alpha=options.alpha, one_hot=options.one_hot)
-    return epsilon, options.alpha, bit_channel
+    del progress
+    check_epsilon("label_epsilon", request.label_epsilon)
+    if not 1 <= request.copies <= MAX_COPIES:
+        raise InputError("copies", request.copies, f"a whole number from 1 to {MAX_COPIES:,}")
+    label = request.label_epsilon or 0.0
+    bits = channel(request.protocol, request.bits or 0, request.epsilon or 0.0, request.alpha)
+    return as_flags(
+        {
+            **{field.name: getattr(request, field.name) for field in fields(request)},
+            "p": [bit.chances[0] for bit in bits.pattern],
+            "q": [bit.chances[1] for bit in bits.pattern],
+            "nominal": (request.epsilon or 0.0) + label,
+            "certified": request.copies * (bits.certified(request.one_hot) + label),
+            "notes": list(_claim_notes(request)),
+        }
+    )
 
 
 def _claim_notes(options: EpsilonRequest) -> Iterator[str]:
@@ -142,12 +102,14 @@ DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
     """Return the bit form of values, and the epsilon of the label: None where a codebook has none, or it is public."""
     check_epsilon("epsilon", options.epsilon)
-    protocol, given = PROTOCOLS[options.protocol], ("alpha", "format", "label_epsilon")
-    if not protocol.of_bits:
-        protocol.check_options(name for name in given if getattr(options, name) is not None)
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
-    if not protocol.of_bits:
+    if options.protocol == CODEBOOK.name:
+        for name in ("alpha", "format", "label_epsilon"):
+            if getattr(options, name) is not None:
+                raise InputError(
+                    f"`{name}`: of bits; a codebook has one epsilon for the whole record, so leave it out"
+                )
         return None, None
     bits = parse_numbers("format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
@@ -317,23 +279,19 @@ CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bit
 
 
 @dataclass(frozen=True)
-class TicketScores:
-    """Accuracies of one ticket on public records, as they are and randomised like the private ones; None if not measured."""
-
-    round: int
-    density: float
-    accuracy: float | None
-    randomised: float | None
-
-
-@dataclass(frozen=True)
 class Learned:
-    """Outcome of learning from messages; ``tickets`` and ``scores`` are of the dense network, and of each pruning round."""
+    """A network that learned from messages.
+
+    Attributes:
+        accuracy, randomised: on public test records as they are, and, of bits, randomised like the private ones; None if
+            not measured.
+    """
 
     records: int
     spec: ModelSpec
-    tickets: tuple[Ticket, ...]
-    scores: tuple[TicketScores, ...]
+    weights: dict[str, torch.Tensor]
+    accuracy: float | None
+    randomised: float | None
     seconds: float
     notes: tuple[str, ...]
 
@@ -347,7 +305,7 @@ def messages_of_one(lineage: Lineage) -> int:
     for entry in lineage.entries:
         if entry.kind == "local":
             sent.setdefault(entry.home, []).append(entry)
-    accounts = (Account(tuple(each), home, unit=each[0].unit) for home, each in sent.items())
+    accounts = (Account(tuple(entries), home, unit=entries[0].unit) for home, entries in sent.items())
     return max((len(piece) for account in accounts for piece in account.pieces), default=1)
 
 
@@ -359,7 +317,7 @@ def learn(
     progress: Progress = SILENT,
     most: int = 1,
 ) -> Learned:
-    """Train a network on messages, prune it, and measure accuracy where there are public test records.
+    """Train a network on messages, and measure accuracy where there are public test records.
 
     Args:
         files: messages, ``(n, record_bytes)`` uint8 each.
@@ -367,8 +325,8 @@ def learn(
         most: messages of one record among them (``messages_of_one``), for the notes.
 
     Raises:
-        InputError: messages that count twice; options that are out of range, or contradict each other or the scheme; test
-            records that are not like those of the scheme; training that diverged.
+        InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
+            not like those of the scheme; training that diverged.
     """
     answer, records = scheme.answer, sum(map(len, files))
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
@@ -379,19 +337,19 @@ def learn(
         check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-    began = time.perf_counter()
+    began, rows = time.perf_counter(), np.concatenate(files)
     if isinstance(answer, Codebook):
-        weights = nearest_mean(answer, files)
-        tickets: tuple[Ticket, ...] = (Ticket(0, Mask.dense(build(spec)), None, weights),)
-        if options.rounds:
-            tickets = prune_once(spec, weights, weights, config).tickets
+        weights = nearest_mean(answer, rows)
     else:
-        tickets = _trained(Messages(files, answer), spec, config, options, progress)
+        received = Messages(rows, answer)
+        with progress.progress("training on messages", config.iterations) as step:
+            told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
+            weights = train_dense(spec, received, received.labels, config, told, options.dropout).predictor or {}
     seconds = time.perf_counter() - began
-    for ticket in tickets:
-        check_trained(ticket.predictor or {})
-    inputs = None if test is None or test.test is None else _test_inputs(scheme, test.test, progress)
-    scores = tuple(_scores(ticket, spec, inputs) for ticket in tickets)
+    check_trained(weights)
+    plain, randomised = None, None
+    if test is not None and test.test is not None:
+        plain, randomised = _scores(scheme, spec, weights, test.test, progress)
     notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme_notes(scheme)]
     notes.append(
         "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
@@ -400,7 +358,7 @@ def learn(
     )
     if isinstance(answer, Codebook) and answer.labels == "signed":
         notes.append("classes are taken to be equally frequent: messages of this epsilon do not tell")
-    return Learned(records, spec, tickets, scores, seconds, tuple(notes))
+    return Learned(records, spec, weights, plain, randomised, seconds, tuple(notes))
 
 
 def check_server_options(options: ServerOptions) -> None:
@@ -415,18 +373,9 @@ def _config(options: ServerOptions, records: int, codebook: bool) -> GenerationC
         raise InputError("epochs", options.epochs, "a positive number up to 10,000")
     if not 0 <= options.dropout < 1:
         raise InputError("dropout", options.dropout, "at least 0 and below 1")
-    if options.rounds < 0:
-        raise InputError("rounds", options.rounds, "a whole number from 0 on")
-    if options.prune is not None and not options.rounds:
-        raise InputError("`prune`: nothing is pruned in no rounds; say `rounds` N, or leave it out")
+    steps = max(1, round(options.epochs * records / options.batch_size))
     return GenerationConfig(
-        rounds=max(1, options.rounds),
-        prune=None if options.prune is None else parse_numbers("prune", options.prune),
-        iterations=max(1, round(options.epochs * records / options.batch_size)),
-        batch_size=options.batch_size,
-        lr=options.lr,
-        seed=options.seed,
-        threads=options.threads,
+        iterations=steps, batch_size=options.batch_size, lr=options.lr, seed=options.seed, threads=options.threads
     )
 
 
@@ -445,26 +394,12 @@ def _spec(scheme: Scheme, options: ServerOptions) -> ModelSpec:
     return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
-def _trained(
-    received: Messages,
-    spec: ModelSpec,
-    config: GenerationConfig,
-    options: ServerOptions,
-    progress: Progress,
-) -> tuple[Ticket, ...]:
-    labels = received.labels
-    if options.rounds:
-        with progress.progress(f"{config.rounds + 1} networks", config.steps) as step:
-            told = by_round(config.iterations, config.rewind, step, "no more epsilon is spent")
-            return generate(spec, received, labels, config, None, told, options.dropout).tickets
-    with progress.progress("training on messages", config.iterations) as step:
-        told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-        return (train_dense(spec, received, labels, config, told, options.dropout),)
-
-
-def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch.Tensor, Inputs, Inputs | None]:
-    """Labels of public test records, and inputs: as they are, and, of bits, randomised as the private ones were."""
-    answer, plain, sent = scheme.answer, [], []
+def _scores(
+    scheme: Scheme, spec: ModelSpec, weights: dict[str, torch.Tensor], test: Split, progress: Progress
+) -> tuple[float, float | None]:
+    """Accuracies on public test records: as they are, and, of bits, randomised as the private ones were."""
+    answer, model, plain, sent = scheme.answer, build(spec), list[np.ndarray](), list[np.ndarray]()
+    model.load_state_dict(weights)
     opened = test.open(Public("accuracy of what a server learned, which has no ledger"))
     with progress.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
@@ -476,20 +411,8 @@ def _test_inputs(scheme: Scheme, test: Split, progress: Progress) -> tuple[torch
                 plain.append(answer.without_coins(scores, y))
                 sent.append(answer.randomise(scores, y, FastSource()))
             step(min(start + ROWS, len(test)))
-    labels = torch.tensor(opened.y)
+    labels, rows = torch.tensor(opened.y), np.concatenate(plain)  # labels as they are, not those of messages
     if isinstance(answer, Codebook):
-        return labels, torch.from_numpy(np.concatenate(plain)), None
-    randomised = np.concatenate(sent)
-    randomised[:, -LABEL_BYTES:] = 0  # accuracy is against the labels as they are
-    return labels, Messages([np.concatenate(plain)], answer, randomised=False), Messages([randomised], answer)
-
-
-def _scores(
-    ticket: Ticket, spec: ModelSpec, inputs: tuple[torch.Tensor, Inputs, Inputs | None] | None
-) -> TicketScores:
-    if inputs is None:
-        return TicketScores(ticket.round, ticket.mask.density, None, None)
-    model, (labels, *parts) = build(spec), inputs
-    model.load_state_dict(ticket.predictor or {})
-    plain, randomised = (None if x is None else accuracy(model, x, labels, chunk=CHUNK) for x in parts)
-    return TicketScores(ticket.round, ticket.mask.density, plain, randomised)
+        return accuracy(model, torch.from_numpy(rows), labels, chunk=CHUNK), None
+    as_is, randomised = Messages(rows, answer, randomised=False), Messages(np.concatenate(sent), answer)
+    return accuracy(model, as_is, labels, chunk=CHUNK), accuracy(model, randomised, labels, chunk=CHUNK)

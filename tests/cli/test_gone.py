@@ -70,6 +70,9 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "tune --unit": ("tune --unit user --dataset digits --epsilon 1", "name it in dpltm train"),
     "tune --per-unit": ("tune --per-unit 3 --dataset digits --epsilon 1", "name it in dpltm train"),
     "tune --fresh": ("tune --fresh --dataset digits --epsilon 1", "begins anew"),
+    "latent epsilon --certified": ("latent epsilon --certified 4", "what it certifies"),
+    "latent train --prune": ("latent train s --prune 0.2", "dpltm generate"),
+    "latent train --rounds": ("latent train s --rounds 2", "dpltm generate"),
     "latent train --fresh": ("latent train s --messages m --out r --fresh", "begins anew"),
     "train --stop-at": ("train --stop-at 0.9 --dense --dataset digits --epsilon 1", "--budget-stop"),
     "train --augment": ("train --augment flip --dense --dataset digits --epsilon 1", "behind features"),
@@ -112,6 +115,15 @@ def test_from_python_and_in_configuration_files(refused, row) -> None:
         arguments(OPTIONS[command], {name: 1})
     Path("c.toml").write_text(f"[{command.split()[-1]}]\n{option} = 1\n")
     assert f"{option} is gone since 0.3: " in refused(f"{command} --config c.toml")
+
+
+def test_in_configuration_files_of_a_group(refused) -> None:
+    Path("c.toml").write_text("[train]\nrounds = 2\n")
+    said = refused("latent train s --messages m --out r --config c.toml")
+    assert said.startswith(
+        "--config c.toml: rounds is gone since 0.3: leave it out; tickets are made by dpltm generate"
+    )
+    assert "unknown key 'rounds'" in refused("train --config c.toml"), "which never had it"
 
 
 @pytest.mark.parametrize("row", IN_PYTHON)

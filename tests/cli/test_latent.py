@@ -128,13 +128,11 @@ def test_digits_are_told_apart(cli):
 
     Both owners have one ledger here, so a record may be in both files.
     """
-    body = cli(f"{TRAIN} --test pub.npz --model mlp:32 --epochs 15 --rounds 2 --json").json
+    body = cli(f"{TRAIN} --test pub.npz --model mlp:32 --epochs 15 --json").json
     assert (body["records"], body["inputs"], body["nominal"]) == (1097, 64, 2 * 197.0)
     assert body["certified"] == pytest.approx(2 * 197)
     assert body["accuracy"] > 0.6
-    assert 0.5 < body["tickets"][-1]["randomised"] <= 1
-    assert [row["round"] for row in body["tickets"]] == [0, 1, 2]
-    assert body["accuracy"] == body["tickets"][-1]["accuracy"]
+    assert 0.5 < body["randomised"] <= 1
     weights, public = load_file("r/model.safetensors"), np.load("pub.npz")
     plain = make_feature_map("unit:1", (8, 8), (0.0, 255.0))
     negative = (plain(public["x_test"]) - plain(public["x_train"]).mean(0)).numpy() < 0

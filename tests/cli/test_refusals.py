@@ -160,7 +160,6 @@ f: x_train is damaged                 | datasets info ./f
 --dataset nothing:                    | {SCHEME} --public nothing
 --public is missing:                  | {SCHEME.replace("--public p.npz ", "")}
 --epsilon is missing:                 | {SCHEME.replace("--epsilon 9 ", "")}
---label-epsilon is missing:           | {SCHEME.replace("--label-epsilon 1 ", "")}
 --delta:                              | {ENCODE} --delta 0
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new

@@ -19,7 +19,7 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.records import DatasetCache
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.sweep import TrialRunner, Workers, new_session, sweep
+from dpltm.tickets.workbench.sweep import TrialRunner, Workers, sweep
 from sets import store_set
 
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
@@ -69,11 +69,10 @@ def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | 
     return {}
 
 
-def made(recipe: Recipe, root: Path, workers: Workers | None = None) -> SweepFolder:
-    """The folder of a sweep that has come to its end."""
-    folder = SweepFolder(root, recipe.title, new_session())
-    sweep(recipe, TrialRunner(folder, stages=STAGES), workers or Workers(1, folder.session))
-    return folder
+def made(recipe: Recipe, root: Path, workers: Workers | None = None) -> tuple[SweepFolder, dict[str, str]]:
+    """The folder of a sweep that has come to its end, and why trials failed."""
+    folder = SweepFolder(root, recipe.title)
+    return folder, sweep(recipe, TrialRunner(folder, stages=STAGES), workers or Workers(1))
 
 
 def _note(root: Path, what: str) -> None:

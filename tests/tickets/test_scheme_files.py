@@ -21,7 +21,6 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage, to_json
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import FastSource
 from dpltm.tickets.files import digest_of, read_lineage
 from dpltm.tickets.run import load_run, weights_of
@@ -240,7 +239,7 @@ def test_nothing_is_written_over(there):
     taken = "exists already; choose another name or remove it first"
     assert told(save_scheme, S, replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))) == f"`out`: s {taken}"
     assert told(write_messages, M, SCHEME, 0, [], SENT) == f"`out`: m {taken}"
-    assert told(save_learned, S, SCHEME, ModelSpec("mlp:5", 24, 4), network()[1], {}, SENT) == f"`out`: s {taken}"
+    assert told(save_learned, S, SCHEME, ModelSpec("mlp:5", 24, 4), network(), {}, SENT) == f"`out`: s {taken}"
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
 
@@ -298,39 +297,34 @@ def test_headers_that_were_changed(header, message):
     assert told(read_messages, M, SCHEME).startswith("m: " + message.format(size=len(data)))
 
 
-def network() -> tuple[torch.nn.Module, Ticket]:
-    """One on messages, half of whose weights are pruned."""
-    model = build(ModelSpec("mlp:5", 24, 4), 3)
-    shares = {
-        name: torch.rand(value.shape) < (0.5 if value.ndim == 2 else 2) for name, value in model.named_parameters()
-    }
-    mask = Mask(shares)
-    mask.apply(model)
-    return model, Ticket(1, mask, None, {name: value.detach() for name, value in model.named_parameters()})
+def network() -> dict[str, torch.Tensor]:
+    """Of one on messages."""
+    return {name: value.detach() for name, value in build(ModelSpec("mlp:5", 24, 4), 3).named_parameters()}
 
 
 def test_a_network_comes_back(tmp_path, raw):
     """The command writes its options as well, among them the scheme's path, in place of which the id stands."""
-    model, ticket = network()
+    values = network()
     result = {"model": "mlp:5", "accuracy": 0.5, "scheme": "somewhere/s"}
-    save_learned(tmp_path / "r", SCHEME, ModelSpec("mlp:5", 24, 4), ticket, result, SENT)
+    save_learned(tmp_path / "r", SCHEME, ModelSpec("mlp:5", 24, 4), values, result, SENT)
     body = json.loads((tmp_path / "r/result.json").read_text())
     assert body == {**result, "format": "dpltm-latent-run", "schema": 2, "scheme": SCHEME.id}
     weights, packed = raw.read(tmp_path / "r/model.safetensors"), raw.read(tmp_path / "r/mask.safetensors")
-    assert weights.keys() == packed.keys() == dict(model.named_parameters()).keys()
-    for name, value in model.named_parameters():
-        np.testing.assert_array_equal(weights[name], value.detach().numpy())
-        np.testing.assert_array_equal(raw.unpack(packed[name], value.shape), ticket.mask[name].numpy())
+    assert weights.keys() == packed.keys() == values.keys()
+    for name, value in values.items():
+        np.testing.assert_array_equal(weights[name], value.numpy())
+        assert raw.unpack(packed[name], value.shape).all()
     assert os.listdir(tmp_path) == ["r"]
-    assert read_lineage(tmp_path / "r", weights_of(model, ticket.mask)) == SENT
+    model = build(ModelSpec("mlp:5", 24, 4), 3)
+    assert read_lineage(tmp_path / "r", weights_of(model, Mask.dense(model))) == SENT
 
 
 def test_a_network_from_a_codebook_is_a_run(tmp_path):
     """With the lineage of the messages, as any run has its own."""
     scheme = replace(SCHEME, answer=Codebook(6, 4, 2.0, "signed", 30))
     model = build(ModelSpec("mlp", 6, 4), 3)
-    ticket = Ticket(0, Mask.dense(model), None, {name: value.detach() for name, value in model.named_parameters()})
-    save_learned(tmp_path / "r", scheme, ModelSpec("mlp", 6, 4), ticket, {}, SENT)
+    values = {name: value.detach() for name, value in model.named_parameters()}
+    save_learned(tmp_path / "r", scheme, ModelSpec("mlp", 6, 4), values, {}, SENT)
     run = load_run(tmp_path / "r")
     assert (run.lineage, run.entry, run.bounds) == (SENT, None, (0.0, 255.0))
     assert run.feature_map == scheme.feature_map

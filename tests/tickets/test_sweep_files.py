@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ BODY: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
-    return SweepFolder(tmp_path / "s", "T", "one")
+    return SweepFolder(tmp_path / "s", "T")
 
 
 @pytest.fixture
@@ -43,30 +42,12 @@ def link_refused(call: Callable[..., object], path: Path, *arguments: object) ->
     assert message == f"{path}: is a link, which is not followed; remove it, or choose another `out`"
 
 
-@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "folder"])
-def test_a_lock_that_is_no_file(folder: SweepFolder, other: Path, kind: str) -> None:
-    """Nothing is written behind a link, and a pipe is not waited for. Found before anything starts, too."""
-    path = folder.root / "locks/m.lock"
-    if kind.startswith("link"):
-        path.symlink_to(other / ("kept" if kind == "link" else "new"))
-    else:
-        {"pipe": os.mkfifo, "folder": os.mkdir}[kind](path)
-    why = {"pipe": "is not a plain file", "folder": "cannot be opened: Is a directory"}
-    message = f"{path}: {why.get(kind, 'is a link, which is not followed')}; remove it, or choose another `out`"
-    assert told(lambda: folder.lock("m").__enter__()) == message
-    assert told(SweepFolder, folder.root, "T", "two") == message
-    assert [(path.name, path.read_text()) for path in other.iterdir()] == [("kept", "kept")]
-
-
-def test_a_lock_is_one_process_alone(folder: SweepFolder) -> None:
-    """Another one goes on without it, or waits."""
-    with folder.lock("m") as first, folder.lock("m") as second:
-        assert (first, second) == (True, False)
-    with ThreadPoolExecutor() as pool:
-        with folder.lock("m"):
-            waiting = pool.submit(lambda: folder.lock("m", wait=True).__enter__())
-            assert not waiting.done()
-        assert waiting.result()
+def test_one_process_at_a_time_has_a_sweep(folder: SweepFolder) -> None:
+    with folder.alone():
+        message = told(lambda: SweepFolder(folder.root, "T").alone().__enter__())
+    assert message == f"`out`: another process is at work on {folder.root}; wait for it, or choose another name"
+    with folder.alone():
+        pass
 
 
 def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
@@ -75,7 +56,7 @@ def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     path.symlink_to(other)
     for ask in (folder.make, folder.result, folder.trial):
         link_refused(ask, path, LABEL)
-    link_refused(SweepFolder, path, folder.root, "T", "later")
+    link_refused(SweepFolder, path, folder.root, "T")
     assert [path.name for path in other.iterdir()] == ["kept"]
 
 
@@ -83,20 +64,20 @@ def test_a_member_that_is_a_link(folder: SweepFolder, other: Path) -> None:
 def test_a_link_in_a_member(folder: SweepFolder, other: Path, name: str) -> None:
     folder.make(LABEL)
     (folder.trial(LABEL) / name).symlink_to(other / "new")
-    link_refused(SweepFolder(folder.root, "T", "two").make, folder.trial(LABEL) / name, LABEL)
+    link_refused(SweepFolder(folder.root, "T").make, folder.trial(LABEL) / name, LABEL)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_a_link(folder: SweepFolder, other: Path, part: str) -> None:
     (folder.root / part).rmdir()
     (folder.root / part).symlink_to(other)
-    link_refused(SweepFolder, folder.root / part, folder.root, "T", "two")
+    link_refused(SweepFolder, folder.root / part, folder.root, "T")
 
 
 def test_a_ledger_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     path = folder.root / "dpltm.ledger.jsonl"
     path.symlink_to(other / "kept")
-    link_refused(SweepFolder, path, folder.root, "T", "two")
+    link_refused(SweepFolder, path, folder.root, "T")
 
 
 def test_a_head_that_is_a_link(folder: SweepFolder, other: Path) -> None:
@@ -104,7 +85,7 @@ def test_a_head_that_is_a_link(folder: SweepFolder, other: Path) -> None:
     (folder.root / "recipe.json").symlink_to(other / "recipe.json")
     for part in PARTS:
         (folder.root / part).rmdir()
-    link_refused(SweepFolder, folder.root / "recipe.json", folder.root, "T", "two")
+    link_refused(SweepFolder, folder.root / "recipe.json", folder.root, "T")
     assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]  # nothing was made
 
 
@@ -165,19 +146,19 @@ def test_a_result_that_is_damaged(folder: SweepFolder, key: str, value: Any) -> 
     assert message.endswith("; remove it, and the member is run again")
 
 
-def test_what_trials_share_is_begun_once_a_session(folder: SweepFolder) -> None:
-    assert folder.begin("tickets-a")
-    assert folder.has_begun("tickets-a")
-    assert not folder.begin("tickets-a")  # the process that began it died
-    assert folder.begin("tickets-a", again=True)
-    assert SweepFolder(folder.root, "T", "later").begin("tickets-a")
+def test_what_a_session_began_it_does_not_begin_again(folder: SweepFolder, other: Path) -> None:
+    assert folder.begin("m", "one")
+    assert not folder.begin("m", "one")  # the process that began it died
+    assert folder.begin("m", "two")
+    (folder.root / "attempts/n").symlink_to(other / "kept")
+    assert folder.begin("n", "one")
+    assert (other / "kept").read_text() == "kept"
 
 
-def test_a_folder_that_another_process_is_making(tmp_path: Path) -> None:
-    """Processes that start together may find its empty parts before they find what says whose it is."""
-    for part in ("members", "locks"):
-        (tmp_path / "s" / part).mkdir(parents=True)
-    assert SweepFolder(tmp_path / "s", "T", "now").root == tmp_path / "s"
+def test_a_folder_that_was_being_made(tmp_path: Path) -> None:
+    """A process died before it said what its folder is for."""
+    (tmp_path / "s").mkdir()
+    assert SweepFolder(tmp_path / "s", "T").root == tmp_path / "s"
     (tmp_path / "other/members/mine").mkdir(parents=True)
     with pytest.raises(ArtifactError, match="not of a recipe"):
-        SweepFolder(tmp_path / "other", "T", "now")
+        SweepFolder(tmp_path / "other", "T")

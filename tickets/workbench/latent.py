@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from dpltm.errors import InputError, as_flags
 from dpltm.local.scheme import Scheme
 from dpltm.options import recorded
 from dpltm.options.data import DataOptions
-from dpltm.options.latent import EncodeRequest, EpsilonRequest, SchemeRequest, TrainRequest
+from dpltm.options.latent import EncodeRequest, SchemeRequest, TrainRequest
 from dpltm.privacy.entry import lineage_of
 from dpltm.privacy.release import price
 from dpltm.progress import Progress
@@ -22,28 +22,6 @@ from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs import latent as verb
-
-
-def claim(request: EpsilonRequest, progress: Progress) -> dict[str, Any]:
-    """Return the answer of ``dpltm latent epsilon``, which needs no file."""
-    del progress
-    made = verb.claim(request)
-    return as_flags(
-        {
-            "protocol": request.protocol,
-            "bits": request.bits,
-            "epsilon": made.epsilon,
-            "alpha": made.alpha,
-            "one_hot": request.one_hot,
-            "copies": request.copies,
-            "label_epsilon": request.label_epsilon,
-            "p": [bit.chances[0] for bit in made.channel.pattern],
-            "q": [bit.chances[1] for bit in made.channel.pattern],
-            "nominal": made.nominal,
-            "certified": made.certified,
-            "notes": list(made.notes),
-        }
-    )
 
 
 def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
@@ -104,8 +82,7 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
     lineage = lineage_of(scheme, *received)
     most = verb.messages_of_one(lineage)
     test = None if request.test is None else open_dataset(_held_out(request.test, scheme), dataset_cache=dataset_cache)
-    learned = verb.learn(scheme, [each.rows for each in received], request, test, progress, most)
-    scores = [asdict(row) for row in learned.scores]
+    learned = verb.learn(scheme, [messages.rows for messages in received], request, test, progress, most)
     body = as_flags(
         {
             "run": str(out),
@@ -116,13 +93,12 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
             "nominal": most * scheme.answer.nominal,
             "certified": most * scheme.answer.certified,
             "seconds": learned.seconds,
-            "accuracy": scores[-1]["accuracy"],
-            "tickets": scores,
+            "accuracy": learned.accuracy,
+            "randomised": learned.randomised,
             "notes": list(learned.notes),
         }
     )
-    result = {**recorded(request), **published(body)}
-    save_learned(out, scheme, learned.spec, learned.tickets[-1], result, lineage)
+    save_learned(out, scheme, learned.spec, learned.weights, {**recorded(request), **published(body)}, lineage)
     progress.say(f"wrote {out}")
     return body
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
-from dpltm.experiments.table import cells, columns
 from dpltm.networks.masks import Mask
 from dpltm.options.report import ReportRequest
 from dpltm.privacy.account import Account
@@ -21,6 +21,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
+from dpltm.reports.sweep_table import cells, columns
 from dpltm.reports.wording import (
     ATTACKER,
     RECORDS,
@@ -43,7 +44,6 @@ from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
 from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
-from dpltm.verbs.audit import audit
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
-from dpltm.experiments.recipe import Section, drawn_from, reads_no_records
 from dpltm.features.setup import take_over_map
 from dpltm.networks import names_code
 from dpltm.options import resolve, table
@@ -20,7 +19,7 @@ from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.network import beside
 from dpltm.options.run import DemoRequest, RunRequest
-from dpltm.options.select import SelectRequest
+from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import check_private
 from dpltm.privacy.checkpoint import begun_again_by, check_same
@@ -57,7 +56,7 @@ FORMAT, SCHEMA, UNFINISHED = "dpltm-unfinished", 2, "unfinished.json"
 RESULTS = {"generate": "tickets/tickets.json", "select": "tickets/winner.json", "train": "run/config.json"}
 """File in the folder of a run that is there as soon as a stage has ended."""
 
-DEMO: Section = {
+DEMO: Mapping[str, Any] = {
     "generate": {"dataset": "digits", "subset": "0.0:0.5", "provenance": "public", "rounds": 10, "iterations": 250,
                  "batch-size": 64, "threads": 1, "name": "digits"},
     "select": {"score": "additive"},
@@ -85,7 +84,7 @@ def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, A
         return _run(options, _read_pipeline(read_toml(path), path, options), progress)
 
 
-def _read_pipeline(document: Section, path: Path, options: RunRequest) -> Pipeline:
+def _read_pipeline(document: Mapping[str, Any], path: Path, options: RunRequest) -> Pipeline:
     """The three stages of a parsed TOML document, with what they share filled in; unknown and decided keys are refused."""
     unknown = set(document) - {*REQUESTS, "run"}
     if unknown:

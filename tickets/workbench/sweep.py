@@ -1,7 +1,6 @@
 """A recipe, run: ticket sets, searches and trials are made by whatever processes there are, all paid by one ledger.
 
-What is finished is known by its digest, and left alone; what several processes want, the first of them makes
-(``tickets.sweep_files`` has the locks). So a sweep goes on where it was, and two in the same folder share its trials.
+What is finished is known by its digest, and left alone, so that a sweep goes on where it was.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from dpltm.experiments.recipe import (
     draw_options,
     override,
     provenance,
-    reads_no_records,
     tasks,
 )
-from dpltm.experiments.table import markdown, planned, table, trains_at_once
+from dpltm.experiments.table import planned, table, trains_at_once
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
+from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
@@ -52,6 +51,7 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
+from dpltm.reports.sweep_table import markdown
 from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import (
@@ -101,7 +101,6 @@ STAGES: Mapping[str, Stage] = {
 """By the name of their command. The epsilon that a trial asks for is that of its own lineage; the ledger has the total."""
 
 DIED = "its process died; of too little memory, perhaps: take fewer `jobs`"
-"""Of what was begun in this session, by a process that is no more."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -119,53 +118,33 @@ class TrialRunner:
     stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
     ledger: str | None = None
     population: str | None = None
+    session: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def unsettled(self, recipe: Recipe) -> dict[str, Task]:
-        """Return what is still to be made, by name, each behind what it needs."""
-        trials = [trial for trial in recipe.trials if not self.is_settled(trial)]
-        return {name: task for name, task in tasks(trials).items() if not self.is_settled(task)}
-
-    def ready(self, recipe: Recipe) -> dict[str, Task]:
-        """Return what is still to be made and needs nothing that is."""
-        unsettled = self.unsettled(recipe)
-        return {
-            name: task for name, task in unsettled.items() if not any(need.name in unsettled for need in task.needs)
-        }
-
-    def is_settled(self, task: Task) -> bool:
-        """Return whether something is there, or has failed in this session."""
-        made = self.folder.result(task.name) is not None if isinstance(task, Trial) else self.path(task).exists()
-        return made or self.folder.failure(task.name) is not None
+    def is_made(self, task: Task) -> bool:
+        """Return whether something is there."""
+        return self.folder.result(task.name) is not None if isinstance(task, Trial) else self.path(task).exists()
 
     def path(self, shared: Shared) -> Path:
         """Return where something that trials share has its place."""
         return self.folder.root / shared.place
 
-    def attempt(self, task: Task, *, wait: bool = False, again: bool = False) -> None:
-        """Make something, or note why it cannot be made.
-
-        Nothing is done where it is settled, or where another process is at it.
-
-        Args:
-            wait: until another process is done with it, rather than leave it.
-            again: make it although a process died over it in this session.
-        """
-        with _ONE_AT_A_TIME, self.folder.lock(task.name, wait=wait) as mine:
-            if not mine or self.is_settled(task):
-                return
-            title = "" if isinstance(task, Trial) else f"{task.place}: "  # it is read where a trial has its row
+    def attempt(self, task: Task) -> tuple[str, str | None]:
+        """Make something; return its name, and why it cannot be made, or None."""
+        title = "" if isinstance(task, Trial) else f"{task.place}: "  # it is read where a trial has its row
+        with _ONE_AT_A_TIME:
+            if not self.folder.begin(task.name, self.session):
+                return task.name, in_flags(f"{title}{DIED}")  # Dask sends a call again whose worker died
             try:
-                if not self.folder.begin(task.name, again=again):
-                    raise InputError(DIED)
                 self._make(task)
             except DpltmError as error:
-                self.folder.fail(task.name, in_flags(f"{title}{error}"))
+                return task.name, in_flags(f"{title}{error}")
             except Exception as error:  # one trial's fault is not the others'
                 if os.environ.get("DPLTM_DEBUG"):
                     raise
                 # what it says may tell of a record
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
-                self.folder.fail(task.name, f"{title}{why}")
+                return task.name, f"{title}{why}"
+        return task.name, None
 
     def _make(self, task: Task) -> None:
         if isinstance(task, Trial):
@@ -266,10 +245,10 @@ class TrialRunner:
         return path
 
     def _made(self, shared: Shared) -> Path:
-        """Return the place of something that trials share; refused where it is not there, with the reason."""
+        """Return the place of something that trials share; refused where it is not there any more."""
         path = self.path(shared)
         if not path.exists():
-            raise InputError(self.folder.failure(shared.name) or f"{path}: is gone; run the same command again")
+            raise InputError(f"{path}: is gone; run the same command again")
         return path
 
     def _settings(self, trial: Trial) -> Section:
@@ -319,11 +298,6 @@ def _remove(path: Path) -> None:
 # --- who makes them ---------------------------------------------------------------------------------------------------
 
 
-def new_session() -> str:
-    """Name of this attempt, and of no other."""
-    return f"{os.getpid()}-{secrets.token_hex(8)}"  # no time: a clock may jump back
-
-
 def check_jobs(jobs: int | None) -> None:
     """Raise InputError for a number of processes that cannot be meant."""
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
@@ -334,16 +308,16 @@ def check_jobs(jobs: int | None) -> None:
 class Workers:
     """Place where trials run: processes of this machine (this one alone where there is one job), or a Dask cluster.
 
-    joblib sends them calls by pickle, which runs what it is sent: connect to a scheduler that is your own. On a cluster, a
-    task whose worker dies goes to another one; what was begun is not begun again.
+    joblib sends them calls by pickle, which runs what it is sent: connect to a scheduler that is your own.
     """
 
     jobs: int
-    session: str
     client: Any = None
 
-    def run(self, attempt: Callable[[Task], None], tasks: Iterable[Task]) -> Iterator[None]:
-        """Call ``attempt`` for every task; yield when one has come back. BrokenExecutor where a process died over one."""
+    def run(
+        self, attempt: Callable[[Task], tuple[str, str | None]], tasks: Iterable[Task]
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yield what ``attempt`` says of every task, as it comes back. BrokenExecutor where a process died over one."""
         with warnings.catch_warnings(), self._backend():
             # joblib warns of processes that it replaces, and of work that an interrupt takes from it
             warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
@@ -354,18 +328,12 @@ class Workers:
     def _backend(self) -> parallel_config:
         if self.client is not None:
             return parallel_config(backend="dask", client=self.client, wait_for_workers_timeout=CONNECT_SECONDS)
-        begin = {"initializer": _leave_interrupts, "initargs": (self.session,)}
+        begin = {"initializer": _leave_interrupts, "initargs": (str(Path.cwd()),)}
         return parallel_config(backend="loky", idle_worker_timeout=IDLE_SECONDS, **begin)
 
 
-def local_workers(recipe: Recipe, folder: SweepFolder, jobs: int | None) -> Workers:
-    """Return processes of this machine: so many, or one a processor for None; no more than trials to be made."""
-    wanted = sum(folder.result(trial.name) is None for trial in recipe.trials)
-    return Workers(min(jobs or cpu_count(), max(1, wanted)), folder.session)
-
-
 @contextlib.contextmanager
-def dask_workers(address: str, session: str) -> Iterator[Workers]:
+def dask_workers(address: str) -> Iterator[Workers]:
     """Yield the workers of a Dask scheduler, for as long as the block lasts."""
     try:
         import distributed
@@ -389,59 +357,61 @@ def dask_workers(address: str, session: str) -> Iterator[Workers]:
                 f"`scheduler`: {address}: no worker can run what it is sent ({why}); start one of this version, where this"
                 f" folder is, with dask worker {address}"
             )
-        yield Workers(-1, session, client)
+        yield Workers(-1, client)
 
 
-def _leave_interrupts(session: str) -> None:
-    """Ignore Ctrl-C, which reaches every process of a terminal; the one that started the others ends them."""
-    del session
+def _leave_interrupts(folder: str) -> None:
+    """Ignore Ctrl-C, which reaches every process of a terminal; the one that started the others ends them.
+
+    joblib starts other processes for another working ``folder``.
+    """
+    del folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> None:
-    """Make every trial that is not finished. Those that fail are noted in the folder; the others go on."""
-    folder = runner.folder
+def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> dict[str, str]:
+    """Make every trial that is not finished; return why those that cannot be made fail, by name. The others go on."""
+    failures: dict[str, str] = {}
+    unfinished = [trial for trial in recipe.trials if not runner.is_made(trial)]
+    left = {name: task for name, task in tasks(unfinished).items() if not runner.is_made(task)}
     with progress.progress(recipe.title, len(recipe.trials)) as step:
 
-        def look() -> None:
-            left = [trial.name for trial in recipe.trials if folder.result(trial.name) is None]
-            failed, unsettled = sum(folder.failure(name) is not None for name in left), list(runner.unsettled(recipe))
-            begun = [name for name in unsettled if name in left and folder.has_begun(name)] or unsettled[:1]
-            more = f" and {len(begun) - 2} more" if len(begun) > 2 else ""
-            said = [f"{failed} failed"] * bool(failed) + [f"at {', '.join(begun[:2])}{more}"] * bool(begun)
-            step(len(recipe.trials) - len(left), ", ".join(said))
+        def note(name: str, why: str | None) -> None:
+            left.pop(name)
+            if why is not None:
+                failures[name] = why
+            failed, waiting = sum(trial.name in failures for trial in recipe.trials), [*left][:1]
+            unmade = sum(trial.name in left or trial.name in failures for trial in recipe.trials)
+            said = [f"{failed} failed"] * bool(failed) + [f"next {name}" for name in waiting]
+            step(len(recipe.trials) - unmade, ", ".join(said))
 
-        look()
-        for wait in (False, True):  # first what nobody is at; then what somebody else has not finished either
-            _make_all(recipe, runner, workers, look, wait)
-        for name, task in runner.unsettled(recipe).items():
-            failures = (folder.failure(need.name) for need in task.needs)
-            folder.fail(name, next((why for why in failures if why is not None), in_flags(DIED)))
-        look()
+        while left:
+            for name, task in list(left.items()):
+                why = next((failures[need.name] for need in task.needs if need.name in failures), None)
+                if why is not None:
+                    note(name, why)
+            ready = [task for task in left.values() if not any(need.name in left for need in task.needs)]
+            _attempt(runner, workers, ready, note)
+    return failures
 
 
-def _make_all(recipe: Recipe, runner: TrialRunner, workers: Workers, look: Callable[[], None], wait: bool) -> None:
-    """Attempt all that is not settled, each once its needs are; what others hold stays, unless it is waited for.
-
-    Where a process dies, the others are ended: nobody knows over which task it was. So each that may have been is made
-    again, alone: one that takes its process along once more has failed.
-    """
-    before: list[str] = []
-    while (ready := runner.ready(recipe)) and list(ready) != before:
-        before = list(ready)
-        try:
-            for _ in workers.run(partial(runner.attempt, wait=wait), ready.values()):
-                look()
-            continue
-        except BrokenExecutor:
-            left = runner.ready(recipe)
-        begun = {name: task for name, task in left.items() if runner.folder.has_begun(name)}
-        for name, task in (begun or left).items():
+def _attempt(
+    runner: TrialRunner, workers: Workers, ready: list[Task], note: Callable[[str, str | None], None]
+) -> None:
+    """Attempt all that is ready. Where a process dies, nobody knows over which: each that is left is made again, alone."""
+    open_tasks = {task.name: task for task in ready}
+    try:
+        for name, why in workers.run(runner.attempt, ready):
+            note(name, why)
+            del open_tasks[name]
+    except BrokenExecutor:
+        again = replace(runner, session=secrets.token_hex(8))
+        for task in open_tasks.values():
             try:
-                for _ in workers.run(partial(runner.attempt, wait=True, again=True), [task]):
-                    look()
+                for name, why in workers.run(again.attempt, [task]):
+                    note(name, why)
             except BrokenExecutor:
-                runner.folder.fail(name, in_flags(DIED))
+                note(task.name, in_flags(DIED))
 
 
 def _check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
@@ -471,15 +441,17 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
     records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger)
     if options.dry_run:
         return _plan(recipe, root, place, dataset_cache, progress)
-    session = new_session()
     with contextlib.ExitStack() as opened:
-        cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler, session))
-        folder = SweepFolder(root, recipe.title, session)
+        cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
+        folder = SweepFolder(root, recipe.title)
+        opened.enter_context(folder.alone())
+        wanted = sum(folder.result(trial.name) is None for trial in recipe.trials)
+        workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, wanted)))
         _check_same_records(recipe, folder, records)
         total(recipe, folder, ledger)  # a ledger that is behind is noticed before anything is spent
         runner = TrialRunner(folder, dataset_cache, ledger=place, population=options.population)
-        sweep(recipe, runner, cluster or local_workers(recipe, folder, options.jobs), progress)
-    return {"ledger": place, **finish(recipe, folder, ledger)}
+        failures = sweep(recipe, runner, workers, progress)
+        return {"ledger": place, **finish(recipe, folder, ledger, failures)}
 
 
 def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, Any]:
@@ -527,20 +499,19 @@ def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]
     return as_flags({**body, "nominal": None, "finite": finite})
 
 
-def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
+def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mapping[str, str]) -> dict[str, Any]:
     """Return the table, written as ``results.json``, ``results.md`` and, where the recipe asks for one, ``figure.png``.
 
     The files hold no folders, and nothing that trials said when they failed.
     """
     names = [trial.name for trial in recipe.trials]
     results = {name: result for name in names if (result := folder.result(name)) is not None}
-    failures = {name: why for name in names if (why := folder.failure(name)) is not None}
     privacy = total(recipe, folder, ledger)
     body = table(recipe, results, failures, privacy)
     place = {"config": str(recipe.path), "out": str(folder.root)}
     charts = _charts(recipe, body, folder)
     place["figure"] = str(folder.root / "figure.png") if charts else None  # type: ignore[assignment]
-    elsewhere = {name: f"it failed; attempts/{name}.json says why" for name in failures}  # which may tell of a record
+    elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
     shared = {**published(place), **table(recipe, results, elsewhere, privacy)}
     folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
     folder.write_text("results.md", markdown(shared))

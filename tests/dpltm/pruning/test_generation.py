@@ -126,12 +126,12 @@ def farthest(given: Mapping[str, Tensor], expected: list[Tensor]) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(given.values(), expected, strict=True))
 
 
-@pytest.mark.parametrize(("config", "dropout"), [(CONFIG, 0.0), (LATE, 0.0), (CONFIG, 0.4)], ids=str)
-def test_every_round_is_that_of_an_independent_loop(config, dropout):
+@pytest.mark.parametrize("config", [CONFIG, LATE], ids=str)
+def test_every_round_is_that_of_an_independent_loop(config):
     """Of weights of both signs: a peer froze by ``weight < threshold`` instead of by mask, so all negative ones."""
-    found = made(config, dropout=dropout)
+    found = made(config)
     masks = [ticket.mask for ticket in found.tickets]
-    theta0, *predictors = by_hand(config, masks, dropout, rewinds=True)
+    theta0, *predictors = by_hand(config, masks, 0.0, rewinds=True)
     assert farthest(found.theta0, theta0) < 1e-5
     if not config.rewind:
         assert same_bits(found.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
@@ -139,7 +139,7 @@ def test_every_round_is_that_of_an_independent_loop(config, dropout):
         assert farthest(ticket.predictor, expected) < 1e-4
         assert all((ticket.predictor[name][keep] != 0).all() for name, keep in prunable(ticket.mask).items())
     # the comparison would notice a peer's bug, a rewind that did not happen
-    assert farthest(found.tickets[2].predictor, by_hand(config, masks, dropout, rewinds=False)[3]) > 0.01
+    assert farthest(found.tickets[2].predictor, by_hand(config, masks, 0.0, rewinds=False)[3]) > 0.01
 
 
 @both_scopes
@@ -158,9 +158,16 @@ def test_each_mask_drops_what_is_smallest_in_the_round_before_by_the_schedule(sc
 
 
 def test_the_dense_network_alone_is_that_of_the_first_round():
-    alone = train_dense(SPEC, *toy_data(), CONFIG, dropout=0.5)
-    assert same_bits(alone.predictor, made(dropout=0.5).tickets[0].predictor)
+    alone = train_dense(SPEC, *toy_data(), CONFIG)
+    assert same_bits(alone.predictor, made().tickets[0].predictor)
     assert (alone.round, alone.mask.density) == (0, 1.0)
+
+
+def test_dropout_is_that_of_an_independent_loop():
+    alone = train_dense(SPEC, *toy_data(), CONFIG, dropout=0.4)
+    masks = [alone.mask]
+    assert farthest(alone.predictor, by_hand(CONFIG, masks, 0.4, rewinds=True)[1]) < 1e-4
+    assert farthest(alone.predictor, by_hand(CONFIG, masks, 0.0, rewinds=True)[1]) > 0.01
 
 
 def test_the_seed_decides_every_bit_and_no_record_or_random_state_changes(tickets):
@@ -178,20 +185,18 @@ def test_the_seed_decides_every_bit_and_no_record_or_random_state_changes(ticket
     assert not any(same_masks(tickets, other)[1:])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_training_learns_something_and_accuracies_are_of_the_predictors(dropout):
-    """Dropout is for training alone."""
+def test_training_learns_something_and_accuracies_are_of_the_predictors():
     x, y = toy_data()
     held_out = (x[:7].flip(0), y[:7].flip(0))
     config = GenerationConfig(rounds=1, prune=(0.3,), iterations=100, batch_size=20, lr=0.2, seed=0)
-    found = generate(SPEC, x, y, config, held_out, dropout=dropout)
+    found = generate(SPEC, x, y, config, held_out)
     model = build(SPEC)
     for ticket in found.tickets:
         model.load_state_dict(ticket.predictor)
         predicted = [row.index(max(row)) for row in model(held_out[0]).tolist()]
         assert ticket.accuracy == sum(p == label for p, label in zip(predicted, held_out[1].tolist(), strict=True)) / 7
     model.load_state_dict(found.tickets[0].predictor)
-    assert accuracy(model, x, y) > (0.8 if dropout else 0.9)
+    assert accuracy(model, x, y) > 0.9
     model.load_state_dict(found.theta0)
     assert accuracy(model, x, y) < 0.8
 
@@ -394,7 +399,10 @@ def test_inputs_of_the_last_layer_are_left_out_and_the_others_made_up_for_it(sha
 
 @pytest.mark.parametrize("share", [-0.1, 1, math.nan])
 def test_shares_that_cannot_be_left_out(share):
-    assert refused(made, dropout=share) == f"`dropout`: {share:g} is not at least 0 and below 1"
+    assert (
+        refused(train_dense, SPEC, *toy_data(), CONFIG, dropout=share)
+        == f"`dropout`: {share:g} is not at least 0 and below 1"
+    )
 
 
 class Lazy:
@@ -452,12 +460,12 @@ def test_rounds_go_on_to_the_same_bits(config):
     """Interrupted at every place where they may be, twice in a row; 25 steps are the farthest from one to the next."""
     x, y = toy_data()
     config = replace(config, iterations=config.iterations + 30)
-    whole = generate(SPEC, x, y, config, (x, y), dropout=0.3)
+    whole = generate(SPEC, x, y, config, (x, y))
     held, places, stop = None, [], 1
     while True:
         checkpoints = Kept(stop, held)
         try:
-            last = generate(SPEC, x, y, config, (x, y), dropout=0.3, checkpoints=checkpoints)
+            last = generate(SPEC, x, y, config, (x, y), checkpoints=checkpoints)
             break
         except Interrupted:
             held, stop = checkpoints.held, 2  # the first place is that of before, where a training was at its end

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
@@ -18,7 +19,6 @@ from dpltm.records import Dataset, from_arrays, load
 from dpltm.training.artifacts import Run
 from dpltm.training.start import fresh
 from dpltm.verbs import audit as verb
-from dpltm.verbs.audit import audit
 from dpltm.verbs.train import train_start
 from refusals import refused
 

@@ -86,7 +86,6 @@ REFUSED: dict[str, dict[str, Any]] = {
         f"`format`: {text} is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": text}
         for text in ("-1,2", "9,9")
     },
-    "`alpha`: rappor has none; leave it out": {"alpha": 7.0},
     "`features`: none leaves values as they are, whose scale differs; take unit": {"features": "none"},
 }
 
@@ -303,7 +302,3 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
         ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
         assert refused(encoding, scheme, digits(900, 1797, **facts), EncodeOptions(), ledger) == message
-
-
-def test_a_delta_that_promises_nothing(scheme: Scheme, ledger: Ledger) -> None:
-    assert refused(encoding, scheme, PRIVATE, EncodeOptions(delta=0.1), ledger).startswith("`delta`: ")

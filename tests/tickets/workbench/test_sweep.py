@@ -25,13 +25,13 @@ def finished(recipe: Recipe, folder: SweepFolder) -> set[str]:
     return {trial.arm.name for trial in recipe.trials if folder.result(trial.name) is not None}
 
 
-def failures(recipe: Recipe, folder: SweepFolder) -> dict[str, str | None]:
-    return {trial.arm.name: folder.failure(trial.name) for trial in recipe.trials if folder.result(trial.name) is None}
+def failed(recipe: Recipe, failures: dict[str, str]) -> dict[str, str]:
+    return {trial.arm.name: failures[trial.name] for trial in recipe.trials if trial.name in failures}
 
 
 def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + FINE)
-    folder = made(recipe, tmp_path / "s")
+    folder, _ = made(recipe, tmp_path / "s")
     assert calls(folder.root) == [trial.name for trial in recipe.trials]
     made(recipe, tmp_path / "s")
     assert len(calls(folder.root)) == 6
@@ -42,7 +42,7 @@ def test_what_is_finished_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("y", tickets="a", round=1) + arm("z"))
-    order = calls(made(recipe, tmp_path / "s").root)
+    order = calls(made(recipe, tmp_path / "s")[0].root)
     assert len(order) == len(set(order)) == len(tasks(recipe.trials)) == 10
 
     def place(name: str | None, trial: Trial) -> int:
@@ -55,7 +55,7 @@ def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
             assert place("a", trial) < place("b", trial)
 
 
-def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
+def test_says_what_comes_next(tmp_path: Path) -> None:
     told: list[tuple[int, str]] = []
 
     class Watcher:
@@ -68,19 +68,21 @@ def test_says_what_it_is_at_before_anything_is_finished(tmp_path: Path) -> None:
             yield lambda done, note="": told.append((done, note))
 
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
-    folder = SweepFolder(tmp_path / "s", recipe.title, "session")
-    sweep(recipe, TrialRunner(folder, stages=stub_trials.STAGES), Workers(1, "session"), Watcher())
+    sweep(
+        recipe,
+        TrialRunner(SweepFolder(tmp_path / "s", recipe.title), stages=stub_trials.STAGES),
+        Workers(1),
+        Watcher(),
+    )
     labels = [trial.name for trial in recipe.trials]
-    assert told[0] == (0, f"at {labels[0]}")
-    assert told[1] == (1, f"at {labels[1]}")
-    assert told[-1] == (3, "1 failed")
+    assert told == [(1, f"next {labels[1]}"), (2, f"next {labels[2]}"), (3, f"next {labels[3]}"), (3, "1 failed")]
 
 
 def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:
     recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS) + arm("broken", lr=BREAKS))
-    folder = made(recipe, tmp_path / "s")
+    folder, failures = made(recipe, tmp_path / "s")
     assert finished(recipe, folder) == {"one", "two", "three"}
-    assert failures(recipe, folder) == {
+    assert failed(recipe, failures) == {
         "refused": "--lr: is not what it must be",
         "broken": "internal error: ValueError; set DPLTM_DEBUG=1 and run it again",  # and nothing of what it said
     }
@@ -95,38 +97,18 @@ def test_a_set_that_fails_is_the_failure_of_its_trials(tmp_path: Path, monkeypat
 
     monkeypatch.setitem(stub_trials.STAGES, "generate", refuse)
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("z"), seeds=1)
-    folder = made(recipe, tmp_path / "s")
+    folder, failures = made(recipe, tmp_path / "s")
     assert finished(recipe, folder) == {"z"}
-    assert "--rounds: are too many" in str(failures(recipe, folder)["x"])
-
-
-def test_a_sweep_waits_for_what_another_process_makes(tmp_path: Path) -> None:
-    """It makes everything else meanwhile; and what the other one has left after all."""
-    recipe = read_recipe(HEAD + FINE, seeds=1)
-    folder, first = SweepFolder(tmp_path / "s", recipe.title, "other"), recipe.trials[0]
-    held = folder.lock(first.name)
-    seen: list[int] = []
-
-    class Watching(Workers):
-        def run(self, attempt: Callable[..., None], ordered: Any) -> Iterator[None]:
-            seen.append(len(calls(folder.root)))
-            if len(seen) == 2:
-                held.__exit__(None, None, None)
-            return super().run(attempt, ordered)
-
-    assert held.__enter__()
-    made(recipe, tmp_path / "s", Watching(1, "s"))
-    assert seen == [0, 2]
-    assert calls(folder.root)[-1] == first.name
+    assert "--rounds: are too many" in failed(recipe, failures)["x"]
 
 
 @pytest.mark.long
 def test_a_process_that_dies_takes_one_trial_along_and_joblib_is_left_as_it_was(tmp_path: Path) -> None:
     """Other processes are ended then; what they were at is made again."""
     recipe = read_recipe(HEAD + SETS + arm("x", tickets="b", round=1) + arm("one") + arm("dies", lr=DIES), seeds=1)
-    folder = made(recipe, tmp_path / "s", Workers(2, "s"))
+    folder, failures = made(recipe, tmp_path / "s", Workers(2))
     assert finished(recipe, folder) == {"x", "one"}
-    assert failures(recipe, folder) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
+    assert failed(recipe, failures) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
     names = [name.split("-s0-")[0] for name in calls(folder.root)]
     assert names.index("a") < names.index("b") < names.index("x"), "what others need is made first"
     assert names.count("dies") == 2  # once more, alone: it may have been another's fault
@@ -146,31 +128,12 @@ def scheduler() -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_two_sweeps_in_one_folder_share_its_trials(tmp_path: Path, scheduler: str) -> None:
-    """The two workers of the cluster are two processes, each with a sweep of its own."""
-    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1), seeds=6)
-    with dask_workers(scheduler, "s") as cluster:
-        cluster.client.wait_for_workers(2)
-        workers = list(cluster.client.scheduler_info()["workers"])
-        given = (made, recipe, tmp_path / "s")
-        for future in [cluster.client.submit(*given, workers=[one], pure=False) for one in workers]:
-            future.result()
-    order = calls(tmp_path / "s")
-    assert sorted(order) == sorted(set(order))
-    assert len(order) == 24 + 12
-    assert finished(recipe, SweepFolder(tmp_path / "s", recipe.title, "later")) == {"one", "two", "three", "x"}
-
-
-@pytest.mark.long
-def test_a_worker_that_dies_takes_one_trial_along(tmp_path: Path, scheduler: str) -> None:
-    recipe = read_recipe(HEAD + FINE + arm("dies", lr=DIES), seeds=1)
-    with dask_workers(scheduler, "s") as cluster:
-        folder = made(recipe, tmp_path / "s", cluster)
-    assert "its process died" in str(failures(recipe, folder)["dies"])
-    assert calls(folder.root).count(recipe.trials[-1].name) == 1  # Dask asks again; it is not begun again
-    with dask_workers(scheduler, "s") as cluster:
-        folder = made(read_recipe(HEAD + FINE, seeds=1), tmp_path / "s", cluster)
-    assert finished(recipe, folder) == {"one", "two", "three"}
+def test_workers_of_a_cluster_make_trials_and_one_that_dies_takes_one_along(tmp_path: Path, scheduler: str) -> None:
+    recipe = read_recipe(HEAD + SETS + FINE + arm("x", tickets="b", round=1) + arm("dies", lr=DIES), seeds=1)
+    with dask_workers(scheduler) as cluster:
+        folder, failures = made(recipe, tmp_path / "s", cluster)
+    assert failed(recipe, failures) == {"dies": "its process died; of too little memory, perhaps: take fewer --jobs"}
+    assert finished(recipe, folder) == {"one", "two", "three", "x"}
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
@@ -179,6 +142,6 @@ def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpltm.tickets.workbench.sweep.CONNECT_SECONDS", 0.1)
     with (
         pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"),
-        dask_workers(address, "s"),
+        dask_workers(address),
     ):
         pass
