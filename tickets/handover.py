@@ -31,7 +31,7 @@ from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.state import evaluating, put, traceable, weights_of
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import statement
@@ -485,15 +485,12 @@ def _write_programs(folder: Path, network: _Network) -> None:
 
 
 def _readme(network: _Network, about: Mapping[str, Any]) -> str:
-    certified, table = about["certified"], network.settings is not None
-    cost = (
-        f"epsilon {figure(certified['epsilon'])} at delta {certified['delta']:g}, unit {certified['unit']},"
-        f" {certified['adjacency']}, accountant {certified['accountant']}"
-    )
+    table = network.settings is not None
     source = "new.csv" if table else "new.npy"
     lines = [
         f"# {as_markdown(about['network'])}, trained under differential privacy",
-        f"Certified: {cost}. It covers the records that it was trained on, and not those that it is used on.",
+        f"Privacy: {guarantee(about['certified'])}. It covers the records that it was trained on, and not those that it is"
+        " used on.",
         f"Classes: {', '.join(map(as_markdown, about['classes']))}.",
         f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
         "predicts, with onnxruntime and numpy. `about.json` says what the inputs are. Page and card of the run are of the"

@@ -183,7 +183,7 @@ def test_what_a_folder_says_of_itself(run, folder):
     assert json.loads(_properties(folder / "model.onnx")) == about
     whence = str(Path(__file__).parents[2]).encode()
     assert not [path.name for path in folder.iterdir() if path.is_file() and whence in path.read_bytes()]
-    assert "Certified: epsilon 8.99" in (folder / "README.md").read_text()
+    assert "certified epsilon = 8.99" in (folder / "README.md").read_text()
 
 
 def test_names_of_classes_are_no_markup():
