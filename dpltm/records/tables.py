@@ -7,50 +7,71 @@ import csv
 import itertools
 import json
 import math
+import mmap
 import re
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.dataset import Dataset, RawSplit, Rows
-from dpltm.records.frames import Frame, text_of
-from dpltm.records.input_parts import shown
-from dpltm.records.mapped import AT_ONCE, let_go, pieces, room_for
-from dpltm.records.schema import (
-    MISSING,
-    UNKNOWN,
-    Column,
+from dpltm.records.cells import (
+    Cells,
     Faults,
-    Schema,
+    Lines,
+    LineWanted,
     as_days,
     as_number,
     classes_of,
     encoded,
-    number_of,
+    first_of,
 )
+from dpltm.records.dataset import Dataset, RawSplit, Rows
+from dpltm.records.frames import Frame
+from dpltm.records.input_parts import shown
+from dpltm.records.mapped import AT_ONCE, filled, let_go, pieces, room_for
+from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
 from dpltm.records.settle import settle
 
-BLOCK = 10_000
-"""Records that are encoded at once."""
+BLOCK, BLOCK_BYTES = 10_000, 2**22
+"""Records that are read at once line by line, and bytes of a file that Arrow reads."""
 
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
 
-Row = tuple[int, list[str]]
-"""The line that a record stands on, and its cells without blanks around them; first of all the header."""
-
-Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
+Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
+
+T = TypeVar("T")
 
 _PLAIN = Schema(())
 """What is meant of a file where no schema says how it is written."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some records of a table.
+
+    Attributes:
+        lines: on which each stands; None where nobody counted.
+        cells: of the columns that are read, by their places.
+        ragged: lines that have not a cell a column, and how many they have.
+    """
+
+    lines: Lines
+    cells: dict[int, Cells]
+    ragged: tuple[tuple[int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return max((len(cells) for cells in self.cells.values()), default=0)
 
 
 @contextmanager
@@ -66,35 +87,121 @@ def comma_separated(path: Path, schema: Schema = _PLAIN) -> Iterator[None]:
         ) from error
 
 
-def table_rows(source: Path | Frame, schema: Schema = _PLAIN) -> Iterator[Row]:
-    """Yield all rows of a table as texts, names of columns first; a schema may name columns, and lines that are no rows."""
+def header_of(source: Path | Frame, schema: Schema | None = None) -> list[str]:
+    """Return the names of the columns of a table; a schema may say them."""
+    if isinstance(source, Frame):
+        return list(source.names)
+    if source.suffix.lower() != ".csv":
+        with record_batches(source) as (columns, _, _batches):
+            return list(columns.names)
+    schema = schema or _PLAIN
+    if not schema.header:
+        return [column.name for column in schema.columns]
+    with comma_separated(source, schema), _rows(source, schema) as rows:
+        return [cell.strip() for cell in next(rows, [])]
+
+
+@contextmanager
+def _rows(path: Path, schema: Schema) -> Iterator[Any]:
+    """Yield Python's reader of a .csv file: what it takes for rows and cells is what a table holds."""
+    encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
+    with path.open(newline="", encoding=encoding) as stream:
+        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
+        yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+
+
+def _is_utf8(schema: Schema) -> bool:
+    return codecs.lookup(schema.encoding).name == "utf-8"
+
+
+def from_blocks(
+    source: Path | Frame,
+    schema: Schema,
+    header: Sequence[str],
+    read: Sequence[int],
+    make: Callable[[Iterator[Block]], T],
+) -> T:
+    """Return what is made of the records of a table, some at a time.
+
+    A .csv file is read by Arrow, and by Python where the two might differ or a message has to name a line.
+
+    Args:
+        read: places of the columns that are read.
+        make: called once more if it, or Arrow, raises LineWanted.
+    """
     hole = schema.missing[0] if schema.missing else ""
     if isinstance(source, Frame):
-        yield 0, list(source.names)
-        yield from _numbered(source.columns(), hole, 0)
-        return
+        some = source.rows()
+        return make(Block(rows, {at: Cells.of_objects(columns[at], hole) for at in read}) for rows, columns in some)
     if source.suffix.lower() != ".csv":
-        with record_batches(source) as (columns, _, batches):
-            yield 0, list(columns.names)
-            chunks = ([column.to_pylist() for column in batch.columns] for batch in batches())
-            yield from _numbered(chunks, hole, 1)
-        return
-    encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
-    with source.open(newline="", encoding=encoding) as stream:
-        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
-        named = None if schema.header else [each.name for each in schema.columns]
-        yield 0, [cell.strip() for cell in next(rows, [])] if named is None else named
-        for row in rows:
-            if len(row) > 1 or (row and row[0].strip()):
-                yield rows.line_num, [cell.strip() for cell in row]
+        with record_batches(source) as (_, _, batches):
+            return make(_of_batches(batches(), read, hole))
+    if len(header) > 1 and _read_alike(source, schema):  # of one column, a blank line is none
+        try:
+            return make(_by_arrow(source, schema, len(header), read))
+        except (pa.ArrowInvalid, LineWanted):
+            pass
+    with comma_separated(source, schema):
+        return make(_by_line(source, schema, len(header), read))
 
 
-def _numbered(chunks: Iterable[list[list[Any]]], hole: str, first: int) -> Iterator[Row]:
-    """Rows of columns, some at a time, as a .csv file would have them; what counts as empty stands for nothing."""
-    columns = ([(text_of(cell, hole) for cell in column) for column in some] for some in chunks)
-    rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
-    yield from ((line, list(row)) for line, row in enumerate(rows, start=first))
+def _of_batches(batches: Iterator[Any], read: Sequence[int], hole: str) -> Iterator[Block]:
+    start = 1
+    for batch in batches:
+        yield Block(range(start, start + batch.num_rows), {at: Cells.of(batch.column(at), hole) for at in read})
+        start += batch.num_rows
+
+
+def _read_alike(path: Path, schema: Schema) -> bool:
+    """Return whether Arrow finds the cells in a file that Python finds, if it finds as many in each line.
+
+    They differ on quotes that stand behind a blank, or close before a cell ends, or never. Arrow reads one-byte separators,
+    and drops no lines.
+    """
+    mark = schema.separator
+    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " ":
+        return False
+    with path.open("rb") as stream:
+        quoted, start = False, stream.read(4)
+        if start == codecs.BOM_UTF8 + b'"':
+            return False
+        stream.seek(0)
+        while not quoted and (piece := stream.read(AT_ONCE)):
+            quoted = b'"' in piece
+        if not quoted:
+            return True
+        ends = rb"[^\r\n" + re.escape(mark.encode())
+        cells = rb'[^"]++|(?<!%b])"(?:[^"]++|"")*+"(?!%b])|(?<=%b "])"' % (ends, ends, ends)
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as body:
+            return re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
+
+
+def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the records of a .csv file; ArrowInvalid for lines of another width, or what is no UTF-8."""
+    names, wanted = list(map(str, range(width))), list(map(str, read))
+    with arrow_csv.open_csv(
+        str(path),
+        arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
+        arrow_csv.ParseOptions(delimiter=schema.separator, newlines_in_values=True),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, include_columns=wanted
+        ),
+    ) as batches:
+        for batch in batches:
+            yield Block(None, {at: Cells.of(column) for at, column in zip(read, batch.columns, strict=True)})
+
+
+def _by_line(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the same by Python's reader, and the lines."""
+    with _rows(path, schema) as rows:
+        if schema.header:
+            next(rows, None)
+        numbered = ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+        while block := list(itertools.islice(numbered, BLOCK)):
+            full = [(line, row) for line, row in block if len(row) == width]
+            cells = {at: Cells.of(pa.array([row[at] for _, row in full], pa.string())) for at in read}
+            ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
+            yield Block([line for line, _ in full], cells, ragged)
 
 
 # files of columns
@@ -106,12 +213,6 @@ Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
 @contextmanager
 def record_batches(path: Path) -> Iterator[Opened]:
     """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise DataError(
-            f"{path}: reading {path.suffix.lower()} needs pyarrow; pip install 'dpltm[parquet]'"
-        ) from error
     with ExitStack() as opened:
         try:
             yield (_parquet if path.suffix.lower() == ".parquet" else _arrow)(path, opened)
@@ -122,16 +223,12 @@ def record_batches(path: Path) -> Iterator[Opened]:
 
 
 def _parquet(path: Path, opened: ExitStack) -> Opened:
-    import pyarrow.parquet as pq
-
-    file = opened.enter_context(pq.ParquetFile(path))
+    file = opened.enter_context(parquet.ParquetFile(path))
     rows = max(1, AT_ONCE // (8 * max(1, len(file.schema_arrow.names))))
     return file.schema_arrow, file.metadata.num_rows, lambda: file.iter_batches(batch_size=rows)
 
 
 def _arrow(path: Path, opened: ExitStack) -> Opened:
-    import pyarrow as pa
-
     file = opened.enter_context(pa.OSFile(str(path)))
     try:
         reader: Any = opened.enter_context(pa.ipc.open_file(file))
@@ -166,34 +263,27 @@ def read_table(
         labelled: otherwise the column of labels, if one is named, is left out.
         units: the column of persons, in numbers or words; it is no feature.
     """
-    if path.suffix.lower() == ".csv":
-        with comma_separated(path):
-            rows = table_rows(path)
-            header = next(rows)[1]
-            position, whose, read = _positions(path, header, label, labelled, units, spare)
-            _check_names(path, header, "add a line of names, or rename those columns")
-            table, names = _csv_cells(path, rows, header, read, whose)
-        place = None if position is None or not labelled else read.index(position)
-        y = None if place is None else table[:, place].copy()
-        x = table if place is None else np.delete(table, place, axis=1)
+    header, csv_file = header_of(path), path.suffix.lower() == ".csv"
+    position, whose, read = _positions(path, header, label, labelled, units, spare)
+    columns = [at for at in read if at != position]
+    if csv_file:
+        _check_names(path, header, "add a line of names, or rename those columns")
+        x, y, names = _numbers(path, header, read, columns, whose)
     else:
         with record_batches(path) as (schema, count, batches):
-            header = list(schema.names)
-            position, whose, read = _positions(path, header, label, labelled, units, spare)
             x, y, names = _filled(path, schema, count, batches, position, whose, read)
-    columns = [at for at in read if at != position]
+    y = y if labelled else None
     all_names = tuple(header[at] for at in columns)
-    told = None if position is None else header[position]
-    rows_of = Rows(x, np.empty(0) if y is None else y, all_names, told)
+    label_name = None if position is None else header[position]
     kept = [place for place, at in enumerate(columns) if at != whose]
     return RawSplit(
         x if len(kept) == len(columns) else _picked(x, kept),
         y,
         str(path),
         "the feature table",
-        "no column" if told is None else f"column {told!r}",
+        "no column" if label_name is None else f"column {label_name!r}",
         tuple(all_names[place] for place in kept),
-        rows_of,
+        Rows(x, np.empty(0) if y is None else y, all_names, label_name),
         None if whose is None else np.array(names),
         units or "units",
         left_out=tuple(header[at] for at in index_columns(header) if at not in read),
@@ -254,30 +344,49 @@ def _check_names(path: Path, header: Sequence[str], fix: str) -> None:
         raise DataError(f"{path}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
-def _csv_cells(
-    path: Path, rows: Iterator[Row], header: list[str], read: list[int], units: int | None
-) -> tuple[np.ndarray, list[str]]:
-    """The columns that are read, in one flat array of doubles as it grows: far smaller than lists. And whose records are."""
-    cells, whose = array("d"), list[str]()
-    for line, row in rows:
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}: line {line} has {len(row)} cells but the header has {len(header)}; give every line one cell a"
-                " column"
+def _numbers(
+    path: Path, header: list[str], read: list[int], columns: list[int], units: int | None
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return columns as doubles, that of the labels apart; and whose the records are."""
+    label = [at for at in read if at not in columns]
+
+    def make(blocks: Iterator[Block]) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
+        features, labels, whose = list[np.ndarray](), list[np.ndarray](), list[str]()
+        for block in blocks:
+            _check_numbers(path, header, block, units)
+            features.append(np.column_stack([block.cells[at].numbers for at in columns]))
+            labels += [block.cells[at].numbers for at in label]
+            whose += [] if units is None else block.cells[units].records()
+        return features, labels, whose
+
+    features, labels, whose = from_blocks(path, _PLAIN, header, read, make)
+    x = _joined(features, (len(columns),), np.float64)
+    return x, _joined(labels, (), np.float64), whose
+
+
+def _check_numbers(path: Path, header: list[str], block: Block, units: int | None) -> None:
+    """Raise DataError for the first line that has not one number a column."""
+    wrong = {
+        line: f"has {count} cells but the header has {len(header)}; give every line one cell a column"
+        for line, count in block.ragged[:1]
+    }
+    for at, cells in block.cells.items():
+        if at != units and len(words := cells.words()):
+            line, cell = first_of(cells, words, block.lines)
+            wrong.setdefault(
+                line,
+                f"column {header[at]!r} holds {cell!r}; every cell must be a number, or say by `schema` what the columns"
+                " hold (dpltm datasets schema drafts one)",
             )
-        if units is not None:
-            whose.append(row[units])
-        try:
-            if any("_" in row[at] for at in read if at != units):  # 1_05 is a number of Python's alone
-                raise ValueError
-            cells.extend([float(row[at]) if at != units else number_of(row[at]) for at in read])
-        except ValueError as error:
-            column = next(at for at in read if at != units and as_number(row[at]) is None)
-            raise DataError(
-                f"{path}: line {line}, column {header[column]!r} holds {row[column]!r}; every cell must be a number, or"
-                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
-            ) from error
-    return np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read)), whose
+    if wrong:
+        line = min(wrong)
+        raise DataError(f"{path}: line {line}{' ' if wrong[line].startswith('has') else ', '}{wrong[line]}")
+
+
+def _joined(parts: list[np.ndarray], shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """Return parts as one array, ``(n, *shape)``, and let go of each in turn."""
+    parts.reverse()
+    return filled((sum(map(len, parts)), *shape), dtype, (parts.pop() for _ in range(len(parts))))
 
 
 def _filled(
@@ -306,11 +415,9 @@ def _filled(
         rows = slice(done, done + batch.num_rows)
         nulls.update({at: batch.column(at).null_count for at in read})
         for place, at in enumerate(() if nulls.total() else features):  # a null is no number
-            values = batch.column(at).to_pylist() if at == units else batch.column(at).to_numpy(zero_copy_only=False)
-            if at == units:
-                whose += map(str, values)
-                values = values if at in numbers else list(map(number_of, values))
-            x[rows, place] = values
+            cells = Cells.of(batch.column(at)) if at == units else None
+            whose += [] if cells is None else map(str, batch.column(at).to_pylist())
+            x[rows, place] = batch.column(at).to_numpy(zero_copy_only=False) if cells is None else cells.numbers
         if y is not None and not nulls.total():
             y[rows] = batch.column(label).to_numpy(zero_copy_only=False)
         done = rows.stop
@@ -365,28 +472,35 @@ def read_by_schema(
     """
     if coder is None:
         schema.check_finished()
+    names, read, left_out = _columns(source, schema, units, labelled and labels is None, spare)
     label = schema.label.name if labelled else None
-    faults = Faults("record" if isinstance(source, Frame) else "line")
-    blocks, whose, told = list[tuple[np.ndarray, ...]](), list[str](), None
-    if labels is not None:
-        told = iter([text_of(cell) for cell in labels])
-    columns, left_out = tuple[str, ...](), tuple[str, ...]()
-    for unread, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None, spare):
-        if told is not None and label is not None:
-            cells[label] = list(itertools.islice(told, len(lines)))
-        blocks.append(_encode(schema, cells, label, coder, faults, lines, marked=marked))
-        whose += [] if units is None or not labelled else cells[units]
-        columns, left_out = tuple(name for name in cells if name != label), tuple(unread)
-    if faults.found:
-        some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
-        more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
-        raise DataError(
-            f"{source}: does not fit its schema: {'; '.join(some[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
-            " `schema` THIS shows all)"
-        )
-    if not blocks:
+    columns = [name for name in read.values() if name != label]
+    told = None if labels is None else Cells.of_objects(list(labels))
+
+    def make(blocks: Iterator[Block]) -> tuple[list[list[np.ndarray]], list[str]]:
+        faults = Faults("record" if isinstance(source, Frame) else "line")
+        parts, whose, done = [list[np.ndarray]() for _ in range(4)], list[str](), 0
+        for block in blocks:
+            cells = _by_name(block, names, read, faults)
+            if told is not None and label is not None:
+                cells[label] = replace(told, codes=told.codes[done : done + len(block)])
+            done += len(block)
+            x = _features(schema, cells, coder, faults, block.lines, marked)
+            full = np.column_stack([np.empty((len(block), 0)), *(cells[name].numbers for name in columns)])
+            y = np.zeros(len(block), dtype=np.int64), np.empty(0)
+            if label is not None:
+                y = classes_of(schema.label, cells[label], faults, block.lines), cells[label].numbers
+            for part, some in zip(parts, (x, y[0], full, y[1]), strict=True):
+                part.append(some)
+            whose += [] if units is None or not labelled else cells[units].records()
+        _refuse(source, faults)
+        return parts, whose
+
+    parts, whose = from_blocks(source, schema, names, list(read), make)
+    if not parts[0]:
         raise DataError(f"{source}: holds no records")
-    x, y, full, targets = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    shapes = ((schema.features,), np.float32), ((), np.int64), ((len(columns),), np.float64), ((), np.float64)
+    x, y, full, targets = (_joined(part, *shape) for part, shape in zip(parts, shapes, strict=True))
     return RawSplit(
         x,
         y if labelled else None,
@@ -394,75 +508,72 @@ def read_by_schema(
         "the feature table",
         f"column {label!r}",
         None,
-        Rows(full, targets, columns, label),  # known under any schema
+        Rows(full, targets, tuple(columns), label),  # known under any schema
         np.array(whose) if units is not None and labelled else None,
         units or "",
         left_out=left_out,
     )
 
 
+def _refuse(source: Path | Frame, faults: Faults) -> None:
+    """Raise DataError if something of a table does not fit its schema."""
+    some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
+    more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
+    if some:
+        raise DataError(
+            f"{source}: does not fit its schema: {'; '.join(some[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            " `schema` THIS shows all)"
+        )
+
+
 def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
     """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
-    faults = Faults()
-    label = next((column.name for column in schema.columns if column.kind == "label"), None)
+    names, read, _ = _columns(source, schema, units, True)
 
-    def free(column: Column, cells: list[str], empty: frozenset[str]) -> np.ndarray:
-        del column, empty
-        return np.zeros(len(cells))
+    def make(blocks: Iterator[Block]) -> list[tuple[str, str, str]]:
+        faults = Faults()
+        for block in blocks:
+            cells = _by_name(block, names, read, faults)
+            _features(schema, cells, lambda _column, cells, _empty: np.zeros(len(cells)), faults, block.lines)
+            for column in (column for column in schema.columns if column.kind == "label"):
+                classes_of(column, cells[column.name], faults, block.lines)
+        return faults.rows()
 
-    for _, lines, cells in _blocks(source, schema, faults, units, True):
-        _encode(schema, cells, label, free, faults, lines)
-    return faults.rows()
-
-
-def _blocks(
-    source: Path | Frame,
-    schema: Schema,
-    faults: Faults,
-    units: str | None,
-    labelled: bool,
-    spare: Sequence[str] = (),
-) -> Iterator[tuple[list[str], list[int], dict[str, list[str]]]]:
-    """Yield names of columns that are left out, lines, and cells by column, of some rows that have a cell a column."""
-    with comma_separated(source, schema) if isinstance(source, Path) else nullcontext():
-        rows = table_rows(source, schema)
-        header = next(rows)[1]
-        known = {units, *(column.name for column in schema.columns)}
-        unread = [*index_columns(header), *(at for at, name in enumerate(header) if name in spare)]
-        unread = [at for at in unread if header[at] not in known]
-        kept = [at for at in range(len(header)) if at not in unread]
-        named, left_out = [header[at] for at in kept], [header[at] for at in unread]
-        _check_header(source, schema, named, units, labelled)
-        while block := list(itertools.islice(rows, BLOCK)):
-            for line, row in block:
-                if len(row) != len(header):
-                    what = f"{len(row)} cells in place of {len(header)}"
-                    faults.add("", what, line, "give every line one cell a column")
-            whole = [(line, row) for line, row in block if len(row) == len(header)]
-            yield left_out, [line for line, _ in whole], {header[at]: [row[at] for _, row in whole] for at in kept}
+    return from_blocks(source, schema, names, list(read), make)
 
 
-def _encode(
-    schema: Schema,
-    cells: dict[str, list[str]],
-    label: str | None,
-    coder: Coder | None,
-    faults: Faults,
-    lines: list[int],
-    marked: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Features, classes, and all other cells and those of labels as numbers, of some rows."""
+def _columns(
+    source: Path | Frame, schema: Schema, units: str | None, labelled: bool, spare: Sequence[str] = ()
+) -> tuple[list[str], dict[int, str], tuple[str, ...]]:
+    """Return all names of columns, those that are read by their places, and those that are left out; they fit the schema."""
+    header = header_of(source, schema)
+    known = {units, *(column.name for column in schema.columns)}
+    unread = [*index_columns(header), *(at for at, name in enumerate(header) if name in spare)]
+    unread = [at for at in unread if header[at] not in known]
+    read = {at: name for at, name in enumerate(header) if at not in unread}
+    _check_header(source, schema, list(read.values()), units, labelled)
+    return header, read, tuple(header[at] for at in unread)
+
+
+def _by_name(block: Block, header: list[str], read: dict[int, str], faults: Faults) -> dict[str, Cells]:
+    """Return the cells of a block by column; what is ragged is at fault."""
+    for line, count in block.ragged:
+        what = f"{count} cells in place of {len(header)}"
+        faults.add("", what, line, "give every line one cell a column")
+    return {name: block.cells[at] for at, name in read.items()}
+
+
+def _features(
+    schema: Schema, cells: dict[str, Cells], coder: Coder | None, faults: Faults, lines: Lines, marked: bool = False
+) -> np.ndarray:
+    """Return the features of some records, ``(n, schema.features)``."""
     empty, features = frozenset(schema.missing), []
     for column in (column for column in schema.columns if column.features):
         if column.wanted and coder is not None:
             features.append(coder(column, cells[column.name], empty)[:, None])
         else:
             features.append(encoded(column, cells[column.name], empty, faults, lines, marked=marked))
-    full = [list(map(number_of, some)) for name, some in cells.items() if name != label]
-    told = [] if label is None else cells[label]
-    y = np.zeros(len(lines), dtype=np.int64) if label is None else classes_of(schema.label, told, faults, lines)
-    numbers = np.array(full, dtype=np.float64).reshape(len(full), len(lines)).T
-    return np.concatenate(features, axis=1), y, numbers, np.array(list(map(number_of, told)))
+    return np.concatenate(features, axis=1)
 
 
 def _check_header(source: Path | Frame, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
@@ -488,24 +599,21 @@ def _check_header(source: Path | Frame, schema: Schema, header: list[str], units
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
 
-def column_names(path: Path, schema: Schema | None = None) -> list[str]:
-    """Return the names of the columns of a table."""
-    with comma_separated(path, schema or _PLAIN):
-        return next(table_rows(path, schema or _PLAIN))[1]
-
-
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
-    with comma_separated(path, schema or _PLAIN):
-        rows = table_rows(path, schema or _PLAIN)
-        header = next(rows)[1]
-        if header.count(name) != 1:
-            what = "has no such column" if name not in header else "has that column more than once"
-            raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
-        place = header.index(name)
-        return [row[place] for _, row in rows]
+    known = schema or _PLAIN
+    header = header_of(path, known)
+    if header.count(name) != 1:
+        what = "has no such column" if name not in header else "has that column more than once"
+        raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
+    place = header.index(name)
+
+    def make(blocks: Iterator[Block]) -> list[str]:
+        return [text for block in blocks for text in block.cells[place].records()]
+
+    return from_blocks(path, known, header, [place], make)
 
 
 # drafts of schemas: from names and types of columns alone, or from the values of records declared public
@@ -531,8 +639,7 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
         units: the column of persons, which is no feature.
     """
     above = _first_known(path, header) if known is None else known
-    with comma_separated(path, above):
-        names, kinds = _names(path, above), _kinds(path)
+    names, kinds = _names(path, above), _kinds(path)
     if label is not None and label not in names:
         raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
     if units is not None and units not in names:
@@ -559,8 +666,7 @@ def _first_known(path: Path, header: bool) -> Schema:
     """Return what a file without a schema is taken for: names, which are public, tell what separates them."""
     above = Schema((), header, MISSING)
     if path.suffix.lower() == ".csv" and header:
-        with comma_separated(path):
-            first = next(table_rows(path))[1]
+        first = header_of(path)
         mark = next((each for each in ";\t|" if len(first) == 1 and each in first[0]), ",")
         above = replace(above, separator=mark)
     return above
@@ -585,13 +691,10 @@ def public_records(path: Path, schema: Schema) -> Dataset:
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
+    names = header_of(path, replace(schema, header=True))
     if path.suffix.lower() != ".csv":
-        with record_batches(path) as (columns, _, _batches):
-            names = list(columns.names)
         lacking = "name of its own for each column"
     else:
-        rows = table_rows(path, schema if schema.header else replace(schema, header=True))
-        names = next(rows)[1]
         if not schema.header:
             names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
         else:
@@ -623,18 +726,20 @@ def _kinds(path: Path) -> dict[str, str]:
 
 def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
     """Return the different cells of each column, and the number of rows."""
-    cells: dict[str, dict[str, None]] = {column.name: {} for column in schema.columns}
-    count = 0
-    with comma_separated(path, schema):
-        rows = table_rows(path, schema)
-        names = next(rows)[1]
-        for line, row in rows:
-            if len(row) != len(names):
-                raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
-            for name, cell in zip(names, row, strict=True):
-                cells[name][cell] = None
-            count += 1
-    return {name: list(some) for name, some in cells.items()}, count
+    names = header_of(path, schema)
+
+    def make(blocks: Iterator[Block]) -> tuple[dict[str, list[str]], int]:
+        cells: dict[str, dict[str, None]] = {name: {} for name in names}
+        count = 0
+        for block in blocks:
+            for line, width in block.ragged:
+                raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
+            for at, some in block.cells.items():
+                cells[names[at]].update(dict.fromkeys(some.texts))
+            count += len(block)
+        return {name: list(some) for name, some in cells.items()}, count
+
+    return from_blocks(path, schema, names, list(range(len(names))), make)
 
 
 def _read_off(column: Column, cells: list[str], count: int) -> Column:
