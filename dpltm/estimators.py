@@ -815,7 +815,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if label is None:
             return numbered(y, labels, seen)
         faults = Faults("record")
-        codes = classes_of(label, Cells.of_objects(list(y)), faults, range(len(y)))
+        codes = classes_of(label, Cells.of_objects(list(y)), faults, range(len(y)).__getitem__)
         for _, fault, fix in faults.rows():
             raise InputError(f"`y`: {fault}, as the schema has them; {fix}")
         return codes

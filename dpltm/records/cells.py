@@ -10,7 +10,7 @@ import datetime
 import functools
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from dpltm.errors import DataError
 from dpltm.records.schema import Column, toml_text
 
-Lines = Sequence[int] | None
-"""The line of each record; None where nobody counted lines."""
+Line = Callable[[int], int]
+"""The line of a record, by its place."""
 
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
@@ -33,19 +33,39 @@ _NO_WORD = r"(?i)^[+-]?(\.?\d|inf|nan)|[^\x00-\x7f]"
 """Beginning of all that Python may read as a number."""
 
 
-class LineWanted(Exception):
-    """Something does not fit, and no line of it is known: the table is read again, line by line."""
+def is_numeric(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def text_of(cell: Any, hole: str = "") -> str:
-    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; ``hole`` for one that holds nothing."""
+def is_text(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds texts, each once or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def text_of(cell: Any) -> str | None:
+    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
-        return hole
+        return None
     if isinstance(cell, (datetime.date, datetime.datetime)):
         return cell.isoformat()
     if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
         return str(int(cell))  # of a column of whole numbers with holes
     return str(cell).strip()
+
+
+def as_column(cells: list[Any]) -> Any:
+    """Return Python's values as an Arrow array: of numbers, truth values or texts."""
+    try:
+        column = pa.array(cells, from_pandas=True)
+        if is_numeric(column.type) or pa.types.is_boolean(column.type) or is_text(column.type):
+            return column
+    except (pa.ArrowException, OverflowError):  # of several types, or beyond 64 bits
+        pass
+    except UnicodeEncodeError:
+        raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
+    return pa.array(list(map(text_of, cells)), pa.string())
 
 
 @dataclass(frozen=True)
@@ -65,65 +85,47 @@ class Cells:
     @classmethod
     def of(cls, column: Any, hole: str = "") -> Cells:
         """Return the cells of an Arrow array, as texts that a .csv file would have; ``hole`` where nothing is there."""
-        kind = column.type
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         try:
-            coded = (column.dictionary_decode() if pa.types.is_dictionary(kind) else column).dictionary_encode(
-                "encode"
-            )
+            coded = column.dictionary_encode("encode")
         except pa.ArrowNotImplementedError:  # lists, and the like
-            coded = pa.array([text_of(cell, hole) for cell in column.to_pylist()], pa.string()).dictionary_encode()
+            coded = pa.array(list(map(text_of, column.to_pylist())), pa.string()).dictionary_encode("encode")
         values = coded.dictionary
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            values = pc.fill_null(pc.utf8_trim_whitespace(values), hole)
-        elif not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-            values = pa.array([text_of(cell, hole) for cell in values.to_pylist()], pa.string())
+        if not is_numeric(values.type):
+            texts = values if is_text(values.type) else pa.array(list(map(text_of, values.to_pylist())), pa.string())
+            values = pc.fill_null(pc.utf8_trim_whitespace(texts), hole)
         return cls(coded.indices.to_numpy(), values, hole)
 
     @classmethod
-    def of_objects(cls, cells: list[Any], hole: str = "") -> Cells:
+    def of_objects(cls, cells: list[Any]) -> Cells:
         """Return the cells in a list of Python's values."""
-        try:
-            column = pa.array(cells, from_pandas=True)
-        except (pa.ArrowException, OverflowError):  # of several types, or beyond 64 bits
-            column = pa.nulls(0)
-        except UnicodeEncodeError:
-            raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
-        plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_boolean)
-        if not any(is_type(column.type) for is_type in plain):
-            column = pa.array([text_of(cell, hole) for cell in cells], pa.string())
-        return cls.of(column, hole)
+        return cls.of(as_column(cells))
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    @property
-    def _of_numbers(self) -> bool:
-        return not (pa.types.is_string(self.values.type) or pa.types.is_large_string(self.values.type))
-
     @cached_property
     def texts(self) -> list[str]:
         """The cells that differ, as texts."""
-        return (
-            [text_of(cell, self.hole) for cell in self.values.to_pylist()]
-            if self._of_numbers
-            else self.values.to_pylist()
-        )
+        return self._texts(self.values)
+
+    def _texts(self, values: Any) -> list[str]:
+        cells = values.to_pylist()
+        if is_text(values.type):
+            return cells
+        return [self.hole if (text := text_of(cell)) is None else text for cell in cells]
 
     @cached_property
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
         words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
-        if len(unsure):
-            some = self.values.take(pa.array(unsure))
-            texts = [text_of(cell, self.hole) for cell in some.to_pylist()] if self._of_numbers else some.to_pylist()
-            maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_numpy(zero_copy_only=False)
-            parsed = [
-                as_number(text) if no_word else None for text, no_word in zip(texts, maybe.tolist(), strict=True)
-            ]
-            words[unsure] = [number is None for number in parsed]
-            pairs = zip(texts, parsed, strict=True)
-            numbers[unsure] = [_number_of_word(text) if number is None else number for text, number in pairs]
+        texts = self._texts(self.values.take(pa.array(unsure)))
+        maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
+        for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
+            number = as_number(text) if no_word else None
+            words[place] = number is None
+            numbers[place] = _number_of_word(text) if number is None else number
         return numbers, words
 
     @property
@@ -131,9 +133,18 @@ class Cells:
         """What stands for each record's cell where records are told apart: its number, or one made of a word; float64."""
         return self._read[0][self.codes]
 
+    @property
     def words(self) -> np.ndarray:
-        """Return the places of those that differ and are no numbers."""
-        return np.flatnonzero(self._read[1])
+        """Which of the cells that differ are no numbers, ``(m,)`` bool."""
+        return self._read[1]
+
+    def rows_of(self, differing: np.ndarray) -> list[int]:
+        """Return the records whose cells are among those that differ in some way, ``(m,)`` bool."""
+        return np.flatnonzero(differing[self.codes]).tolist() if differing.any() else []
+
+    def text(self, row: int) -> str:
+        """Return the text of a record's cell."""
+        return self.texts[self.codes[row]]
 
     def parsed(self, column: Column) -> np.ndarray:
         """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
@@ -154,16 +165,14 @@ class Cells:
 
     def among(self, texts: Collection[str]) -> np.ndarray:
         """Return which of the cells that differ are one of these texts, ``(m,)`` bool."""
-        if not self._of_numbers:
+        if not is_numeric(self.values.type):
             return np.asarray(
                 pc.is_in(self.values, pa.array(list(texts), self.values.type)).to_numpy(zero_copy_only=False)
             )
-        numbers = self._read[0]
-        inside = np.isnan(numbers) | np.isin(
-            numbers, Cells.of_objects(list(texts))._read[0]
-        )  # few, of which texts are made
+        numbers, alike = self._read[0], Cells.of_objects(list(texts))._read[0]
+        inside = np.isnan(numbers) | np.isin(numbers, alike)  # few, of which texts are made
         for place in np.flatnonzero(inside):
-            inside[place] = text_of(self.values[int(place)].as_py(), self.hole) in texts
+            inside[place] = self._texts(self.values[int(place) : int(place) + 1])[0] in texts
         return inside
 
     def records(self) -> list[str]:
@@ -173,7 +182,7 @@ class Cells:
 
 def _numbers(values: Any) -> np.ndarray:
     """Return values as float64, with one zero of numbers; NaN for a text that is not plainly one, or for nothing."""
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+    if is_numeric(values.type):
         return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
     try:
         numbers = values.cast(pa.float64())
@@ -238,29 +247,25 @@ class Faults:
     place: str = "line"
     found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
-    def add(self, column: str, what: str, line: int, fix: str, cell: str | None = None) -> None:
-        """Note a fault, if it is the first of its kind in that column."""
+    def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
+        """Note a fault of a row, if it is the first of its kind in that column."""
         if (column, what) not in self.found:
             shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.found[column, what] = (f"{shown} ({self.place} {line})", fix)
+            self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
-        order = list(dict.fromkeys(column for column, _ in self.found))
-        by_column = sorted(self.found.items(), key=lambda item: order.index(item[0][0]))
-        return [(column, *fault) for (column, _), fault in by_column]
-
-
-def first_of(cells: Cells, places: np.ndarray, lines: Lines) -> tuple[int, str]:
-    """Return the line and the text of the first record whose cell is at one of some places; LineWanted without lines."""
-    if lines is None:
-        raise LineWanted
-    row = int(np.argmax(np.isin(cells.codes, places)))
-    return lines[row], cells.texts[cells.codes[row]]
+        return [(column, *fault) for (column, _), fault in self.found.items()]
 
 
 def encoded(
-    column: Column, cells: Cells, empty: frozenset[str], faults: Faults, lines: Lines, *, marked: bool = False
+    column: Column,
+    cells: Cells,
+    empty: frozenset[str],
+    faults: Faults,
+    line: Line,
+    *,
+    marked: bool = False,
 ) -> np.ndarray:
     """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
 
@@ -273,31 +278,30 @@ def encoded(
     """
     features = np.zeros((len(cells.values), column.features), dtype=np.float32)
     holes = cells.among(empty)
-    there = np.flatnonzero(~holes)
+    strange, what, fix = np.zeros(len(holes), dtype=bool), "is no number", ""
     if column.missing:
         features[holes, -1] = 1.0
     elif holes.any():
-        faults.add(column.name, "empty cells", first_of(cells, np.flatnonzero(holes), lines)[0], "missing = true")
-    strange = there[:0]
+        faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
     if column.kind == "category":
-        places = _places(column, cells)[there]
-        features[there[places >= 0], places[places >= 0]] = 1.0
-        strange, what, fix = there[places < 0], "is none of its values", "other = true, or add it to values"
+        places = _places(column, cells)
+        there = np.flatnonzero((places >= 0) & ~holes)
+        features[there, places[there]] = 1.0
+        strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
     elif column.kind == "hashed":
+        there = np.flatnonzero(~holes)
         digests = (blake2b(cells.texts[place].encode(), digest_size=8).digest() for place in there)
         features[there, [int.from_bytes(digest) % column.buckets for digest in digests]] = 1.0
     else:
-        values = cells.parsed(column)
-        values[holes] = math.nan
+        values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values, marked))
-        strange = there[np.isnan(values[there])]
-        what = "is no date (YYYY-MM-DD)" if column.kind == "date" else "is no number"
-        fix = ""
+        strange = np.isnan(values) & ~holes
+        what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
         if column.other:
             features[strange, -1] = 1.0
-    if len(strange) and not column.other:
-        line, cell = first_of(cells, strange, lines)
-        faults.add(column.name, what, line, fix or _fix_of(column, cell), cell)
+    for row in [] if column.other else cells.rows_of(strange)[:1]:
+        cell = cells.text(row)
+        faults.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
     return features[cells.codes]
 
 
@@ -335,11 +339,10 @@ def _fix_of(column: Column, cell: str) -> str:
     return "missing = true and other = true, which make it a hole"
 
 
-def classes_of(column: Column, cells: Cells, faults: Faults, lines: Lines) -> np.ndarray:
+def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
     """Return the class of each record, ``(n,)`` int64; 0 where classes are to be found yet. Arguments as :func:`encoded`."""
     places = _places(column, cells)
-    strange = np.flatnonzero(places < 0)
-    if len(strange) and not column.wanted:
-        line, cell = first_of(cells, strange, lines)
-        faults.add(column.name, "is none of its classes", line, "add it to classes, or leave those records out", cell)
+    for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:
+        fix = "add it to classes, or leave those records out"
+        faults.add(column.name, "is none of its classes", fix, line, row, cells.text(row))
     return np.maximum(places, 0)[cells.codes]

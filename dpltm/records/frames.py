@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.records.cells import as_column
 from dpltm.records.input_parts import shown
 
 AT_ONCE = 10_000
@@ -39,13 +40,14 @@ class Frame:
         """Names of the columns, as texts."""
         return tuple(map(str, self.values.columns))
 
-    def rows(self) -> Iterator[tuple[range, list[list[Any]]]]:
-        """Yield the places of some rows at a time, and the cells of all columns there."""
+    def rows(self) -> Iterator[tuple[range, list[Any]]]:
+        """Yield the places of some rows at a time, and all columns there, as Arrow arrays."""
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise DataError(f"{self.name}: has twice the columns {shown(twice)}; rename one of them")
         columns = [self.values[key] for key in self.values.columns]
         for start in range(0, len(self), AT_ONCE):
-            yield range(start, start + AT_ONCE), [column[start : start + AT_ONCE].to_list() for column in columns]
+            rows = range(start, start + AT_ONCE)
+            yield rows, [as_column(column[rows.start : rows.stop].to_list()) for column in columns]
 
 
 def numbers_of(frame: Frame, places: Sequence[int]) -> np.ndarray:

@@ -11,7 +11,8 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import IO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -37,13 +38,19 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < LARGE:
         return np.empty(shape, dtype)
+    with _unnamed_file(size) as file, file:
+        if hasattr(os, "posix_fallocate"):  # a full disk says so now; when pages are written, it would kill
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextlib.contextmanager
+def _unnamed_file(size: int, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Yield a file of the cache folder, or one of before, to which so many bytes are written in the block."""
     folder = cache_home()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a full disk says so now; when pages are written, it would kill
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, dtype, "w+", shape=shape)
+        yield file or tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     except OSError as error:
         raise DataError(
             f"{folder}: {size >> 20:,} MB of records cannot be kept there: {error.strerror}; make room, or point"
@@ -51,7 +58,40 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         ) from None
 
 
-def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
+class Growing:
+    """Rows that come some at a time, and at last are an array: in memory, or in a file as that of ``room_for``."""
+
+    def __init__(self) -> None:
+        self._parts, self._rows, self._size = list[np.ndarray](), 0, 0
+        self._file: IO[bytes] | None = None
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()  # a map of it stays
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows of the shape and the type of those before."""
+        self._parts.append(rows)
+        self._rows, self._size = self._rows + len(rows), self._size + rows.nbytes
+        if self._size >= LARGE:
+            with _unnamed_file(self._size, self._file) as self._file:
+                for part in self._parts:
+                    self._file.write(part.tobytes())
+            self._parts = [rows[:0]]
+
+    def array(self) -> np.ndarray:
+        """Return all rows, in an array that nobody writes to."""
+        dtype, shape = self._parts[0].dtype, (self._rows, *self._parts[0].shape[1:])
+        if self._file is None:
+            values = filled(shape, dtype, (self._parts.pop(0) for _ in range(len(self._parts))))
+        else:
+            self._file.flush()
+            values = np.memmap(self._file, dtype, "r", shape=shape)
+        values.flags.writeable = False
+        return values
+
+
+def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterable[np.ndarray]) -> np.ndarray:
     """Return an array of so many rows, taken some at a time: in memory, or in a file where it is large."""
     values, done = room_for(shape, dtype), 0
     for some in rows:

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import itertools
 import json
 import math
 import mmap
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.cells import (
-    Cells,
-    Faults,
-    Lines,
-    LineWanted,
-    as_days,
-    as_number,
-    classes_of,
-    encoded,
-    first_of,
-)
+from dpltm.records.cells import Cells, Faults, Line, as_days, as_number, classes_of, encoded, is_numeric, is_text
 from dpltm.records.dataset import Dataset, RawSplit, Rows
 from dpltm.records.frames import Frame
 from dpltm.records.input_parts import shown
-from dpltm.records.mapped import AT_ONCE, filled, let_go, pieces, room_for
+from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
 from dpltm.records.settle import settle
 
 BLOCK, BLOCK_BYTES = 10_000, 2**22
-"""Records that are read at once line by line, and bytes of a file that Arrow reads."""
+"""Records that Python reads at once, and bytes of a file that Arrow reads."""
 
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
 
 Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
-
-T = TypeVar("T")
 
 _PLAIN = Schema(())
 """What is meant of a file where no schema says how it is written."""
@@ -61,30 +48,17 @@ class Block:
     """Some records of a table.
 
     Attributes:
-        lines: on which each stands; None where nobody counted.
-        cells: of the columns that are read, by their places.
+        columns: Arrow arrays of the columns that are read, by their places.
+        line: of a record, by its place among these.
         ragged: lines that have not a cell a column, and how many they have.
     """
 
-    lines: Lines
-    cells: dict[int, Cells]
+    columns: dict[int, Any]
+    line: Line
     ragged: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
-        return max((len(cells) for cells in self.cells.values()), default=0)
-
-
-@contextmanager
-def comma_separated(path: Path, schema: Schema = _PLAIN) -> Iterator[None]:
-    """Refuse a file that proves, in this block, not to be the text that a schema says it is."""
-    try:
-        yield
-    except (UnicodeDecodeError, csv.Error) as error:
-        separated = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
-        raise DataError(
-            f"{path}: is not {separated} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
-            ' schema say encoding = "latin-1" or separator = ";"'
-        ) from error
+        return max(map(len, self.columns.values()), default=0)
 
 
 def header_of(source: Path | Frame, schema: Schema | None = None) -> list[str]:
@@ -92,64 +66,118 @@ def header_of(source: Path | Frame, schema: Schema | None = None) -> list[str]:
     if isinstance(source, Frame):
         return list(source.names)
     if source.suffix.lower() != ".csv":
-        with record_batches(source) as (columns, _, _batches):
+        with record_batches(source) as (columns, _):
             return list(columns.names)
     schema = schema or _PLAIN
     if not schema.header:
         return [column.name for column in schema.columns]
-    with comma_separated(source, schema), _rows(source, schema) as rows:
+    with _rows(source, schema) as rows:
         return [cell.strip() for cell in next(rows, [])]
+
+
+def blocks(source: Path | Frame, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the records of a table, some at a time.
+
+    A .csv file is read by Arrow, and by Python as soon as the two might differ.
+
+    Args:
+        width: number of all columns; and
+        read: places of those that are read.
+    """
+    start = 0
+    if isinstance(source, Frame):
+        for rows, columns in source.rows():
+            yield Block({at: columns[at] for at in read}, rows.__getitem__)
+    elif source.suffix.lower() != ".csv":
+        with record_batches(source) as (_, batches):
+            for batch in batches:
+                yield Block(
+                    {at: batch.column(at) for at in read}, range(start + 1, start + 1 + len(batch)).__getitem__
+                )
+                start += len(batch)
+    else:
+        if width > 1 and _read_alike(source, schema):  # of one column, a blank line is no record
+            try:
+                for block in _by_arrow(source, schema, width, read):
+                    yield block
+                    start += len(block)
+                return
+            except pa.ArrowInvalid:  # lines of another width, or what is no UTF-8
+                pass
+        yield from _by_line(source, schema, width, read, start)
+
+
+# .csv files
 
 
 @contextmanager
 def _rows(path: Path, schema: Schema) -> Iterator[Any]:
-    """Yield Python's reader of a .csv file: what it takes for rows and cells is what a table holds."""
+    """Yield Python's reader of a file: what it takes for rows and cells is what a table holds."""
     encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
     with path.open(newline="", encoding=encoding) as stream:
         lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+        try:
+            yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+        except (UnicodeDecodeError, csv.Error) as error:
+            separated = (
+                "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
+            )
+            raise DataError(
+                f"{path}: is not {separated} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+                ' schema say encoding = "latin-1" or separator = ";"'
+            ) from error
 
 
 def _is_utf8(schema: Schema) -> bool:
     return codecs.lookup(schema.encoding).name == "utf-8"
 
 
-def from_blocks(
-    source: Path | Frame,
-    schema: Schema,
-    header: Sequence[str],
-    read: Sequence[int],
-    make: Callable[[Iterator[Block]], T],
-) -> T:
-    """Return what is made of the records of a table, some at a time.
-
-    A .csv file is read by Arrow, and by Python where the two might differ or a message has to name a line.
-
-    Args:
-        read: places of the columns that are read.
-        make: called once more if it, or Arrow, raises LineWanted.
-    """
-    hole = schema.missing[0] if schema.missing else ""
-    if isinstance(source, Frame):
-        some = source.rows()
-        return make(Block(rows, {at: Cells.of_objects(columns[at], hole) for at in read}) for rows, columns in some)
-    if source.suffix.lower() != ".csv":
-        with record_batches(source) as (_, _, batches):
-            return make(_of_batches(batches(), read, hole))
-    if len(header) > 1 and _read_alike(source, schema):  # of one column, a blank line is none
-        try:
-            return make(_by_arrow(source, schema, len(header), read))
-        except (pa.ArrowInvalid, LineWanted):
-            pass
-    with comma_separated(source, schema):
-        return make(_by_line(source, schema, len(header), read))
+@contextmanager
+def _numbered(path: Path, schema: Schema, start: int) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Yield the lines of records, from one of them on, and their cells."""
+    with _rows(path, schema) as rows:
+        if schema.header:
+            next(rows, None)
+        records = ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+        yield itertools.islice(records, start, None)
 
 
-def _of_batches(batches: Iterator[Any], read: Sequence[int], hole: str) -> Iterator[Block]:
-    start = 1
-    for batch in batches:
-        yield Block(range(start, start + batch.num_rows), {at: Cells.of(batch.column(at), hole) for at in read})
-        start += batch.num_rows
+def _by_line(path: Path, schema: Schema, width: int, read: Sequence[int], start: int) -> Iterator[Block]:
+    """Yield the records of a file from one of them on, by Python's reader."""
+    with _numbered(path, schema, start) as records:
+        while block := list(itertools.islice(records, BLOCK)):
+            full = [row for _, row in block if len(row) == width]
+            columns = {at: pa.array([row[at] for row in full], pa.string()) for at in read}
+            ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
+            yield Block(columns, [line for line, row in block if len(row) == width].__getitem__, ragged)
+
+
+def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the same by Arrow's; ArrowInvalid where it cannot."""
+    names, start = list(map(str, range(width))), 0
+
+    @functools.lru_cache(maxsize=1)
+    def lines(start: int, count: int) -> list[int]:
+        with _numbered(path, schema, start) as records:
+            return [line for line, _ in itertools.islice(records, count)]
+
+    def line_of(start: int, count: int, row: int) -> int:
+        return lines(start, count)[row]
+
+    with arrow_csv.open_csv(
+        str(path),
+        arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
+        arrow_csv.ParseOptions(delimiter=schema.separator, newlines_in_values=True),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=False,
+            include_columns=list(map(str, read)),
+        ),
+    ) as batches:
+        for batch in batches:
+            columns, count = dict(zip(read, batch.columns, strict=True)), len(batch)
+            yield Block(columns, functools.partial(line_of, start, count))
+            start += len(batch)
 
 
 def _read_alike(path: Path, schema: Schema) -> bool:
@@ -176,75 +204,32 @@ def _read_alike(path: Path, schema: Schema) -> bool:
             return re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
 
 
-def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
-    """Yield the records of a .csv file; ArrowInvalid for lines of another width, or what is no UTF-8."""
-    names, wanted = list(map(str, range(width))), list(map(str, read))
-    with arrow_csv.open_csv(
-        str(path),
-        arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
-        arrow_csv.ParseOptions(delimiter=schema.separator, newlines_in_values=True),
-        arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, include_columns=wanted
-        ),
-    ) as batches:
-        for batch in batches:
-            yield Block(None, {at: Cells.of(column) for at, column in zip(read, batch.columns, strict=True)})
-
-
-def _by_line(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
-    """Yield the same by Python's reader, and the lines."""
-    with _rows(path, schema) as rows:
-        if schema.header:
-            next(rows, None)
-        numbered = ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
-        while block := list(itertools.islice(numbered, BLOCK)):
-            full = [(line, row) for line, row in block if len(row) == width]
-            cells = {at: Cells.of(pa.array([row[at] for _, row in full], pa.string())) for at in read}
-            ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
-            yield Block([line for line, _ in full], cells, ragged)
-
-
 # files of columns
-
-Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
-"""The schema of a file, its number of rows, and its record batches."""
 
 
 @contextmanager
-def record_batches(path: Path) -> Iterator[Opened]:
-    """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches."""
+def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """Yield the schema of a ``.parquet`` or ``.arrow`` file, and its record batches."""
     with ExitStack() as opened:
         try:
-            yield (_parquet if path.suffix.lower() == ".parquet" else _arrow)(path, opened)
+            if path.suffix.lower() == ".parquet":
+                table = opened.enter_context(parquet.ParquetFile(path))
+                rows = max(1, AT_ONCE // (8 * max(1, len(table.schema_arrow.names))))
+                yield table.schema_arrow, table.iter_batches(batch_size=rows)
+                return
+            file = opened.enter_context(pa.OSFile(str(path)))
+            try:
+                reader: Any = opened.enter_context(pa.ipc.open_file(file))
+                yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+            except pa.ArrowInvalid:
+                file.seek(0)
+                reader = opened.enter_context(pa.ipc.open_stream(file))
+                yield reader.schema, iter(reader)
         except (pa.ArrowException, UnicodeDecodeError) as error:  # names that are no text
+            kind = path.suffix.lower()[1:]
             raise DataError(
-                f"{path}: is not a {path.suffix.lower()[1:]} file that can be read ({first_line(error)}); write it again"
+                f"{path}: is not a {kind} file that can be read ({first_line(error)}); write it again"
             ) from error
-
-
-def _parquet(path: Path, opened: ExitStack) -> Opened:
-    file = opened.enter_context(parquet.ParquetFile(path))
-    rows = max(1, AT_ONCE // (8 * max(1, len(file.schema_arrow.names))))
-    return file.schema_arrow, file.metadata.num_rows, lambda: file.iter_batches(batch_size=rows)
-
-
-def _arrow(path: Path, opened: ExitStack) -> Opened:
-    file = opened.enter_context(pa.OSFile(str(path)))
-    try:
-        reader: Any = opened.enter_context(pa.ipc.open_file(file))
-    except pa.ArrowInvalid:
-        file.seek(0)
-        reader = opened.enter_context(pa.ipc.open_stream(file))
-        count = sum(batch.num_rows for batch in reader)
-
-        def again() -> Iterator[Any]:
-            file.seek(0)
-            yield from pa.ipc.open_stream(file)
-
-        return reader.schema, count, again
-    numbers = range(reader.num_record_batches)
-    count = sum(reader.get_batch(number).num_rows for number in numbers)
-    return reader.schema, count, lambda: (reader.get_batch(number) for number in numbers)
 
 
 # tables of numbers
@@ -257,43 +242,91 @@ def read_table(
     units: str | None = None,
     spare: Sequence[str] = (),
 ) -> RawSplit:
-    """Return the records of a table of numbers.
+    """Return the records of a table of numbers, in the narrowest type that holds all of them.
 
     Args:
         labelled: otherwise the column of labels, if one is named, is left out.
         units: the column of persons, in numbers or words; it is no feature.
     """
-    header, csv_file = header_of(path), path.suffix.lower() == ".csv"
-    position, whose, read = _positions(path, header, label, labelled, units, spare)
-    columns = [at for at in read if at != position]
-    if csv_file:
+    header = header_of(path)
+    read = _places(path, header, label, labelled, units, spare)
+    if path.suffix.lower() == ".csv":
         _check_names(path, header, "add a line of names, or rename those columns")
-        x, y, names = _numbers(path, header, read, columns, whose)
-    else:
-        with record_batches(path) as (schema, count, batches):
-            x, y, names = _filled(path, schema, count, batches, position, whose, read)
-    y = y if labelled else None
-    all_names = tuple(header[at] for at in columns)
-    label_name = None if position is None else header[position]
-    kept = [place for place, at in enumerate(columns) if at != whose]
+    columns = [at for at in read if header[at] != label]
+    kept = [place for place, at in enumerate(columns) if header[at] != units]
+    whose = list[str]()
+
+    def arrays(block: Block) -> list[np.ndarray]:
+        for line, count in block.ragged:
+            raise DataError(
+                f"{path}: line {line} has {count} cells but the header has {len(header)}; give every line one cell a column"
+            )
+        values = {at: _numbers(path, header[at], block, at, header[at] == units) for at in read}
+        if units is not None:
+            whose.extend(Cells.of(block.columns[header.index(units)]).records())
+        y = values[header.index(label)] if label is not None and labelled else np.empty(len(block))
+        return [np.column_stack([values[at] for at in columns]), y]
+
+    x, y = _joined(path, blocks(path, _PLAIN, len(header), read), arrays)
+    names = tuple(header[at] for at in columns)
+    features = x
+    if len(kept) < len(columns):
+        features = filled((len(x), len(kept)), x.dtype, (rows[:, kept] for rows in pieces(x)))
+        features.flags.writeable = False
     return RawSplit(
-        x if len(kept) == len(columns) else _picked(x, kept),
-        y,
+        features,
+        y if labelled else None,
         str(path),
         "the feature table",
-        "no column" if label_name is None else f"column {label_name!r}",
-        tuple(all_names[place] for place in kept),
-        Rows(x, np.empty(0) if y is None else y, all_names, label_name),
-        None if whose is None else np.array(names),
+        "no column" if label is None else f"column {label!r}",
+        tuple(names[place] for place in kept),
+        Rows(x, y if labelled else np.empty(0), names, label),
+        None if units is None else np.array(whose),
         units or "units",
         left_out=tuple(header[at] for at in index_columns(header) if at not in read),
     )
 
 
-def _positions(
+def _joined(
+    source: Path | Frame, records: Iterator[Block], arrays: Callable[[Block], Sequence[np.ndarray]]
+) -> list[np.ndarray]:
+    """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
+    joined = list[Growing]()
+    for block in records:
+        some = arrays(block)
+        joined = joined or [Growing() for _ in some]
+        for array, rows in zip(joined, some, strict=True):
+            array.add(rows)
+    if not joined:
+        raise DataError(f"{source}: holds no records")
+    return [array.array() for array in joined]
+
+
+def _numbers(path: Path, name: str, block: Block, at: int, of_persons: bool) -> np.ndarray:
+    """Return the numbers in a column of some records, as they are stored; of persons also numbers made of words."""
+    column = block.columns[at]
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} has nulls; fill them or drop the column")
+    if is_numeric(column.type) or pa.types.is_boolean(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    cells = Cells.of(column)
+    if not of_persons and path.suffix.lower() == ".csv":
+        for row in cells.rows_of(cells.words)[:1]:
+            raise DataError(
+                f"{path}: line {block.line(row)}, column {name!r} holds {cells.text(row)!r}; every cell must be a number, or"
+                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
+            )
+    elif not of_persons or not is_text(column.type):
+        raise DataError(
+            f"{path}: column {name!r} has type {column.type}; every column must be numeric; encode or drop it"
+        )
+    return cells.numbers
+
+
+def _places(
     path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
-) -> tuple[int | None, int | None, list[int]]:
-    """Return the column of labels, and of persons, None where nothing is named; and all columns that are read."""
+) -> list[int]:
+    """Return the places of the columns that are read."""
     if not header:
         raise DataError(f"{path}: is empty; expected a header line and records")
     if label is None and labelled:
@@ -315,7 +348,7 @@ def _positions(
     ]  # fmt: skip
     if not any(header[at] not in (label, units) for at in read):
         raise DataError(f"{path}: has no column of features but a row number; it has {shown(header)}")
-    return None if label is None else header.index(label), None if units is None else header.index(units), read
+    return read
 
 
 def separated(header: Sequence[str]) -> str:
@@ -344,108 +377,6 @@ def _check_names(path: Path, header: Sequence[str], fix: str) -> None:
         raise DataError(f"{path}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
-def _numbers(
-    path: Path, header: list[str], read: list[int], columns: list[int], units: int | None
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return columns as doubles, that of the labels apart; and whose the records are."""
-    label = [at for at in read if at not in columns]
-
-    def make(blocks: Iterator[Block]) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
-        features, labels, whose = list[np.ndarray](), list[np.ndarray](), list[str]()
-        for block in blocks:
-            _check_numbers(path, header, block, units)
-            features.append(np.column_stack([block.cells[at].numbers for at in columns]))
-            labels += [block.cells[at].numbers for at in label]
-            whose += [] if units is None else block.cells[units].records()
-        return features, labels, whose
-
-    features, labels, whose = from_blocks(path, _PLAIN, header, read, make)
-    x = _joined(features, (len(columns),), np.float64)
-    return x, _joined(labels, (), np.float64), whose
-
-
-def _check_numbers(path: Path, header: list[str], block: Block, units: int | None) -> None:
-    """Raise DataError for the first line that has not one number a column."""
-    wrong = {
-        line: f"has {count} cells but the header has {len(header)}; give every line one cell a column"
-        for line, count in block.ragged[:1]
-    }
-    for at, cells in block.cells.items():
-        if at != units and len(words := cells.words()):
-            line, cell = first_of(cells, words, block.lines)
-            wrong.setdefault(
-                line,
-                f"column {header[at]!r} holds {cell!r}; every cell must be a number, or say by `schema` what the columns"
-                " hold (dpltm datasets schema drafts one)",
-            )
-    if wrong:
-        line = min(wrong)
-        raise DataError(f"{path}: line {line}{' ' if wrong[line].startswith('has') else ', '}{wrong[line]}")
-
-
-def _joined(parts: list[np.ndarray], shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """Return parts as one array, ``(n, *shape)``, and let go of each in turn."""
-    parts.reverse()
-    return filled((sum(map(len, parts)), *shape), dtype, (parts.pop() for _ in range(len(parts))))
-
-
-def _filled(
-    path: Path,
-    schema: Any,
-    count: int,
-    batches: Callable[[], Iterator[Any]],
-    label: int | None,
-    units: int | None,
-    read: list[int],
-) -> tuple[np.ndarray, np.ndarray | None, list[str]]:
-    """Return columns as arrays, features in the narrowest type that holds all of them; and whose records are."""
-    header, features = schema.names, [at for at in read if at != label]
-    numbers = [at for at in read if _is_column(schema.types[at], text=False)]
-    for at in read:
-        kind = schema.types[at]
-        if at not in numbers and (at != units or not _is_column(kind, text=True)):
-            raise DataError(
-                f"{path}: column {header[at]!r} has type {kind}; every column must be numeric; encode or drop it"
-            )
-    types = [np.dtype(schema.types[at].to_pandas_dtype() if at in numbers else np.float64) for at in features]
-    x = room_for((count, len(features)), np.result_type(*types))
-    y = None if label not in read else np.empty(count, schema.types[label].to_pandas_dtype())
-    done, nulls, whose = 0, Counter[int](), list[str]()
-    for batch in batches():
-        rows = slice(done, done + batch.num_rows)
-        nulls.update({at: batch.column(at).null_count for at in read})
-        for place, at in enumerate(() if nulls.total() else features):  # a null is no number
-            cells = Cells.of(batch.column(at)) if at == units else None
-            whose += [] if cells is None else map(str, batch.column(at).to_pylist())
-            x[rows, place] = batch.column(at).to_numpy(zero_copy_only=False) if cells is None else cells.numbers
-        if y is not None and not nulls.total():
-            y[rows] = batch.column(label).to_numpy(zero_copy_only=False)
-        done = rows.stop
-        let_go(x)
-    for at in (at for at in read if nulls[at]):
-        raise DataError(f"{path}: column {header[at]!r} has {nulls[at]} nulls; fill them or drop the column")
-    x.flags.writeable = False
-    return x, y, whose
-
-
-def _is_column(kind: Any, *, text: bool) -> bool:
-    name = str(kind)
-    if text:
-        return (str(kind.value_type) if name.startswith("dictionary") else name) in ("string", "large_string")
-    return name.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
-
-
-def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
-    """Return some columns of a table, read some rows at a time."""
-    rest, done = room_for((len(table), len(columns)), table.dtype), 0
-    for rows in pieces(table):
-        rest[done : done + len(rows)] = rows[:, columns]
-        done += len(rows)
-        let_go(rest)
-    rest.flags.writeable = False
-    return rest
-
-
 # tables with a schema
 
 
@@ -472,108 +403,101 @@ def read_by_schema(
     """
     if coder is None:
         schema.check_finished()
-    names, read, left_out = _columns(source, schema, units, labelled and labels is None, spare)
-    label = schema.label.name if labelled else None
-    columns = [name for name in read.values() if name != label]
-    told = None if labels is None else Cells.of_objects(list(labels))
-
-    def make(blocks: Iterator[Block]) -> tuple[list[list[np.ndarray]], list[str]]:
-        faults = Faults("record" if isinstance(source, Frame) else "line")
-        parts, whose, done = [list[np.ndarray]() for _ in range(4)], list[str](), 0
-        for block in blocks:
-            cells = _by_name(block, names, read, faults)
-            if told is not None and label is not None:
-                cells[label] = replace(told, codes=told.codes[done : done + len(block)])
-            done += len(block)
-            x = _features(schema, cells, coder, faults, block.lines, marked)
-            full = np.column_stack([np.empty((len(block), 0)), *(cells[name].numbers for name in columns)])
-            y = np.zeros(len(block), dtype=np.int64), np.empty(0)
-            if label is not None:
-                y = classes_of(schema.label, cells[label], faults, block.lines), cells[label].numbers
-            for part, some in zip(parts, (x, y[0], full, y[1]), strict=True):
-                part.append(some)
-            whose += [] if units is None or not labelled else cells[units].records()
-        _refuse(source, faults)
-        return parts, whose
-
-    parts, whose = from_blocks(source, schema, names, list(read), make)
-    if not parts[0]:
-        raise DataError(f"{source}: holds no records")
-    shapes = ((schema.features,), np.float32), ((), np.int64), ((len(columns),), np.float64), ((), np.float64)
-    x, y, full, targets = (_joined(part, *shape) for part, shape in zip(parts, shapes, strict=True))
+    table = _Encoder(source, schema, units, schema.label.name if labelled else None, labels, spare, coder, marked)
+    x, y, cells, targets = _joined(source, table.blocks(), table.arrays)
+    faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in table.faults.rows()]
+    more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
+    if faults:
+        raise DataError(
+            f"{source}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            " `schema` THIS shows all)"
+        )
     return RawSplit(
         x,
         y if labelled else None,
         str(source),
         "the feature table",
-        f"column {label!r}",
+        f"column {table.label!r}",
         None,
-        Rows(full, targets, tuple(columns), label),  # known under any schema
-        np.array(whose) if units is not None and labelled else None,
+        Rows(cells, targets, tuple(table.columns), table.label),  # known under any schema
+        np.array(table.whose) if units is not None and labelled else None,
         units or "",
-        left_out=left_out,
+        left_out=table.left_out,
     )
-
-
-def _refuse(source: Path | Frame, faults: Faults) -> None:
-    """Raise DataError if something of a table does not fit its schema."""
-    some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
-    more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
-    if some:
-        raise DataError(
-            f"{source}: does not fit its schema: {'; '.join(some[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
-            " `schema` THIS shows all)"
-        )
 
 
 def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
     """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
-    names, read, _ = _columns(source, schema, units, True)
-
-    def make(blocks: Iterator[Block]) -> list[tuple[str, str, str]]:
-        faults = Faults()
-        for block in blocks:
-            cells = _by_name(block, names, read, faults)
-            _features(schema, cells, lambda _column, cells, _empty: np.zeros(len(cells)), faults, block.lines)
-            for column in (column for column in schema.columns if column.kind == "label"):
-                classes_of(column, cells[column.name], faults, block.lines)
-        return faults.rows()
-
-    return from_blocks(source, schema, names, list(read), make)
+    label = next((column.name for column in schema.columns if column.kind == "label"), None)
+    table = _Encoder(source, schema, units, label, coder=lambda _column, cells, _empty: np.zeros(len(cells)))
+    for block in table.blocks():
+        table.arrays(block)
+    return table.faults.rows()
 
 
-def _columns(
-    source: Path | Frame, schema: Schema, units: str | None, labelled: bool, spare: Sequence[str] = ()
-) -> tuple[list[str], dict[int, str], tuple[str, ...]]:
-    """Return all names of columns, those that are read by their places, and those that are left out; they fit the schema."""
-    header = header_of(source, schema)
-    known = {units, *(column.name for column in schema.columns)}
-    unread = [*index_columns(header), *(at for at, name in enumerate(header) if name in spare)]
-    unread = [at for at in unread if header[at] not in known]
-    read = {at: name for at, name in enumerate(header) if at not in unread}
-    _check_header(source, schema, list(read.values()), units, labelled)
-    return header, read, tuple(header[at] for at in unread)
+class _Encoder:
+    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without.
 
+    Attributes:
+        faults: what did not fit so far; and
+        whose: whose the records are.
+        columns: names of those that are read, but for the label's.
+    """
 
-def _by_name(block: Block, header: list[str], read: dict[int, str], faults: Faults) -> dict[str, Cells]:
-    """Return the cells of a block by column; what is ragged is at fault."""
-    for line, count in block.ragged:
-        what = f"{count} cells in place of {len(header)}"
-        faults.add("", what, line, "give every line one cell a column")
-    return {name: block.cells[at] for at, name in read.items()}
+    def __init__(
+        self,
+        source: Path | Frame,
+        schema: Schema,
+        units: str | None,
+        label: str | None,
+        labels: Sequence[Any] | None = None,
+        spare: Sequence[str] = (),
+        coder: Coder | None = None,
+        marked: bool = False,
+    ) -> None:
+        self.source, self.schema, self.units, self.label = source, schema, units, label
+        self._coder, self._marked, self._done = coder, marked, 0
+        self._labels = None if labels is None else Cells.of_objects(list(labels))
+        self.faults, self.whose = Faults("record" if isinstance(source, Frame) else "line"), list[str]()
+        header = header_of(source, schema)
+        known = {units, *(column.name for column in schema.columns)}
+        unread = {*index_columns(header), *(at for at, name in enumerate(header) if name in spare)}
+        unread -= {at for at in unread if header[at] in known}
+        self._width, self._read = len(header), {at: name for at, name in enumerate(header) if at not in unread}
+        _check_header(source, schema, list(self._read.values()), units, label is not None and labels is None)
+        self.columns = [name for name in self._read.values() if name != label]
+        self.left_out = tuple(header[at] for at in sorted(unread))
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        return blocks(self.source, self.schema, self._width, list(self._read))
 
-def _features(
-    schema: Schema, cells: dict[str, Cells], coder: Coder | None, faults: Faults, lines: Lines, marked: bool = False
-) -> np.ndarray:
-    """Return the features of some records, ``(n, schema.features)``."""
-    empty, features = frozenset(schema.missing), []
-    for column in (column for column in schema.columns if column.features):
-        if column.wanted and coder is not None:
-            features.append(coder(column, cells[column.name], empty)[:, None])
-        else:
-            features.append(encoded(column, cells[column.name], empty, faults, lines, marked=marked))
-    return np.concatenate(features, axis=1)
+    def arrays(self, block: Block) -> list[np.ndarray]:
+        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
+        schema, hole, empty = self.schema, self.schema.missing[:1], frozenset(self.schema.missing)
+        for line, count in block.ragged:
+            what = f"{count} cells in place of {self._width}"
+            self.faults.add("", what, "give every line one cell a column", int, line)
+        cells = {name: Cells.of(block.columns[at], *hole) for at, name in self._read.items()}
+        if self._labels is not None and self.label is not None:
+            some = slice(self._done, self._done + len(block))
+            cells[self.label] = replace(self._labels, codes=self._labels.codes[some])
+        self._done += len(block)
+        features = [
+            self._coder(column, cells[column.name], empty)[:, None]
+            if column.wanted and self._coder is not None
+            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self._marked)
+            for column in schema.columns
+            if column.features
+        ]
+        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        if self.label is not None:
+            y = classes_of(schema.label, cells[self.label], self.faults, block.line)
+            targets = cells[self.label].numbers
+        if self.units is not None and self.units in cells:
+            self.whose += cells[self.units].records()
+        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in self.columns)]
+        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
 
 
 def _check_header(source: Path | Frame, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
@@ -603,17 +527,13 @@ def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[st
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
-    known = schema or _PLAIN
-    header = header_of(path, known)
+    header = header_of(path, schema)
     if header.count(name) != 1:
         what = "has no such column" if name not in header else "has that column more than once"
         raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
-    place = header.index(name)
-
-    def make(blocks: Iterator[Block]) -> list[str]:
-        return [text for block in blocks for text in block.cells[place].records()]
-
-    return from_blocks(path, known, header, [place], make)
+    at = header.index(name)
+    records = blocks(path, schema or _PLAIN, len(header), [at])
+    return [text for block in records for text in Cells.of(block.columns[at]).records()]
 
 
 # drafts of schemas: from names and types of columns alone, or from the values of records declared public
@@ -713,7 +633,7 @@ def _kinds(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     if path.suffix.lower() == ".csv":
         return found
-    with record_batches(path) as (schema, _, _batches):
+    with record_batches(path) as (schema, _):
         for name, kind in zip(schema.names, map(str, schema.types), strict=True):
             if kind.startswith(("int", "uint", "float", "double", "half")):
                 found[name] = "number"
@@ -726,20 +646,15 @@ def _kinds(path: Path) -> dict[str, str]:
 
 def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
     """Return the different cells of each column, and the number of rows."""
-    names = header_of(path, schema)
-
-    def make(blocks: Iterator[Block]) -> tuple[dict[str, list[str]], int]:
-        cells: dict[str, dict[str, None]] = {name: {} for name in names}
-        count = 0
-        for block in blocks:
-            for line, width in block.ragged:
-                raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
-            for at, some in block.cells.items():
-                cells[names[at]].update(dict.fromkeys(some.texts))
-            count += len(block)
-        return {name: list(some) for name, some in cells.items()}, count
-
-    return from_blocks(path, schema, names, list(range(len(names))), make)
+    names, count = header_of(path, schema), 0
+    cells: dict[str, dict[str, None]] = {name: {} for name in names}
+    for block in blocks(path, schema, len(names), range(len(names))):
+        for line, width in block.ragged:
+            raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
+        for at, column in block.columns.items():
+            cells[names[at]].update(dict.fromkeys(Cells.of(column, *schema.missing[:1]).texts))
+        count += len(block)
+    return {name: list(some) for name, some in cells.items()}, count
 
 
 def _read_off(column: Column, cells: list[str], count: int) -> Column:

@@ -205,7 +205,7 @@ def test_bad_parquet(parquet, tmp_path):
         f"{path}: column 'a' has type string; every column must be numeric; encode or drop it"
     )
     path = parquet(a=[1.0, None], y=[0, 1])
-    assert refused(read_file, path, "y") == f"{path}: column 'a' has 1 nulls; fill them or drop the column"
+    assert refused(read_file, path, "y") == f"{path}: column 'a' has nulls; fill them or drop the column"
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
     message = refused(read_file, text(tmp_path, "hello", "t.parquet"), "y")
     assert message.startswith(f"{path}: is not a parquet file that can be read (")
@@ -309,7 +309,7 @@ def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
     assert load_records(str(tmp_path / train.source), "y").shape == (50, 2)
     missing = [None if place in (3, 30, 31) else 0.5 for place in range(50)]
     path = write(a=a, y=y, b=missing)
-    assert refused(read_file, path, "y") == f"{path}: column 'b' has 3 nulls; fill them or drop the column"
+    assert refused(read_file, path, "y") == f"{path}: column 'b' has nulls; fill them or drop the column"
     path.write_bytes(path.read_bytes()[:200])
     message = refused(read_file, path, "y")
     assert message.startswith(f"{path}: is not a {path.suffix[1:]} file that can be read (")
