@@ -130,6 +130,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
 
     def command(**values: Any) -> None:
         call = Call(Console(values.pop("json"), values.pop("quiet")), values.pop("config"))
+        values.pop("help_all")
         section = {} if call.config is None else _BESIDE(_SECTION(Path(call.config), name), Path(call.config))
         options = resolve(cls, values, section, call.config)
         with call.console.at_work():  # what the command needs is imported now
@@ -205,7 +206,27 @@ def _common() -> list[inspect.Parameter]:
         _keyword("config", Annotated[Optional[str], config]),  # noqa: UP045
         _keyword("json", Annotated[bool, option("--json", help="Print one JSON object.")], False),
         _keyword("quiet", Annotated[bool, option("--quiet", help="Print nothing but errors.")], False),
+        _keyword(
+            "help_all",
+            Annotated[
+                bool,
+                option(
+                    "--help-all",
+                    is_eager=True,
+                    callback=_every_option,
+                    help="Show every option and exit.",
+                ),
+            ],
+            False,
+        ),
     ]
+
+
+def _every_option(ctx: typer.Context, asked: bool) -> bool:
+    if asked:
+        show_page(ctx.command, ctx, every=True)  # type: ignore[arg-type]
+        raise typer.Exit
+    return asked
 
 
 def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

@@ -31,6 +31,21 @@ NAMES = 28
 EVERY_COMMAND = "Every command"
 """Heading of the last panel."""
 
+PAGE = 20
+"""Options that a first page has at most."""
+
+FIRST = frozenset(
+    (
+        "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds",
+        "criterion", "eps1", "score", "rule", "filter", "clip_norm", "epsilon", "epochs",
+        "lr", "trials", "input", "ledger", "out", "dry_run",
+    )
+)  # fmt: skip
+"""Options that the first page of a command with more than ``PAGE`` shows, beside those of every command."""
+
+EXAMPLES = 3
+"""Examples that such a page shows."""
+
 
 class Flags(RegexHighlighter):
     """Marks flags and ``Usage:``."""
@@ -42,8 +57,8 @@ class Flags(RegexHighlighter):
     ]
 
 
-def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
-    """Print the help of a command or of a group of them."""
+def show_page(command: TyperCommand | TyperGroup, ctx: Context, *, every: bool = False) -> None:
+    """Print the help of a command or of a group of them: the first page, or every option."""
     flags = Flags()
     console = RichConsole(theme=THEME, highlighter=flags)
     console.print(Padding(flags(command.get_usage(ctx)), 1), style="bold")
@@ -52,18 +67,26 @@ def show_page(command: TyperCommand | TyperGroup, ctx: Context) -> None:
     if rest:
         console.print(Padding(flags(Text(rest)), (1, 1, 1, 1)))
     panels: dict[str, list[list[RenderableType]]] = {}
-    for parameter in command.get_params(ctx):
-        if isinstance(parameter, TyperArgument | TyperOption):
-            last = "Options" if isinstance(command, TyperGroup) else EVERY_COMMAND
-            panels.setdefault(_heading(parameter, last), []).append(_row(parameter))
+    last = "Options" if isinstance(command, TyperGroup) else EVERY_COMMAND
+    parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
+    options = [item for item in parameters if isinstance(item, TyperOption)]
+    cut = not every and len(options) > PAGE
+    for parameter in parameters:
+        heading = _heading(parameter, last)
+        if not cut or isinstance(parameter, TyperArgument) or heading == last or parameter.name in FIRST:
+            panels.setdefault(heading, []).append(_row(parameter))
     if isinstance(command, TyperGroup):
         for name, entry in command.commands.items():
             text = flags(Text((entry.short_help or entry.help or "").partition("\n\n")[0]))
             panels.setdefault("Commands", []).append([Text(name, style="bold cyan"), text])
     for title in sorted(panels, key=lambda title: title == EVERY_COMMAND):  # that one is the last
         _show_panel(console, title, panels[title])
+    if cut:
+        shown = sum(map(len, panels.values())) - len(parameters) + len(options)
+        more = f"{len(options) - shown} more options: {ctx.command_path} --help-all"
+        console.print(Padding(flags(Text(more)), (0, 1, 1, 1)))
     if command.epilog:
-        _show_examples(console, command.epilog)
+        _show_examples(console, _first_examples(command.epilog) if cut else command.epilog)
 
 
 def _heading(parameter: TyperArgument | TyperOption, last: str) -> str:
@@ -92,6 +115,12 @@ def _show_panel(console: RichConsole, title: str, rows: list[list[RenderableType
     for row in rows:
         table.add_row(*row)
     console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+
+
+def _first_examples(lines: str) -> str:
+    """Return the first examples, each a command behind its remarks."""
+    commands = [number for number, line in enumerate(lines.splitlines(), 1) if not line.startswith("#")]
+    return "\n".join(lines.splitlines()[: commands[:EXAMPLES][-1]])
 
 
 def _show_examples(console: RichConsole, lines: str) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
@@ -210,6 +212,59 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return out
 
 
+def longest_chain(graph: dict[str, set[str]]) -> int:
+    """Modules of the longest chain of imports; circles count as one module."""
+    together = {name: part[0] for part in circles(graph) for name in part}
+    merged: dict[str, set[str]] = {}
+    for name, others in graph.items():
+        home = together.get(name, name)
+        merged.setdefault(home, set()).update({together.get(other, other) for other in others} - {home})
+
+    @functools.cache
+    def length(name: str) -> int:
+        return 1 + max((length(other) for other in merged[name]), default=0)
+
+    return max(map(length, merged))
+
+
+def packages_of(graph: dict[str, set[str]], sources: Mapping[str, tuple[Path, str]]) -> dict[str, set[str]]:
+    """Imports between packages: a module directly in ``dpltm`` is a package of its own."""
+    home = {
+        name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, (path, _) in sources.items()
+    }
+    home |= {name: name for name, package in home.items() if package == "dpltm"}
+    merged: dict[str, set[str]] = {package: set() for package in home.values()}
+    for name, others in graph.items():
+        merged[home[name]] |= {home[other] for other in others} - {home[name]}
+    return merged
+
+
+def options(root: Path) -> dict[str, int]:
+    """Options that are declared, those of ``dpltm train``, and those of the longest first page of help."""
+    declared = sum(
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) == "option"
+        for path in sorted((root / "dpltm" / "options").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+    pages = {flag: _help_of_train(root, flag) for flag in ("--help", "--help-all")}
+    return {
+        "options of all commands, as declared": declared,
+        "options of train": pages["--help-all"],
+        "options on the first page of train": pages["--help"],
+    }
+
+
+def _help_of_train(root: Path, flag: str) -> int:
+    """Options and arguments on a page of the help of ``dpltm train``, but those that ask for the page."""
+    command = [sys.executable, "-m", "dpltm.cli.main", "train", flag]
+    page = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "200"}
+    )
+    return len(re.findall(r"^│ (?:--(?!help)[\w-]+|[A-Z]+\S*)", page.stdout, re.M))
+
+
 def measure(root: Path) -> dict[str, object]:
     """All figures of a checkout."""
     sources = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
@@ -225,6 +280,8 @@ def measure(root: Path) -> dict[str, object]:
     tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (root / "tests").rglob("*.py"))
     longest = max(lines, key=lines.__getitem__)
     source = sum(lines.values())
+    packages = packages_of(graph, sources)
+    docs = sum(len(path.read_text(encoding="utf-8").split()) for path in sorted((root / "docs").glob("*.md")))
     in_core = [name for name in trees if not name.startswith(("dpltm.tickets", "dpltm.cli"))]
     return {
         **{
@@ -232,6 +289,7 @@ def measure(root: Path) -> dict[str, object]:
             for folder in PACKAGES
         },
         "lines of source": source,
+        "files of source": len(sources),
         "lines of tests": tests,
         "test lines per source line": round(tests / source, 2),
         "longest module": f"{lines[longest]} ({longest})",
@@ -243,11 +301,16 @@ def measure(root: Path) -> dict[str, object]:
             parameters(f) > 8 for tree in trees.values() for f in functions(tree)
         ),
         "circles": len(circles(graph)),
+        "circles of packages": len(circles(packages)),
+        "floors of packages": longest_chain(packages),
+        "longest chain of imports": longest_chain(graph),
         "imports inside functions": sum(inner_imports(tree) for tree in trees.values()),
         "raises naming flags in dpltm": sum(flags_in_raises(trees[name]) for name in in_core),
         "public functions of three or more parameters without Args": sum(
             len(without_args(name, tree)) for name, tree in trees.items()
         ),
+        **options(root),
+        "words of docs": docs,
         "words of README": len((root / "README.md").read_text(encoding="utf-8").split()),
     }
 

@@ -104,7 +104,7 @@ def commands() -> Iterator[str]:
 
 def _command(title: str, entry: Any, level: str = "##") -> Iterator[str]:
     command = entry.command
-    shown = [one for one in command.params if one.name not in ("json", "quiet", "config", "help")]
+    shown = [one for one in command.params if one.name not in ("json", "quiet", "config", "help_all", "help")]
     yield f"{level} {title}\n\n{_with_code(_escaped(command.help or ''))}\n"
     if not shown:
         return

@@ -43,9 +43,9 @@ def title(names: tuple[str, ...]) -> str:
     return " ".join(("dpltm", *names))
 
 
-def page(capsys: pytest.CaptureFixture[str], *names: str) -> str:
+def page(capsys: pytest.CaptureFixture[str], *names: str, flag: str = "--help") -> str:
     capsys.readouterr()
-    assert run([*names, "--help"]) == 0
+    assert run([*names, flag]) == 0
     return capsys.readouterr().out
 
 
@@ -68,7 +68,9 @@ def test_every_help_ends_with_examples_that_can_be_typed(names: tuple[str, ...])
         called = next(tuple(words[:size]) for size in (2, 1) if tuple(words[:size]) in COMMANDS)
         later = COMMANDS[called]
         context = later.command.make_context(" ".join(called), words[len(called) :])
-        values = {key: value for key, value in context.params.items() if key not in ("json", "quiet", "config")}
+        values = {
+            key: value for key, value in context.params.items() if key not in ("json", "quiet", "config", "help_all")
+        }
         resolve(later.options.resolve(), values, {})
 
 
@@ -122,7 +124,7 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
     monkeypatch.setenv("COLUMNS", "80")
     command = command_of("thing", Request, lambda *_: None)
     with pytest.raises(typer.Exit):
-        command.make_context("dpltm thing", ["--help"])
+        command.make_context("dpltm thing", ["--help-all"])
     panels = re.split("╭─ ", capsys.readouterr().out)
     held = {re.match(r"[\w ]+?(?= ─)", panel)[0]: re.findall(r"│ (--[\w-]+)", panel) for panel in panels[1:]}
     *records, whose = (f"--{item.name.replace('_', '-')}" for item in fields(DataOptions))
@@ -131,16 +133,30 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
         "What is protected": [whose],
         "Colours": ["--red"],
         "Options": ["--own"],
-        "Every command": ["--config", "--json", "--quiet", "--help"],
+        "Every command": ["--config", "--json", "--quiet", "--help-all", "--help"],
     }
     assert panels[-1].rstrip().splitlines()[-2:] == ["  # once", "  dpltm thing --red"]
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=title)
+def test_the_first_page_is_short_and_the_other_has_everything(monkeypatch, capsys, names: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    every = {option for item in COMMANDS[names].command.params for option in item.opts if option.startswith("--")}
+    options = {
+        flag: re.findall(r"^│ (--[\w-]+)", page(capsys, *names, flag=flag), re.M) for flag in ("--help", "--help-all")
+    }
+    assert set(options["--help-all"]) == every | {"--help"}
+    assert len(options["--help"]) <= 20
+    examples = page(capsys, *names).partition(" Examples")[2]
+    assert len(options["--help"]) == len(options["--help-all"]) or examples.count("  dpltm ") <= 3
 
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     for names in EVERY:
-        for line in page(capsys, *names).splitlines():
+        text = page(capsys, *names) + (page(capsys, *names, flag="--help-all") if names in COMMANDS else "")
+        for line in text.splitlines():
             remark = line.startswith("  #")  # may be longer than 60
             assert len(line) <= max(width, 80 if remark else 0), f"{title(names)}: {line}"
 
