@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -61,8 +61,9 @@ def _unnamed_file(size: int, file: IO[bytes] | None = None) -> Iterator[IO[bytes
 class Growing:
     """Rows that come some at a time, and at last are an array: in memory, or in a file as that of ``room_for``."""
 
-    def __init__(self) -> None:
-        self._parts, self._rows, self._size = list[np.ndarray](), 0, 0
+    def __init__(self, like: np.ndarray) -> None:
+        """Begin an array of rows of the shape and the type of others."""
+        self._values, self._rows = like[:0], 0
         self._file: IO[bytes] | None = None
 
     def __del__(self) -> None:
@@ -70,28 +71,32 @@ class Growing:
             self._file.close()  # a map of it stays
 
     def add(self, rows: np.ndarray) -> None:
-        """Add rows of the shape and the type of those before."""
-        self._parts.append(rows)
-        self._rows, self._size = self._rows + len(rows), self._size + rows.nbytes
-        if self._size >= LARGE:
-            with _unnamed_file(self._size, self._file) as self._file:
-                for part in self._parts:
+        """Add some rows."""
+        done, self._rows = self._rows, self._rows + len(rows)
+        size = self._rows * math.prod(rows.shape[1:]) * rows.itemsize
+        if size >= LARGE:
+            with _unnamed_file(size, self._file) as self._file:
+                for part in (self._values[:done], rows):
                     self._file.write(part.tobytes())
-            self._parts = [rows[:0]]
+            self._values = rows[:0]
+            return
+        if self._rows > len(self._values):  # twice as much room, of which what is not used takes no memory
+            larger = np.empty((2 * self._rows, *rows.shape[1:]), rows.dtype)
+            larger[:done] = self._values[:done]
+            self._values = larger
+        self._values[done : self._rows] = rows
 
     def array(self) -> np.ndarray:
         """Return all rows, in an array that nobody writes to."""
-        dtype, shape = self._parts[0].dtype, (self._rows, *self._parts[0].shape[1:])
-        if self._file is None:
-            values = filled(shape, dtype, (self._parts.pop(0) for _ in range(len(self._parts))))
-        else:
+        values = self._values[: self._rows]
+        if self._file is not None:
             self._file.flush()
-            values = np.memmap(self._file, dtype, "r", shape=shape)
+            values = np.memmap(self._file, values.dtype, "r", shape=(self._rows, *values.shape[1:]))
         values.flags.writeable = False
         return values
 
 
-def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterable[np.ndarray]) -> np.ndarray:
+def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
     """Return an array of so many rows, taken some at a time: in memory, or in a file where it is large."""
     values, done = room_for(shape, dtype), 0
     for some in rows:

@@ -294,7 +294,7 @@ def _joined(
     joined = list[Growing]()
     for block in records:
         some = arrays(block)
-        joined = joined or [Growing() for _ in some]
+        joined = joined or list(map(Growing, some))
         for array, rows in zip(joined, some, strict=True):
             array.add(rows)
     if not joined:

@@ -36,7 +36,7 @@ def test_what_is_large_lies_in_a_file_without_a_name():
 @pytest.mark.usefixtures("_large")
 def test_rows_that_come_some_at_a_time_are_one_array():
     for rows in (2, 300):  # 320 bytes, and 48,000
-        growing = Growing()
+        growing = Growing(X.astype("f8"))
         for start in range(0, rows, 7):
             growing.add(X[start : min(start + 7, rows)].astype("f8"))
         values = growing.array()
