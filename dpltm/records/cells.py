@@ -125,7 +125,9 @@ class Cells:
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
             number = as_number(text) if no_word else None
             words[place] = number is None
-            numbers[place] = _number_of_word(text) if number is None else number
+            numbers[place] = (
+                int.from_bytes(blake2b(text.encode(), digest_size=6).digest()) if number is None else number
+            )
         return numbers, words
 
     @property
@@ -193,10 +195,6 @@ def _numbers(values: Any) -> np.ndarray:
 
 def _or_nan(numbers: Iterable[float | None]) -> np.ndarray:
     return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
-
-
-def _number_of_word(word: str) -> float:
-    return float(int.from_bytes(blake2b(word.encode(), digest_size=6).digest()))
 
 
 def as_number(cell: str, column: Column | None = None) -> float | None:

@@ -91,9 +91,8 @@ def blocks(source: Path | Frame, schema: Schema, width: int, read: Sequence[int]
     elif source.suffix.lower() != ".csv":
         with record_batches(source) as (_, batches):
             for batch in batches:
-                yield Block(
-                    {at: batch.column(at) for at in read}, range(start + 1, start + 1 + len(batch)).__getitem__
-                )
+                lines = range(start + 1, start + 1 + len(batch))
+                yield Block({at: batch.column(at) for at in read}, lines.__getitem__)
                 start += len(batch)
     else:
         if width > 1 and _read_alike(source, schema):  # of one column, a blank line is no record
@@ -119,11 +118,9 @@ def _rows(path: Path, schema: Schema) -> Iterator[Any]:
         try:
             yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
         except (UnicodeDecodeError, csv.Error) as error:
-            separated = (
-                "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
-            )
+            mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
             raise DataError(
-                f"{path}: is not {separated} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+                f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
                 ' schema say encoding = "latin-1" or separator = ";"'
             ) from error
 
@@ -220,11 +217,11 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
             file = opened.enter_context(pa.OSFile(str(path)))
             try:
                 reader: Any = opened.enter_context(pa.ipc.open_file(file))
-                yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+                batches: Iterator[Any] = map(reader.get_batch, range(reader.num_record_batches))
             except pa.ArrowInvalid:
                 file.seek(0)
-                reader = opened.enter_context(pa.ipc.open_stream(file))
-                yield reader.schema, iter(reader)
+                batches = reader = opened.enter_context(pa.ipc.open_stream(file))
+            yield reader.schema, batches
         except (pa.ArrowException, UnicodeDecodeError) as error:  # names that are no text
             kind = path.suffix.lower()[1:]
             raise DataError(
@@ -558,7 +555,9 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
         header: whether the first line has names.
         units: the column of persons, which is no feature.
     """
-    above = _first_known(path, header) if known is None else known
+    above = Schema((), header, MISSING) if known is None else known
+    if known is None and header and path.suffix.lower() == ".csv" and len(first := header_of(path)) == 1:
+        above = replace(above, separator=next((mark for mark in ";\t|" if mark in first[0]), ","))  # names are public
     names, kinds = _names(path, above), _kinds(path)
     if label is not None and label not in names:
         raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
@@ -582,16 +581,6 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
     return replace(above, columns=tuple(columns), text="")
 
 
-def _first_known(path: Path, header: bool) -> Schema:
-    """Return what a file without a schema is taken for: names, which are public, tell what separates them."""
-    above = Schema((), header, MISSING)
-    if path.suffix.lower() == ".csv" and header:
-        first = header_of(path)
-        mark = next((each for each in ";\t|" if len(first) == 1 and each in first[0]), ",")
-        above = replace(above, separator=mark)
-    return above
-
-
 def read_off(path: Path, schema: Schema) -> Schema:
     """Return a draft with what is still to be found read off records, which were declared public."""
     cells, count = _cells(path, schema)
@@ -611,15 +600,13 @@ def public_records(path: Path, schema: Schema) -> Dataset:
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    names = header_of(path, replace(schema, header=True))
-    if path.suffix.lower() != ".csv":
-        lacking = "name of its own for each column"
-    else:
-        if not schema.header:
-            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
-        else:
-            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+    names, lacking = header_of(path, replace(schema, header=True)), "name of its own for each column"
+    if path.suffix.lower() == ".csv":
         lacking = "header with a name for each column; say `no_header`, or name them"
+        if schema.header:
+            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+        else:
+            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
     spare = index_columns(names)
     if not names or len(set(names)) < len(names) or not all(names[at] for at in range(len(names)) if at not in spare):
         raise DataError(f"{path}: has no {lacking}")
@@ -630,18 +617,13 @@ def _names(path: Path, schema: Schema) -> list[str]:
 
 def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
-    found: dict[str, str] = {}
     if path.suffix.lower() == ".csv":
-        return found
+        return {}
+    kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
+    kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     with record_batches(path) as (schema, _):
-        for name, kind in zip(schema.names, map(str, schema.types), strict=True):
-            if kind.startswith(("int", "uint", "float", "double", "half")):
-                found[name] = "number"
-            elif kind.startswith(("date", "timestamp")):
-                found[name] = "date"
-            elif kind.startswith(("string", "large_string", "dictionary", "bool")):
-                found[name] = "category"
-    return found
+        types = zip(schema.names, schema.types, strict=True)
+        return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
 def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
@@ -664,8 +646,8 @@ def _read_off(column: Column, cells: list[str], count: int) -> Column:
     words = tuple((cell,) for cell in sorted(there))
     if column.kind == "label":
         return replace(column, wanted=False, values=words)
-    for kind, each in (("number", [as_number(cell, column) for cell in there]), ("date", list(map(as_days, there)))):
-        some = [one for one in each if one is not None and math.isfinite(one)]
+    for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
+        some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
         if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
             bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1
