@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,35 @@ def test_who_reads_a_file(path: Path, monkeypatch: pytest.MonkeyPatch, body: byt
     path.write_bytes(body)
     assert len(load(str(path), schema=SCHEMA, for_training=False).train) == 1
     assert bool(asked) == by_python
+
+
+def test_python_goes_on_where_arrow_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow gives up on a cell that no block of its holds; no record is lost, and none comes twice."""
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 600)
+    starts, by_line = list[int](), tables._by_line
+
+    def noted(*table: Any) -> Any:
+        starts.append(table[-1])
+        return by_line(*table)
+
+    monkeypatch.setattr(tables, "_by_line", noted)
+    rows = [[str(at), "x", f'"two\nlines {at}"', str(at % 2)] for at in range(300)]
+    rows[200][2] = "long" * 1000
+    path.write_text("\n".join(map(",".join, [["a", "b", "c", "y"], *rows])) + "\n")
+    expected = naive(path.read_bytes())
+    assert expected is not None
+    dataset = load(str(path), schema=SCHEMA)
+    assert dataset.rows.public_hashes().tolist() == list(map(row_hash, expected))
+    assert len(starts) == 1
+    assert 0 < starts[0] <= 200
+    rows[100][3], rows[250], rows[270][1] = "maybe", ["1", "x"], "3"
+    path.write_text("\n".join(map(",".join, [["a", "b", "c", "y"], *rows])) + "\n")
+    strict = replace(SCHEMA, columns=tuple(replace(column, other=False) for column in SCHEMA.columns))
+    assert [fault for _, fault, _ in tables.faults_of(path, strict)] == [
+        "'maybe' is none of its classes (line 203)",
+        "2 cells in place of 4 (line 501)",
+        "'3' is none of its values (line 541)",
+    ]
 
 
 @given(st.lists(CELLS, min_size=1, max_size=8))
