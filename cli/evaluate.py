@@ -24,7 +24,7 @@ from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.schema import Schema
-from dpltm.records.tables import column_names, column_texts
+from dpltm.records.tables import column_texts, header_of
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
@@ -123,7 +123,7 @@ def _beside(source: Path, features: set[str], schema: Schema | None, known: set[
     if not features or source.suffix.lower() not in TABLES:
         return []
     with reading(source, "`input`"):
-        names = column_names(source, schema)
+        names = header_of(source, schema)
     known = known | features | {column.name for column in (() if schema is None else schema.columns)}
     return [name for name in names if name not in known] if features <= set(names) else []
 

@@ -57,11 +57,12 @@ from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records import Dataset, RecordSet, Rows, from_arrays
+from dpltm.records.cells import Cells, Faults, classes_of
 from dpltm.records.dataset import RawSplit
-from dpltm.records.frames import Frame, is_frame, text_of
+from dpltm.records.frames import Frame, is_frame
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.scaling import affine
-from dpltm.records.schema import Column, Faults, Schema, as_schema, classes_of
+from dpltm.records.schema import Column, Schema, as_schema
 from dpltm.records.tables import index_columns, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner
@@ -791,7 +792,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if label is None:
             return numbered(y, labels, seen)
         faults = Faults("record")
-        codes = classes_of(label, [text_of(one) for one in y], faults, range(len(y)))
+        codes = classes_of(label, Cells.of_objects(list(y)), faults, range(len(y)).__getitem__)
         for _, fault, fix in faults.rows():
             raise InputError(f"`y`: {fault}, as the schema has them; {fix}")
         return codes

@@ -114,8 +114,8 @@ tidy() {
 
 case ${1:-} in
     run) extras='' levels='run' ;;
-    test) extras='[parquet,test]' levels='run test' ;;
-    dev) extras='[parquet,test,dev]' levels='run test dev' ;;
+    test) extras='[test]' levels='run test' ;;
+    dev) extras='[test,dev]' levels='run test dev' ;;
     *) fail "expected run, test or dev, not '${1:-}'" ;;
 esac
 up_to_date "$1" && exit 0

@@ -36,10 +36,11 @@ from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
+from dpltm.records.cells import written
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
-from dpltm.records.schema import Column, Schema, written
+from dpltm.records.schema import Column, Schema
 from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode

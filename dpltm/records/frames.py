@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.records.cells import as_column
 from dpltm.records.input_parts import shown
 
 AT_ONCE = 10_000
@@ -40,24 +40,14 @@ class Frame:
         """Names of the columns, as texts."""
         return tuple(map(str, self.values.columns))
 
-    def columns(self) -> Iterator[list[list[Any]]]:
-        """Yield the cells of all columns, some rows at a time."""
+    def rows(self) -> Iterator[tuple[range, list[Any]]]:
+        """Yield the places of some rows at a time, and all columns there, as Arrow arrays."""
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise DataError(f"{self.name}: has twice the columns {shown(twice)}; rename one of them")
         columns = [self.values[key] for key in self.values.columns]
         for start in range(0, len(self), AT_ONCE):
-            yield [column[start : start + AT_ONCE].to_list() for column in columns]
-
-
-def text_of(cell: Any, hole: str = "") -> str:
-    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; ``hole`` for one that holds nothing."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
-        return hole
-    if isinstance(cell, (datetime.date, datetime.datetime)):
-        return cell.isoformat()
-    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
-        return str(int(cell))  # of a column of whole numbers with holes
-    return str(cell).strip()
+            rows = range(start, start + AT_ONCE)
+            yield rows, [as_column(column[rows.start : rows.stop].to_list()) for column in columns]
 
 
 def numbers_of(frame: Frame, places: Sequence[int]) -> np.ndarray:

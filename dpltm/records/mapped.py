@@ -12,6 +12,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -37,18 +38,62 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < LARGE:
         return np.empty(shape, dtype)
+    with _unnamed_file(size) as file, file:
+        if hasattr(os, "posix_fallocate"):  # a full disk says so now; when pages are written, it would kill
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextlib.contextmanager
+def _unnamed_file(size: int, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Yield a file of the cache folder, or one of before, to which so many bytes are written in the block."""
     folder = cache_home()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a full disk says so now; when pages are written, it would kill
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, dtype, "w+", shape=shape)
+        yield file or tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     except OSError as error:
         raise DataError(
             f"{folder}: {size >> 20:,} MB of records cannot be kept there: {error.strerror}; make room, or point"
             " XDG_CACHE_HOME elsewhere"
         ) from None
+
+
+class Growing:
+    """Rows that come some at a time, and at last are an array: in memory, or in a file as that of ``room_for``."""
+
+    def __init__(self, like: np.ndarray) -> None:
+        """Begin an array of rows of the shape and the type of others."""
+        self._values, self._rows = like[:0], 0
+        self._file: IO[bytes] | None = None
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()  # a map of it stays
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add some rows."""
+        done, self._rows = self._rows, self._rows + len(rows)
+        size = self._rows * math.prod(rows.shape[1:]) * rows.itemsize
+        if size >= LARGE:
+            with _unnamed_file(size, self._file) as self._file:
+                for part in (self._values[:done], rows):
+                    self._file.write(part.tobytes())
+            self._values = rows[:0]
+            return
+        if self._rows > len(self._values):  # twice as much room, of which what is not used takes no memory
+            larger = np.empty((2 * self._rows, *rows.shape[1:]), rows.dtype)
+            larger[:done] = self._values[:done]
+            self._values = larger
+        self._values[done : self._rows] = rows
+
+    def array(self) -> np.ndarray:
+        """Return all rows, in an array that nobody writes to."""
+        values = self._values[: self._rows]
+        if self._file is not None:
+            self._file.flush()
+            values = np.memmap(self._file, values.dtype, "r", shape=(self._rows, *values.shape[1:]))
+        values.flags.writeable = False
+        return values
 
 
 def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import codecs
 import datetime
-import functools
 import json
 import math
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dpltm.errors import ArtifactError, DataError, first_line
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_from_text, to_json
@@ -91,6 +86,11 @@ class Column:
     decimal: str = "."
     thousands: str = ""
     wanted: bool = False
+
+    @property
+    def own_marks(self) -> bool:
+        """Tell whether its numbers are written otherwise than 1234.5."""
+        return bool(self.suffix) or (self.decimal, self.thousands) != (".", "")
 
     @property
     def features(self) -> int:
@@ -341,16 +341,16 @@ def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, wor
         if name == "missing":
             lines.append(f"missing = {_list(value)}")
         elif value != usual:
-            lines.append(f"{name} = {json.dumps(value) if isinstance(value, bool) else _text(value)}")
+            lines.append(f"{name} = {json.dumps(value) if isinstance(value, bool) else toml_text(value)}")
     lineage = schema.lineage | lineage
-    lines += [f"lineage = {_text(json.dumps(to_json(lineage)))}"] if lineage.entries else []
+    lines += [f"lineage = {toml_text(json.dumps(to_json(lineage)))}"] if lineage.entries else []
     return "\n\n".join(["\n".join(lines), *map(_column_text, columns)]) + "\n"
 
 
 def _column_text(column: Column) -> str:
-    said = [f"[column.{_text(column.name)}]", f"kind = {_text(column.kind)}"]
+    said = [f"[column.{toml_text(column.name)}]", f"kind = {toml_text(column.kind)}"]
     said += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
-    said += [f"suffix = {_text(column.suffix)}"] if column.suffix else []
+    said += [f"suffix = {toml_text(column.suffix)}"] if column.suffix else []
     if column.wanted:
         return "\n".join([*said, *([f'{_WANTED[column.kind]} = "{PRIVATE}"'] if column.kind in _WANTED else [])])
     match column.kind:
@@ -362,7 +362,7 @@ def _column_text(column: Column) -> str:
             said.append("bounds = [{}, {}]".format(*days))
         case "category" | "label":
             name = "values" if column.kind == "category" else "classes"
-            each = (_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
+            each = (toml_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
             said.append(f"{name} = [{', '.join(each)}]")
             said += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
         case "hashed":
@@ -371,150 +371,9 @@ def _column_text(column: Column) -> str:
 
 
 def _list(values: Sequence[str]) -> str:
-    return f"[{', '.join(map(_text, values))}]"
+    return f"[{', '.join(map(toml_text, values))}]"
 
 
-def _text(value: str) -> str:
+def toml_text(value: str) -> str:
     """Return a basic string: JSON's, but that TOML wants one more character escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-# cells as numbers
-
-
-def number_of(cell: str) -> float:
-    """Return what stands for a cell where records are told apart: itself, or of a word a number made of it."""
-    value = as_number(cell)
-    return float(int.from_bytes(blake2b(cell.encode(), digest_size=6).digest())) if value is None else value
-
-
-def as_number(cell: str, column: Column | None = None) -> float | None:
-    """Return the number that a cell holds, written as a column says; None where it holds none."""
-    if column is not None and (column.suffix or (column.decimal, column.thousands) != (".", "")):
-        cell = cell.removesuffix(column.suffix).rstrip()
-        if not written(column.decimal, column.thousands).fullmatch(cell):
-            return None
-        cell = cell.replace(column.thousands, "").replace(column.decimal, ".")
-    try:
-        return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
-    except ValueError:
-        return None
-
-
-@functools.cache
-def written(decimal: str, thousands: str) -> re.Pattern[str]:
-    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
-    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
-    return re.compile(
-        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
-    )
-
-
-_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
-"""A date, and perhaps a time."""
-
-
-def as_days(cell: str) -> float | None:
-    """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
-    found = _DAY.fullmatch(cell)
-    try:
-        return None if found is None else float(datetime.date.fromisoformat(found[1]).toordinal())
-    except ValueError:
-        return None
-
-
-@dataclass
-class Faults:
-    """What of a table does not fit its schema, by column: once each, with the first place and what to do about it.
-
-    How often is not counted: of private records that would be one more thing to know.
-    """
-
-    place: str = "line"
-    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-
-    def add(self, column: str, what: str, line: int, fix: str, cell: str | None = None) -> None:
-        """Note a fault, if it is the first of its kind in that column."""
-        if (column, what) not in self.found:
-            shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.found[column, what] = (f"{shown} ({self.place} {line})", fix)
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return column, fault and fix of each; of whole lines the column is empty."""
-        order = list(dict.fromkeys(column for column, _ in self.found))
-        return [
-            (column, *told) for (column, _), told in sorted(self.found.items(), key=lambda one: order.index(one[0][0]))
-        ]
-
-
-def encoded(
-    column: Column,
-    cells: Sequence[str],
-    empty: frozenset[str],
-    faults: Faults,
-    lines: Sequence[int],
-    *,
-    marked: bool = False,
-) -> np.ndarray:
-    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
-
-    Args:
-        marked: whether numbers outside the bounds are left outside of [0, 1], for whoever counts them before they saturate.
-
-    Guarantees:
-        Row i depends on cell i and on the schema alone.
-    """
-    found = np.zeros((len(cells), column.features), dtype=np.float32)
-    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
-    hole, (low, high) = found.shape[1] - 1, column.bounds
-    for row, cell in enumerate(cells):
-        if cell in empty:
-            found[row, hole] = column.missing
-            if not column.missing:
-                faults.add(column.name, "empty cells", lines[row], "missing = true")
-        elif column.kind == "category":
-            place = places.get(cell)
-            if place is not None:
-                found[row, place] = 1.0
-            elif not column.other:
-                faults.add(column.name, "is none of its values", lines[row], "other = true, or add it to values", cell)
-        elif column.kind == "hashed":
-            found[row, int.from_bytes(blake2b(cell.encode(), digest_size=8).digest()) % column.buckets] = 1.0
-        else:
-            value = as_days(cell) if column.kind == "date" else as_number(cell, column)
-            if value is not None and not math.isnan(value):
-                inside = min(max(value, low), high) - low
-                part = math.log1p(inside) / math.log1p(high - low) if column.log else inside / (high - low)
-                found[row, 0] = part + marked * ((value > high) - (value < low))
-            elif column.other:
-                found[row, hole] = 1.0
-            else:
-                what = "is no date (YYYY-MM-DD)" if column.kind == "date" else "is no number"
-                faults.add(column.name, what, lines[row], _fix_of(column, cell), cell)
-    return found
-
-
-_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*?\s?([^\d\s.,']*)")
-"""A number, whatever its marks, and what stands behind it."""
-
-
-def _fix_of(column: Column, cell: str) -> str:
-    """Return what to write where a cell is no number or no date, by what it looks like."""
-    likely = _NUMBER.fullmatch(cell)
-    if column.kind == "number" and likely is not None:
-        if likely[1] and likely[1] != column.suffix:
-            return f"suffix = {_text(likely[1])}"
-        if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
-            return 'decimal = "," above all columns'
-        return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
-    return "missing = true and other = true, which make it a hole"
-
-
-def classes_of(column: Column, cells: Sequence[str], faults: Faults, lines: Sequence[int]) -> np.ndarray:
-    """Return the class of each record, ``(n,)`` int64; 0 where classes are to be found yet. Arguments as :func:`encoded`."""
-    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
-    for line, cell in zip(lines, cells, strict=True):
-        if cell not in places and not column.wanted:
-            fix = "add it to classes, or leave those records out"
-            faults.add(column.name, "is none of its classes", line, fix, cell)
-    return np.array([places.get(cell, 0) for cell in cells], dtype=np.int64)

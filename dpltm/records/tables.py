@@ -4,150 +4,229 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import itertools
 import json
 import math
+import mmap
 import re
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
+from dpltm.records.cells import Cells, Faults, Line, as_days, as_number, classes_of, encoded, is_numeric, is_text
 from dpltm.records.dataset import Dataset, RawSplit, Rows
-from dpltm.records.frames import Frame, text_of
+from dpltm.records.frames import Frame
 from dpltm.records.input_parts import shown
-from dpltm.records.mapped import AT_ONCE, let_go, pieces, room_for
-from dpltm.records.schema import (
-    MISSING,
-    UNKNOWN,
-    Column,
-    Faults,
-    Schema,
-    as_days,
-    as_number,
-    classes_of,
-    encoded,
-    number_of,
-)
+from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
+from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
 from dpltm.records.settle import settle
 
-BLOCK = 10_000
-"""Records that are encoded at once."""
+BLOCK, BLOCK_BYTES = 10_000, 2**22
+"""Records that Python reads at once, and bytes of a file that Arrow reads."""
 
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
 
-Row = tuple[int, list[str]]
-"""The line that a record stands on, and its cells without blanks around them; first of all the header."""
-
-Coder = Callable[[Column, list[str], frozenset[str]], np.ndarray]
+Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
 
 _PLAIN = Schema(())
 """What is meant of a file where no schema says how it is written."""
 
 
-@contextmanager
-def comma_separated(path: Path, schema: Schema = _PLAIN) -> Iterator[None]:
-    """Refuse a file that proves, in this block, not to be the text that a schema says it is."""
-    try:
-        yield
-    except (UnicodeDecodeError, csv.Error) as error:
-        separated = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
-        raise DataError(
-            f"{path}: is not {separated} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
-            ' schema say encoding = "latin-1" or separator = ";"'
-        ) from error
+@dataclass(frozen=True)
+class Block:
+    """Some records of a table.
+
+    Attributes:
+        columns: Arrow arrays of the columns that are read, by their places.
+        line: of a record, by its place among these.
+        ragged: lines that have not a cell a column, and how many they have.
+    """
+
+    columns: dict[int, Any]
+    line: Line
+    ragged: tuple[tuple[int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return max(map(len, self.columns.values()), default=0)
 
 
-def table_rows(source: Path | Frame, schema: Schema = _PLAIN) -> Iterator[Row]:
-    """Yield all rows of a table as texts, names of columns first; a schema may name columns, and lines that are no rows."""
-    hole = schema.missing[0] if schema.missing else ""
+def header_of(source: Path | Frame, schema: Schema | None = None) -> list[str]:
+    """Return the names of the columns of a table; a schema may say them."""
     if isinstance(source, Frame):
-        yield 0, list(source.names)
-        yield from _numbered(source.columns(), hole, 0)
-        return
+        return list(source.names)
     if source.suffix.lower() != ".csv":
-        with record_batches(source) as (columns, _, batches):
-            yield 0, list(columns.names)
-            chunks = ([column.to_pylist() for column in batch.columns] for batch in batches())
-            yield from _numbered(chunks, hole, 1)
-        return
-    encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
-    with source.open(newline="", encoding=encoding) as stream:
+        with record_batches(source) as (columns, _):
+            return list(columns.names)
+    schema = schema or _PLAIN
+    if not schema.header:
+        return [column.name for column in schema.columns]
+    with _rows(source, schema) as rows:
+        return [cell.strip() for cell in next(rows, [])]
+
+
+def blocks(source: Path | Frame, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the records of a table, some at a time.
+
+    A .csv file is read by Arrow, and by Python as soon as the two might differ.
+
+    Args:
+        width: number of all columns; and
+        read: places of those that are read.
+    """
+    start = 0
+    if isinstance(source, Frame):
+        for rows, columns in source.rows():
+            yield Block({at: columns[at] for at in read}, rows.__getitem__)
+    elif source.suffix.lower() != ".csv":
+        with record_batches(source) as (_, batches):
+            for batch in batches:
+                lines = range(start + 1, start + 1 + len(batch))
+                yield Block({at: batch.column(at) for at in read}, lines.__getitem__)
+                start += len(batch)
+    else:
+        if width > 1 and _read_alike(source, schema):  # of one column, a blank line is no record
+            try:
+                for block in _by_arrow(source, schema, width, read):
+                    yield block
+                    start += len(block)
+                return
+            except pa.ArrowInvalid:  # lines of another width, or what is no UTF-8
+                pass
+        yield from _by_line(source, schema, width, read, start)
+
+
+# .csv files
+
+
+@contextmanager
+def _rows(path: Path, schema: Schema) -> Iterator[Any]:
+    """Yield Python's reader of a file: what it takes for rows and cells is what a table holds."""
+    encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
+    with path.open(newline="", encoding=encoding) as stream:
         lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
-        named = None if schema.header else [each.name for each in schema.columns]
-        yield 0, [cell.strip() for cell in next(rows, [])] if named is None else named
-        for row in rows:
-            if len(row) > 1 or (row and row[0].strip()):
-                yield rows.line_num, [cell.strip() for cell in row]
+        try:
+            yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+        except (UnicodeDecodeError, csv.Error) as error:
+            mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
+            raise DataError(
+                f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+                ' schema say encoding = "latin-1" or separator = ";"'
+            ) from error
 
 
-def _numbered(chunks: Iterable[list[list[Any]]], hole: str, first: int) -> Iterator[Row]:
-    """Rows of columns, some at a time, as a .csv file would have them; what counts as empty stands for nothing."""
-    columns = ([(text_of(cell, hole) for cell in column) for column in some] for some in chunks)
-    rows = itertools.chain.from_iterable(zip(*some, strict=True) for some in columns)
-    yield from ((line, list(row)) for line, row in enumerate(rows, start=first))
+def _is_utf8(schema: Schema) -> bool:
+    return codecs.lookup(schema.encoding).name == "utf-8"
+
+
+@contextmanager
+def _numbered(path: Path, schema: Schema, start: int) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Yield the lines of records, from one of them on, and their cells."""
+    with _rows(path, schema) as rows:
+        if schema.header:
+            next(rows, None)
+        records = ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+        yield itertools.islice(records, start, None)
+
+
+def _by_line(path: Path, schema: Schema, width: int, read: Sequence[int], start: int) -> Iterator[Block]:
+    """Yield the records of a file from one of them on, by Python's reader."""
+    with _numbered(path, schema, start) as records:
+        while block := list(itertools.islice(records, BLOCK)):
+            full = [row for _, row in block if len(row) == width]
+            columns = {at: pa.array([row[at] for row in full], pa.string()) for at in read}
+            ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
+            yield Block(columns, [line for line, row in block if len(row) == width].__getitem__, ragged)
+
+
+def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+    """Yield the same by Arrow's; ArrowInvalid where it cannot."""
+    names, start = list(map(str, range(width))), 0
+
+    @functools.lru_cache(maxsize=1)
+    def lines(start: int, count: int) -> list[int]:
+        with _numbered(path, schema, start) as records:
+            return [line for line, _ in itertools.islice(records, count)]
+
+    def line_of(start: int, count: int, row: int) -> int:
+        return lines(start, count)[row]
+
+    with arrow_csv.open_csv(
+        str(path),
+        arrow_csv.ReadOptions(column_names=names, skip_rows_after_names=int(schema.header), block_size=BLOCK_BYTES),
+        arrow_csv.ParseOptions(delimiter=schema.separator, newlines_in_values=True),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=False,
+            include_columns=list(map(str, read)),
+        ),
+    ) as batches:
+        for batch in batches:
+            columns, count = dict(zip(read, batch.columns, strict=True)), len(batch)
+            yield Block(columns, functools.partial(line_of, start, count))
+            start += len(batch)
+
+
+def _read_alike(path: Path, schema: Schema) -> bool:
+    """Return whether Arrow finds the cells in a file that Python finds, if it finds as many in each line.
+
+    They differ on quotes that stand behind a blank, or close before a cell ends, or never. Arrow reads one-byte separators,
+    and drops no lines.
+    """
+    mark = schema.separator
+    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " ":
+        return False
+    with path.open("rb") as stream:
+        quoted, start = False, stream.read(4)
+        if start == codecs.BOM_UTF8 + b'"':
+            return False
+        stream.seek(0)
+        while not quoted and (piece := stream.read(AT_ONCE)):
+            quoted = b'"' in piece
+        if not quoted:
+            return True
+        ends = rb"[^\r\n" + re.escape(mark.encode())
+        cells = rb'[^"]++|(?<!%b])"(?:[^"]++|"")*+"(?!%b])|(?<=%b "])"' % (ends, ends, ends)
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as body:
+            return re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
 
 
 # files of columns
 
-Opened = tuple[Any, int, Callable[[], Iterator[Any]]]
-"""The schema of a file, its number of rows, and its record batches."""
-
 
 @contextmanager
-def record_batches(path: Path) -> Iterator[Opened]:
-    """Yield the schema of a ``.parquet`` or ``.arrow`` file, its number of rows, and what iterates over its batches."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise DataError(
-            f"{path}: reading {path.suffix.lower()} needs pyarrow; pip install 'dpltm[parquet]'"
-        ) from error
+def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """Yield the schema of a ``.parquet`` or ``.arrow`` file, and its record batches."""
     with ExitStack() as opened:
         try:
-            yield (_parquet if path.suffix.lower() == ".parquet" else _arrow)(path, opened)
+            if path.suffix.lower() == ".parquet":
+                table = opened.enter_context(parquet.ParquetFile(path))
+                rows = max(1, AT_ONCE // (8 * max(1, len(table.schema_arrow.names))))
+                yield table.schema_arrow, table.iter_batches(batch_size=rows)
+                return
+            file = opened.enter_context(pa.OSFile(str(path)))
+            try:
+                reader: Any = opened.enter_context(pa.ipc.open_file(file))
+                batches: Iterator[Any] = map(reader.get_batch, range(reader.num_record_batches))
+            except pa.ArrowInvalid:
+                file.seek(0)
+                batches = reader = opened.enter_context(pa.ipc.open_stream(file))
+            yield reader.schema, batches
         except (pa.ArrowException, UnicodeDecodeError) as error:  # names that are no text
+            kind = path.suffix.lower()[1:]
             raise DataError(
-                f"{path}: is not a {path.suffix.lower()[1:]} file that can be read ({first_line(error)}); write it again"
+                f"{path}: is not a {kind} file that can be read ({first_line(error)}); write it again"
             ) from error
-
-
-def _parquet(path: Path, opened: ExitStack) -> Opened:
-    import pyarrow.parquet as pq
-
-    file = opened.enter_context(pq.ParquetFile(path))
-    rows = max(1, AT_ONCE // (8 * max(1, len(file.schema_arrow.names))))
-    return file.schema_arrow, file.metadata.num_rows, lambda: file.iter_batches(batch_size=rows)
-
-
-def _arrow(path: Path, opened: ExitStack) -> Opened:
-    import pyarrow as pa
-
-    file = opened.enter_context(pa.OSFile(str(path)))
-    try:
-        reader: Any = opened.enter_context(pa.ipc.open_file(file))
-    except pa.ArrowInvalid:
-        file.seek(0)
-        reader = opened.enter_context(pa.ipc.open_stream(file))
-        count = sum(batch.num_rows for batch in reader)
-
-        def again() -> Iterator[Any]:
-            file.seek(0)
-            yield from pa.ipc.open_stream(file)
-
-        return reader.schema, count, again
-    numbers = range(reader.num_record_batches)
-    count = sum(reader.get_batch(number).num_rows for number in numbers)
-    return reader.schema, count, lambda: (reader.get_batch(number) for number in numbers)
 
 
 # tables of numbers
@@ -160,50 +239,91 @@ def read_table(
     units: str | None = None,
     spare: Sequence[str] = (),
 ) -> RawSplit:
-    """Return the records of a table of numbers.
+    """Return the records of a table of numbers, in the narrowest type that holds all of them.
 
     Args:
         labelled: otherwise the column of labels, if one is named, is left out.
         units: the column of persons, in numbers or words; it is no feature.
     """
+    header = header_of(path)
+    read = _places(path, header, label, labelled, units, spare)
     if path.suffix.lower() == ".csv":
-        with comma_separated(path):
-            rows = table_rows(path)
-            header = next(rows)[1]
-            position, whose, read = _positions(path, header, label, labelled, units, spare)
-            _check_names(path, header, "add a line of names, or rename those columns")
-            table, names = _csv_cells(path, rows, header, read, whose)
-        place = None if position is None or not labelled else read.index(position)
-        y = None if place is None else table[:, place].copy()
-        x = table if place is None else np.delete(table, place, axis=1)
-    else:
-        with record_batches(path) as (schema, count, batches):
-            header = list(schema.names)
-            position, whose, read = _positions(path, header, label, labelled, units, spare)
-            x, y, names = _filled(path, schema, count, batches, position, whose, read)
-    columns = [at for at in read if at != position]
-    all_names = tuple(header[at] for at in columns)
-    told = None if position is None else header[position]
-    rows_of = Rows(x, np.empty(0) if y is None else y, all_names, told)
-    kept = [place for place, at in enumerate(columns) if at != whose]
+        _check_names(path, header, "add a line of names, or rename those columns")
+    columns = [at for at in read if header[at] != label]
+    kept = [place for place, at in enumerate(columns) if header[at] != units]
+    whose = list[str]()
+
+    def arrays(block: Block) -> list[np.ndarray]:
+        for line, count in block.ragged:
+            raise DataError(
+                f"{path}: line {line} has {count} cells but the header has {len(header)}; give every line one cell a column"
+            )
+        values = {at: _numbers(path, header[at], block, at, header[at] == units) for at in read}
+        if units is not None:
+            whose.extend(Cells.of(block.columns[header.index(units)]).records())
+        y = values[header.index(label)] if label is not None and labelled else np.empty(len(block))
+        return [np.column_stack([values[at] for at in columns]), y]
+
+    x, y = _joined(path, blocks(path, _PLAIN, len(header), read), arrays)
+    names = tuple(header[at] for at in columns)
+    features = x
+    if len(kept) < len(columns):
+        features = filled((len(x), len(kept)), x.dtype, (rows[:, kept] for rows in pieces(x)))
+        features.flags.writeable = False
     return RawSplit(
-        x if len(kept) == len(columns) else _picked(x, kept),
-        y,
+        features,
+        y if labelled else None,
         str(path),
         "the feature table",
-        "no column" if told is None else f"column {told!r}",
-        tuple(all_names[place] for place in kept),
-        rows_of,
-        None if whose is None else np.array(names),
+        "no column" if label is None else f"column {label!r}",
+        tuple(names[place] for place in kept),
+        Rows(x, y if labelled else np.empty(0), names, label),
+        None if units is None else np.array(whose),
         units or "units",
         left_out=tuple(header[at] for at in index_columns(header) if at not in read),
     )
 
 
-def _positions(
+def _joined(
+    source: Path | Frame, records: Iterator[Block], arrays: Callable[[Block], Sequence[np.ndarray]]
+) -> list[np.ndarray]:
+    """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
+    joined = list[Growing]()
+    for block in records:
+        some = arrays(block)
+        joined = joined or list(map(Growing, some))
+        for array, rows in zip(joined, some, strict=True):
+            array.add(rows)
+    if not joined:
+        raise DataError(f"{source}: holds no records")
+    return [array.array() for array in joined]
+
+
+def _numbers(path: Path, name: str, block: Block, at: int, of_persons: bool) -> np.ndarray:
+    """Return the numbers in a column of some records, as they are stored; of persons also numbers made of words."""
+    column = block.columns[at]
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} has nulls; fill them or drop the column")
+    if is_numeric(column.type) or pa.types.is_boolean(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    cells = Cells.of(column)
+    if not of_persons and path.suffix.lower() == ".csv":
+        for row in cells.rows_of(cells.words)[:1]:
+            raise DataError(
+                f"{path}: line {block.line(row)}, column {name!r} holds {cells.text(row)!r}; every cell must be a number, or"
+                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
+            )
+    elif not of_persons or not is_text(column.type):
+        raise DataError(
+            f"{path}: column {name!r} has type {column.type}; every column must be numeric; encode or drop it"
+        )
+    return cells.numbers
+
+
+def _places(
     path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
-) -> tuple[int | None, int | None, list[int]]:
-    """Return the column of labels, and of persons, None where nothing is named; and all columns that are read."""
+) -> list[int]:
+    """Return the places of the columns that are read."""
     if not header:
         raise DataError(f"{path}: is empty; expected a header line and records")
     if label is None and labelled:
@@ -225,7 +345,7 @@ def _positions(
     ]  # fmt: skip
     if not any(header[at] not in (label, units) for at in read):
         raise DataError(f"{path}: has no column of features but a row number; it has {shown(header)}")
-    return None if label is None else header.index(label), None if units is None else header.index(units), read
+    return read
 
 
 def separated(header: Sequence[str]) -> str:
@@ -254,91 +374,6 @@ def _check_names(path: Path, header: Sequence[str], fix: str) -> None:
         raise DataError(f"{path}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
-def _csv_cells(
-    path: Path, rows: Iterator[Row], header: list[str], read: list[int], units: int | None
-) -> tuple[np.ndarray, list[str]]:
-    """The columns that are read, in one flat array of doubles as it grows: far smaller than lists. And whose records are."""
-    cells, whose = array("d"), list[str]()
-    for line, row in rows:
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}: line {line} has {len(row)} cells but the header has {len(header)}; give every line one cell a"
-                " column"
-            )
-        if units is not None:
-            whose.append(row[units])
-        try:
-            if any("_" in row[at] for at in read if at != units):  # 1_05 is a number of Python's alone
-                raise ValueError
-            cells.extend([float(row[at]) if at != units else number_of(row[at]) for at in read])
-        except ValueError as error:
-            column = next(at for at in read if at != units and as_number(row[at]) is None)
-            raise DataError(
-                f"{path}: line {line}, column {header[column]!r} holds {row[column]!r}; every cell must be a number, or"
-                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
-            ) from error
-    return np.frombuffer(cells, dtype=np.float64).reshape(-1, len(read)), whose
-
-
-def _filled(
-    path: Path,
-    schema: Any,
-    count: int,
-    batches: Callable[[], Iterator[Any]],
-    label: int | None,
-    units: int | None,
-    read: list[int],
-) -> tuple[np.ndarray, np.ndarray | None, list[str]]:
-    """Return columns as arrays, features in the narrowest type that holds all of them; and whose records are."""
-    header, features = schema.names, [at for at in read if at != label]
-    numbers = [at for at in read if _is_column(schema.types[at], text=False)]
-    for at in read:
-        kind = schema.types[at]
-        if at not in numbers and (at != units or not _is_column(kind, text=True)):
-            raise DataError(
-                f"{path}: column {header[at]!r} has type {kind}; every column must be numeric; encode or drop it"
-            )
-    types = [np.dtype(schema.types[at].to_pandas_dtype() if at in numbers else np.float64) for at in features]
-    x = room_for((count, len(features)), np.result_type(*types))
-    y = None if label not in read else np.empty(count, schema.types[label].to_pandas_dtype())
-    done, nulls, whose = 0, Counter[int](), list[str]()
-    for batch in batches():
-        rows = slice(done, done + batch.num_rows)
-        nulls.update({at: batch.column(at).null_count for at in read})
-        for place, at in enumerate(() if nulls.total() else features):  # a null is no number
-            values = batch.column(at).to_pylist() if at == units else batch.column(at).to_numpy(zero_copy_only=False)
-            if at == units:
-                whose += map(str, values)
-                values = values if at in numbers else list(map(number_of, values))
-            x[rows, place] = values
-        if y is not None and not nulls.total():
-            y[rows] = batch.column(label).to_numpy(zero_copy_only=False)
-        done = rows.stop
-        let_go(x)
-    for at in (at for at in read if nulls[at]):
-        raise DataError(f"{path}: column {header[at]!r} has {nulls[at]} nulls; fill them or drop the column")
-    x.flags.writeable = False
-    return x, y, whose
-
-
-def _is_column(kind: Any, *, text: bool) -> bool:
-    name = str(kind)
-    if text:
-        return (str(kind.value_type) if name.startswith("dictionary") else name) in ("string", "large_string")
-    return name.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
-
-
-def _picked(table: np.ndarray, columns: list[int]) -> np.ndarray:
-    """Return some columns of a table, read some rows at a time."""
-    rest, done = room_for((len(table), len(columns)), table.dtype), 0
-    for rows in pieces(table):
-        rest[done : done + len(rows)] = rows[:, columns]
-        done += len(rows)
-        let_go(rest)
-    rest.flags.writeable = False
-    return rest
-
-
 # tables with a schema
 
 
@@ -365,104 +400,101 @@ def read_by_schema(
     """
     if coder is None:
         schema.check_finished()
-    label = schema.label.name if labelled else None
-    faults = Faults("record" if isinstance(source, Frame) else "line")
-    blocks, whose, told = list[tuple[np.ndarray, ...]](), list[str](), None
-    if labels is not None:
-        told = iter([text_of(cell) for cell in labels])
-    columns, left_out = tuple[str, ...](), tuple[str, ...]()
-    for unread, lines, cells in _blocks(source, schema, faults, units, labelled and labels is None, spare):
-        if told is not None and label is not None:
-            cells[label] = list(itertools.islice(told, len(lines)))
-        blocks.append(_encode(schema, cells, label, coder, faults, lines, marked=marked))
-        whose += [] if units is None or not labelled else cells[units]
-        columns, left_out = tuple(name for name in cells if name != label), tuple(unread)
-    if faults.found:
-        some = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in faults.rows()]
-        more = f"; and {len(some) - MOST_FAULTS:,} more" if len(some) > MOST_FAULTS else ""
+    table = _Encoder(source, schema, units, schema.label.name if labelled else None, labels, spare, coder, marked)
+    x, y, cells, targets = _joined(source, table.blocks(), table.arrays)
+    faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in table.faults.rows()]
+    more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
+    if faults:
         raise DataError(
-            f"{source}: does not fit its schema: {'; '.join(some[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            f"{source}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
             " `schema` THIS shows all)"
         )
-    if not blocks:
-        raise DataError(f"{source}: holds no records")
-    x, y, full, targets = (np.concatenate(each) for each in zip(*blocks, strict=True))
     return RawSplit(
         x,
         y if labelled else None,
         str(source),
         "the feature table",
-        f"column {label!r}",
+        f"column {table.label!r}",
         None,
-        Rows(full, targets, columns, label),  # known under any schema
-        np.array(whose) if units is not None and labelled else None,
+        Rows(cells, targets, tuple(table.columns), table.label),  # known under any schema
+        np.array(table.whose) if units is not None and labelled else None,
         units or "",
-        left_out=left_out,
+        left_out=table.left_out,
     )
 
 
 def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
     """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
-    faults = Faults()
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-
-    def free(column: Column, cells: list[str], empty: frozenset[str]) -> np.ndarray:
-        del column, empty
-        return np.zeros(len(cells))
-
-    for _, lines, cells in _blocks(source, schema, faults, units, True):
-        _encode(schema, cells, label, free, faults, lines)
-    return faults.rows()
+    table = _Encoder(source, schema, units, label, coder=lambda _column, cells, _empty: np.zeros(len(cells)))
+    for block in table.blocks():
+        table.arrays(block)
+    return table.faults.rows()
 
 
-def _blocks(
-    source: Path | Frame,
-    schema: Schema,
-    faults: Faults,
-    units: str | None,
-    labelled: bool,
-    spare: Sequence[str] = (),
-) -> Iterator[tuple[list[str], list[int], dict[str, list[str]]]]:
-    """Yield names of columns that are left out, lines, and cells by column, of some rows that have a cell a column."""
-    with comma_separated(source, schema) if isinstance(source, Path) else nullcontext():
-        rows = table_rows(source, schema)
-        header = next(rows)[1]
+class _Encoder:
+    """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without.
+
+    Attributes:
+        faults: what did not fit so far; and
+        whose: whose the records are.
+        columns: names of those that are read, but for the label's.
+    """
+
+    def __init__(
+        self,
+        source: Path | Frame,
+        schema: Schema,
+        units: str | None,
+        label: str | None,
+        labels: Sequence[Any] | None = None,
+        spare: Sequence[str] = (),
+        coder: Coder | None = None,
+        marked: bool = False,
+    ) -> None:
+        self.source, self.schema, self.units, self.label = source, schema, units, label
+        self._coder, self._marked, self._done = coder, marked, 0
+        self._labels = None if labels is None else Cells.of_objects(list(labels))
+        self.faults, self.whose = Faults("record" if isinstance(source, Frame) else "line"), list[str]()
+        header = header_of(source, schema)
         known = {units, *(column.name for column in schema.columns)}
-        unread = [*index_columns(header), *(at for at, name in enumerate(header) if name in spare)]
-        unread = [at for at in unread if header[at] not in known]
-        kept = [at for at in range(len(header)) if at not in unread]
-        named, left_out = [header[at] for at in kept], [header[at] for at in unread]
-        _check_header(source, schema, named, units, labelled)
-        while block := list(itertools.islice(rows, BLOCK)):
-            for line, row in block:
-                if len(row) != len(header):
-                    what = f"{len(row)} cells in place of {len(header)}"
-                    faults.add("", what, line, "give every line one cell a column")
-            whole = [(line, row) for line, row in block if len(row) == len(header)]
-            yield left_out, [line for line, _ in whole], {header[at]: [row[at] for _, row in whole] for at in kept}
+        unread = {*index_columns(header), *(at for at, name in enumerate(header) if name in spare)}
+        unread -= {at for at in unread if header[at] in known}
+        self._width, self._read = len(header), {at: name for at, name in enumerate(header) if at not in unread}
+        _check_header(source, schema, list(self._read.values()), units, label is not None and labels is None)
+        self.columns = [name for name in self._read.values() if name != label]
+        self.left_out = tuple(header[at] for at in sorted(unread))
 
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        return blocks(self.source, self.schema, self._width, list(self._read))
 
-def _encode(
-    schema: Schema,
-    cells: dict[str, list[str]],
-    label: str | None,
-    coder: Coder | None,
-    faults: Faults,
-    lines: list[int],
-    marked: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Features, classes, and all other cells and those of labels as numbers, of some rows."""
-    empty, features = frozenset(schema.missing), []
-    for column in (column for column in schema.columns if column.features):
-        if column.wanted and coder is not None:
-            features.append(coder(column, cells[column.name], empty)[:, None])
-        else:
-            features.append(encoded(column, cells[column.name], empty, faults, lines, marked=marked))
-    full = [list(map(number_of, some)) for name, some in cells.items() if name != label]
-    told = [] if label is None else cells[label]
-    y = np.zeros(len(lines), dtype=np.int64) if label is None else classes_of(schema.label, told, faults, lines)
-    numbers = np.array(full, dtype=np.float64).reshape(len(full), len(lines)).T
-    return np.concatenate(features, axis=1), y, numbers, np.array(list(map(number_of, told)))
+    def arrays(self, block: Block) -> list[np.ndarray]:
+        """Return features, classes, and all other cells and those of labels as numbers, of some records."""
+        schema, hole, empty = self.schema, self.schema.missing[:1], frozenset(self.schema.missing)
+        for line, count in block.ragged:
+            what = f"{count} cells in place of {self._width}"
+            self.faults.add("", what, "give every line one cell a column", int, line)
+        cells = {name: Cells.of(block.columns[at], *hole) for at, name in self._read.items()}
+        if self._labels is not None and self.label is not None:
+            some = slice(self._done, self._done + len(block))
+            cells[self.label] = replace(self._labels, codes=self._labels.codes[some])
+        self._done += len(block)
+        features = [
+            self._coder(column, cells[column.name], empty)[:, None]
+            if column.wanted and self._coder is not None
+            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self._marked)
+            for column in schema.columns
+            if column.features
+        ]
+        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        if self.label is not None:
+            y = classes_of(schema.label, cells[self.label], self.faults, block.line)
+            targets = cells[self.label].numbers
+        if self.units is not None and self.units in cells:
+            self.whose += cells[self.units].records()
+        numbers = [np.empty((len(block), 0)), *(cells[name].numbers[:, None] for name in self.columns)]
+        return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
 
 
 def _check_header(source: Path | Frame, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
@@ -488,24 +520,17 @@ def _check_header(source: Path | Frame, schema: Schema, header: list[str], units
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
 
 
-def column_names(path: Path, schema: Schema | None = None) -> list[str]:
-    """Return the names of the columns of a table."""
-    with comma_separated(path, schema or _PLAIN):
-        return next(table_rows(path, schema or _PLAIN))[1]
-
-
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
-    with comma_separated(path, schema or _PLAIN):
-        rows = table_rows(path, schema or _PLAIN)
-        header = next(rows)[1]
-        if header.count(name) != 1:
-            what = "has no such column" if name not in header else "has that column more than once"
-            raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
-        place = header.index(name)
-        return [row[place] for _, row in rows]
+    header = header_of(path, schema)
+    if header.count(name) != 1:
+        what = "has no such column" if name not in header else "has that column more than once"
+        raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
+    at = header.index(name)
+    records = blocks(path, schema or _PLAIN, len(header), [at])
+    return [text for block in records for text in Cells.of(block.columns[at]).records()]
 
 
 # drafts of schemas: from names and types of columns alone, or from the values of records declared public
@@ -530,9 +555,10 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
         header: whether the first line has names.
         units: the column of persons, which is no feature.
     """
-    above = _first_known(path, header) if known is None else known
-    with comma_separated(path, above):
-        names, kinds = _names(path, above), _kinds(path)
+    above = Schema((), header, MISSING) if known is None else known
+    if known is None and header and path.suffix.lower() == ".csv" and len(first := header_of(path)) == 1:
+        above = replace(above, separator=next((mark for mark in ";\t|" if mark in first[0]), ","))  # names are public
+    names, kinds = _names(path, above), _kinds(path)
     if label is not None and label not in names:
         raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
     if units is not None and units not in names:
@@ -555,17 +581,6 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
     return replace(above, columns=tuple(columns), text="")
 
 
-def _first_known(path: Path, header: bool) -> Schema:
-    """Return what a file without a schema is taken for: names, which are public, tell what separates them."""
-    above = Schema((), header, MISSING)
-    if path.suffix.lower() == ".csv" and header:
-        with comma_separated(path):
-            first = next(table_rows(path))[1]
-        mark = next((each for each in ";\t|" if len(first) == 1 and each in first[0]), ",")
-        above = replace(above, separator=mark)
-    return above
-
-
 def read_off(path: Path, schema: Schema) -> Schema:
     """Return a draft with what is still to be found read off records, which were declared public."""
     cells, count = _cells(path, schema)
@@ -585,18 +600,13 @@ def public_records(path: Path, schema: Schema) -> Dataset:
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    if path.suffix.lower() != ".csv":
-        with record_batches(path) as (columns, _, _batches):
-            names = list(columns.names)
-        lacking = "name of its own for each column"
-    else:
-        rows = table_rows(path, schema if schema.header else replace(schema, header=True))
-        names = next(rows)[1]
-        if not schema.header:
-            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
-        else:
-            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+    names, lacking = header_of(path, replace(schema, header=True)), "name of its own for each column"
+    if path.suffix.lower() == ".csv":
         lacking = "header with a name for each column; say `no_header`, or name them"
+        if schema.header:
+            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+        else:
+            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
     spare = index_columns(names)
     if not names or len(set(names)) < len(names) or not all(names[at] for at in range(len(names)) if at not in spare):
         raise DataError(f"{path}: has no {lacking}")
@@ -607,33 +617,25 @@ def _names(path: Path, schema: Schema) -> list[str]:
 
 def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
-    found: dict[str, str] = {}
     if path.suffix.lower() == ".csv":
-        return found
-    with record_batches(path) as (schema, _, _batches):
-        for name, kind in zip(schema.names, map(str, schema.types), strict=True):
-            if kind.startswith(("int", "uint", "float", "double", "half")):
-                found[name] = "number"
-            elif kind.startswith(("date", "timestamp")):
-                found[name] = "date"
-            elif kind.startswith(("string", "large_string", "dictionary", "bool")):
-                found[name] = "category"
-    return found
+        return {}
+    kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
+    kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    with record_batches(path) as (schema, _):
+        types = zip(schema.names, schema.types, strict=True)
+        return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
 def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
     """Return the different cells of each column, and the number of rows."""
-    cells: dict[str, dict[str, None]] = {column.name: {} for column in schema.columns}
-    count = 0
-    with comma_separated(path, schema):
-        rows = table_rows(path, schema)
-        names = next(rows)[1]
-        for line, row in rows:
-            if len(row) != len(names):
-                raise DataError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}; correct it")
-            for name, cell in zip(names, row, strict=True):
-                cells[name][cell] = None
-            count += 1
+    names, count = header_of(path, schema), 0
+    cells: dict[str, dict[str, None]] = {name: {} for name in names}
+    for block in blocks(path, schema, len(names), range(len(names))):
+        for line, width in block.ragged:
+            raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
+        for at, column in block.columns.items():
+            cells[names[at]].update(dict.fromkeys(Cells.of(column, *schema.missing[:1]).texts))
+        count += len(block)
     return {name: list(some) for name, some in cells.items()}, count
 
 
@@ -644,8 +646,8 @@ def _read_off(column: Column, cells: list[str], count: int) -> Column:
     words = tuple((cell,) for cell in sorted(there))
     if column.kind == "label":
         return replace(column, wanted=False, values=words)
-    for kind, each in (("number", [as_number(cell, column) for cell in there]), ("date", list(map(as_days, there)))):
-        some = [one for one in each if one is not None and math.isfinite(one)]
+    for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
+        some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
         if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
             bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1

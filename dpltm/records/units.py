@@ -17,10 +17,10 @@ import numpy as np
 
 from dpltm.errors import DataError
 from dpltm.privacy.entry import RECORD
+from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, Origin, RawSplit, Rows
 from dpltm.records.mapped import gathered, let_go, room_for
 from dpltm.records.ratings import held_out_users, public_hash
-from dpltm.records.schema import as_number
 from dpltm.records.split import Split
 
 MAX_SLOTS = 4096

@@ -53,11 +53,12 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
+from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import TABLES, reading
 from dpltm.records.mapped import filled
 from dpltm.records.notes import public_input_notes, unit_notes
-from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, as_days, as_number, schema_text
+from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
 from dpltm.records.split import Split
 from dpltm.records.tables import read_by_schema
@@ -129,29 +130,24 @@ class Coder:
 
     names: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
 
-    def __call__(self, column: Column, cells: Sequence[str], empty: frozenset[str]) -> np.ndarray:
+    def __call__(self, column: Column, cells: Cells, empty: frozenset[str]) -> np.ndarray:
         """Return the code of each cell, ``(n,)`` float64; ``HOLE`` for what is not counted. Arguments as :func:`encoded`.
 
         Guarantees:
             No cell is refused. Which name a cell counts for depends on that cell alone.
         """
-        starts, codes = _starts(column), np.full(len(cells), HOLE)
+        starts, holes, codes = _starts(column), cells.among(empty), np.full(len(cells.values), HOLE)
         for part in ("number", "date"):
             if part in starts:
-                numbers = [None if cell in empty else self._parsed(part, cell, column) for cell in cells]
-                values = np.array([math.nan if one is None else one for one in numbers], dtype=np.float64)
-                there = ~np.isnan(values) & (codes == HOLE)
+                values = cells.parsed(replace(column, kind=part))
+                there = ~np.isnan(values) & ~holes & (codes == HOLE)
                 codes[there] = starts[part] + np.searchsorted(_EDGES[part], values[there], side="right")
         if "category" in starts:
             known = self.names.setdefault(column.name, {})
-            for row, cell in enumerate(cells):
-                if codes[row] == HOLE and cell not in empty and may_be_named(cell):
-                    codes[row] = starts["category"] + known.setdefault(cell, len(known))
-        return codes
-
-    @staticmethod
-    def _parsed(part: str, cell: str, column: Column) -> float | None:
-        return as_days(cell) if part == "date" else as_number(cell, column)
+            for place in np.flatnonzero(~holes & (codes == HOLE)):
+                if may_be_named(name := cells.texts[place]):
+                    codes[place] = starts["category"] + known.setdefault(name, len(known))
+        return codes[cells.codes]
 
 
 def may_be_named(cell: str) -> bool:

@@ -2,10 +2,11 @@
 
 import io
 import pickle
-import sys
 import zipfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpltm.records import DatasetCache, files, load, load_records, mapped, tables
@@ -180,9 +181,6 @@ def test_bad_csv(tmp_path, content, label, message):
 
 @pytest.fixture
 def parquet(tmp_path):
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
-    import pyarrow.parquet as pq
-
     def write(**columns):
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
         return tmp_path / "t.parquet"
@@ -207,18 +205,11 @@ def test_bad_parquet(parquet, tmp_path):
         f"{path}: column 'a' has type string; every column must be numeric; encode or drop it"
     )
     path = parquet(a=[1.0, None], y=[0, 1])
-    assert refused(read_file, path, "y") == f"{path}: column 'a' has 1 nulls; fill them or drop the column"
+    assert refused(read_file, path, "y") == f"{path}: column 'a' has nulls; fill them or drop the column"
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
     message = refused(read_file, text(tmp_path, "hello", "t.parquet"), "y")
     assert message.startswith(f"{path}: is not a parquet file that can be read (")
     assert message.endswith("); write it again")
-
-
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
-    path = text(tmp_path, "", "t.parquet")
-    assert refused(read_file, path, "y") == f"{path}: reading .parquet needs pyarrow; pip install 'dpltm[parquet]'"
 
 
 # --- more than memory holds ---
@@ -297,8 +288,6 @@ def test_a_folder_is_read_again_when_a_file_in_it_changes(tmp_path):
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
 def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
     """64 bytes at once are two rows and a half of three columns."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
-    import pyarrow.parquet as pq
 
     def write(**columns):
         table, path = pa.table(columns), tmp_path / ("t.parquet" if kind == "parquet" else "t.arrow")
@@ -320,7 +309,7 @@ def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
     assert load_records(str(tmp_path / train.source), "y").shape == (50, 2)
     missing = [None if place in (3, 30, 31) else 0.5 for place in range(50)]
     path = write(a=a, y=y, b=missing)
-    assert refused(read_file, path, "y") == f"{path}: column 'b' has 3 nulls; fill them or drop the column"
+    assert refused(read_file, path, "y") == f"{path}: column 'b' has nulls; fill them or drop the column"
     path.write_bytes(path.read_bytes()[:200])
     message = refused(read_file, path, "y")
     assert message.startswith(f"{path}: is not a {path.suffix[1:]} file that can be read (")

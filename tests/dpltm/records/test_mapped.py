@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpltm.records import cache_home, mapped
-from dpltm.records.mapped import copied, gathered, is_settled, let_go, pieces, room_for
+from dpltm.records.mapped import Growing, copied, gathered, is_settled, let_go, pieces, room_for
 from refusals import refused
 
 X = np.arange(6000, dtype=">f8").reshape(300, 4, 5)
@@ -31,6 +31,19 @@ def test_what_is_large_lies_in_a_file_without_a_name():
     large[...] = X
     let_go(large)
     assert np.array_equal(large, X)
+
+
+@pytest.mark.usefixtures("_large")
+def test_rows_that_come_some_at_a_time_are_one_array():
+    for rows in (2, 300):  # 320 bytes, and 48,000
+        growing = Growing(X.astype("f8"))
+        for start in range(0, rows, 7):
+            growing.add(X[start : min(start + 7, rows)].astype("f8"))
+        values = growing.array()
+        assert np.array_equal(values, X[:rows])
+        assert isinstance(values, np.memmap) == (rows == 300)
+        assert not values.flags.writeable
+    assert not list(cache_home().glob("tmp*"))
 
 
 @pytest.mark.usefixtures("_large")

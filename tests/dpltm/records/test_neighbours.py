@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpltm.records import Dataset, Split, catalogue, load
@@ -62,9 +64,6 @@ def csv(folder: Path, there: list[int]) -> Callable[..., Dataset]:
 
 
 def parquet(folder: Path, there: list[int]) -> Callable[..., Dataset]:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dpltm[parquet]'")
-    import pyarrow.parquet as pq
-
     columns = {name: X[there, place] for place, name in enumerate("bacd")}
     pq.write_table(pa.table({**columns, "label": Y[there]}), folder / "t.parquet")
     return lambda **options: load(str(folder / "t.parquet"), label="label", **DECLARED, **options)

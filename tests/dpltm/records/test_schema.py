@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.records import load, load_records
-from dpltm.records.schema import as_days, as_number, parse_schema, schema_text
+from dpltm.records.cells import as_days, as_number
+from dpltm.records.schema import parse_schema, schema_text
 from dpltm.records.tables import draft, read_off
 from opened import arrays_of, units_of
 from refusals import refused

@@ -1,0 +1,346 @@
+"""Cells of tables: what a column of some records holds, and the features that a schema makes of it.
+
+Most columns repeat themselves. So what a cell means is worked out once for each different one, and records take it from
+there. What it means depends on that cell and on public facts alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpltm.errors import DataError
+from dpltm.records.schema import Column, toml_text
+
+Line = Callable[[int], int]
+"""The line of a record, by its place."""
+
+_PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""Numbers that Arrow and Python read alike, for Arrow; what else may be one goes to Python."""
+
+_NO_WORD = r"(?i)^[+-]?(\.?\d|inf|nan)|[^\x00-\x7f]"
+"""Beginning of all that Python may read as a number."""
+
+
+def is_numeric(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether a column of such an Arrow type holds texts, each once or not."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def text_of(cell: Any) -> str | None:
+    """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
+        return None
+    if isinstance(cell, (datetime.date, datetime.datetime)):
+        return cell.isoformat()
+    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
+        return str(int(cell))  # of a column of whole numbers with holes
+    return str(cell).strip()
+
+
+def as_column(cells: list[Any]) -> Any:
+    """Return Python's values as an Arrow array: of numbers, truth values or texts."""
+    try:
+        column = pa.array(cells, from_pandas=True)
+        if is_numeric(column.type) or pa.types.is_boolean(column.type) or is_text(column.type):
+            return column
+    except (pa.ArrowException, OverflowError):  # of several types, or beyond 64 bits
+        pass
+    except UnicodeEncodeError:
+        raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
+    return pa.array(list(map(text_of, cells)), pa.string())
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column of some records.
+
+    Attributes:
+        codes: the place of each record's cell among those that differ, ``(n,)``.
+        values: the cells that differ, in the order in which they come: texts without blanks around them, or numbers.
+        hole: text of a number that is not there.
+    """
+
+    codes: np.ndarray
+    values: Any
+    hole: str = ""
+
+    @classmethod
+    def of(cls, column: Any, hole: str = "") -> Cells:
+        """Return the cells of an Arrow array, as texts that a .csv file would have; ``hole`` where nothing is there."""
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        try:
+            coded = column.dictionary_encode("encode")
+        except pa.ArrowNotImplementedError:  # lists, and the like
+            coded = pa.array(list(map(text_of, column.to_pylist())), pa.string()).dictionary_encode("encode")
+        values = coded.dictionary
+        if not is_numeric(values.type):
+            texts = values if is_text(values.type) else pa.array(list(map(text_of, values.to_pylist())), pa.string())
+            values = pc.fill_null(pc.utf8_trim_whitespace(texts), hole)
+        return cls(coded.indices.to_numpy(), values, hole)
+
+    @classmethod
+    def of_objects(cls, cells: list[Any]) -> Cells:
+        """Return the cells in a list of Python's values."""
+        return cls.of(as_column(cells))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The cells that differ, as texts."""
+        return self._texts(self.values)
+
+    def _texts(self, values: Any) -> list[str]:
+        cells = values.to_pylist()
+        if is_text(values.type):
+            return cells
+        return [self.hole if (text := text_of(cell)) is None else text for cell in cells]
+
+    @cached_property
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
+        numbers = _numbers(self.values)
+        words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
+        texts = self._texts(self.values.take(pa.array(unsure)))
+        maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
+        for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
+            number = as_number(text) if no_word else None
+            words[place] = number is None
+            numbers[place] = (
+                int.from_bytes(blake2b(text.encode(), digest_size=6).digest()) if number is None else number
+            )
+        return numbers, words
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """What stands for each record's cell where records are told apart: its number, or one made of a word; float64."""
+        return self._read[0][self.codes]
+
+    @property
+    def words(self) -> np.ndarray:
+        """Which of the cells that differ are no numbers, ``(m,)`` bool."""
+        return self._read[1]
+
+    def rows_of(self, differing: np.ndarray) -> list[int]:
+        """Return the records whose cells are among those that differ in some way, ``(m,)`` bool."""
+        return np.flatnonzero(differing[self.codes]).tolist() if differing.any() else []
+
+    def text(self, row: int) -> str:
+        """Return the text of a record's cell."""
+        return self.texts[self.codes[row]]
+
+    def parsed(self, column: Column) -> np.ndarray:
+        """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
+        if column.kind == "date":
+            return _or_nan(map(as_days, self.texts))
+        if not column.own_marks:
+            numbers, words = self._read
+            return np.where(words, math.nan, numbers)
+        texts = pa.array(self.texts, pa.string())
+        if column.suffix:
+            texts = pc.utf8_rtrim_whitespace(pc.replace_substring_regex(texts, f"{re.escape(column.suffix)}$", ""))
+        plain = pc.match_substring_regex(texts, f"^(?:{written(column.decimal, column.thousands).pattern})$")
+        texts = pc.replace_substring(texts, column.thousands, "") if column.thousands else texts
+        numbers = _numbers(pc.if_else(plain, pc.replace_substring(texts, column.decimal, "."), None))
+        unsure = np.flatnonzero(~np.isfinite(numbers))  # what only Python takes for digits
+        numbers[unsure] = _or_nan(as_number(self.texts[place], column) for place in unsure)
+        return numbers
+
+    def among(self, texts: Collection[str]) -> np.ndarray:
+        """Return which of the cells that differ are one of these texts, ``(m,)`` bool."""
+        if not is_numeric(self.values.type):
+            return np.asarray(
+                pc.is_in(self.values, pa.array(list(texts), self.values.type)).to_numpy(zero_copy_only=False)
+            )
+        numbers, alike = self._read[0], Cells.of_objects(list(texts))._read[0]
+        inside = np.isnan(numbers) | np.isin(numbers, alike)  # few, of which texts are made
+        for place in np.flatnonzero(inside):
+            inside[place] = self._texts(self.values[int(place) : int(place) + 1])[0] in texts
+        return inside
+
+    def records(self) -> list[str]:
+        """Return the text of each record's cell."""
+        return np.array(self.texts, dtype=object)[self.codes].tolist() if len(self) else []
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Return values as float64, with one zero of numbers; NaN for a text that is not plainly one, or for nothing."""
+    if is_numeric(values.type):
+        return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
+    try:
+        numbers = values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        numbers = pc.if_else(pc.match_substring_regex(values, _PLAIN), values, None).cast(pa.float64())
+    return np.array(numbers.to_numpy(zero_copy_only=False))
+
+
+def _or_nan(numbers: Iterable[float | None]) -> np.ndarray:
+    return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
+
+
+def as_number(cell: str, column: Column | None = None) -> float | None:
+    """Return the number that a cell holds, written as a column says; None where it holds none."""
+    if column is not None and column.own_marks:
+        cell = cell.removesuffix(column.suffix).rstrip()
+        if not written(column.decimal, column.thousands).fullmatch(cell):
+            return None
+        cell = cell.replace(column.thousands, "").replace(column.decimal, ".")
+    try:
+        return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
+    except ValueError:
+        return None
+
+
+@functools.cache
+def written(decimal: str, thousands: str) -> re.Pattern[str]:
+    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
+    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
+    return re.compile(
+        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
+    )
+
+
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
+"""A date, and perhaps a time."""
+
+
+def as_days(cell: str) -> float | None:
+    """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
+    day = _DAY.fullmatch(cell)
+    try:
+        return None if day is None else float(datetime.date.fromisoformat(day[1]).toordinal())
+    except ValueError:
+        return None
+
+
+# by a schema
+
+
+@dataclass
+class Faults:
+    """What of a table does not fit its schema, by column: once each, with the first place and what to do about it.
+
+    How often is not counted: of private records that would be one more thing to know.
+    """
+
+    place: str = "line"
+    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
+        """Note a fault of a row, if it is the first of its kind in that column."""
+        if (column, what) not in self.found:
+            shown = what if cell is None else f"{cell!r:.40} {what}"
+            self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return column, fault and fix of each; of whole lines the column is empty."""
+        return [(column, *fault) for (column, _), fault in self.found.items()]
+
+
+def encoded(
+    column: Column,
+    cells: Cells,
+    empty: frozenset[str],
+    faults: Faults,
+    line: Line,
+    *,
+    marked: bool = False,
+) -> np.ndarray:
+    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
+
+    Args:
+        empty: texts that count as nothing.
+        marked: whether numbers outside the bounds are left outside of [0, 1], for whoever counts them before they saturate.
+
+    Guarantees:
+        Row i depends on cell i and on the schema alone.
+    """
+    features = np.zeros((len(cells.values), column.features), dtype=np.float32)
+    holes = cells.among(empty)
+    strange, what, fix = np.zeros(len(holes), dtype=bool), "is no number", ""
+    if column.missing:
+        features[holes, -1] = 1.0
+    elif holes.any():
+        faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
+    if column.kind == "category":
+        places = _places(column, cells)
+        there = np.flatnonzero((places >= 0) & ~holes)
+        features[there, places[there]] = 1.0
+        strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
+    elif column.kind == "hashed":
+        there = np.flatnonzero(~holes)
+        digests = (blake2b(cells.texts[place].encode(), digest_size=8).digest() for place in there)
+        features[there, [int.from_bytes(digest) % column.buckets for digest in digests]] = 1.0
+    else:
+        values = np.where(holes, math.nan, cells.parsed(column))
+        features[:, 0] = np.nan_to_num(_scaled(column, values, marked))
+        strange = np.isnan(values) & ~holes
+        what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
+        if column.other:
+            features[strange, -1] = 1.0
+    for row in [] if column.other else cells.rows_of(strange)[:1]:
+        cell = cells.text(row)
+        faults.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
+    return features[cells.codes]
+
+
+def _scaled(column: Column, values: np.ndarray, marked: bool) -> np.ndarray:
+    """Numbers or days in [0, 1] by the bounds of a column; NaN stays."""
+    low, high = column.bounds
+    inside = np.where(low > values, low, values)  # as Python's max and min have it, of zeros too
+    inside = np.where(high < inside, high, inside) - low
+    if column.log:  # not NumPy's, whose last bit differs between processors
+        parts = np.array([math.log1p(number) for number in inside.tolist()]) / math.log1p(high - low)
+    else:
+        parts = inside / (high - low)
+    return parts + marked * ((values > high).astype(float) - (values < low))
+
+
+def _places(column: Column, cells: Cells) -> np.ndarray:
+    """Return which of the values of a column each different cell is; -1 for none."""
+    places = {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
+    return np.array([places.get(text, -1) for text in cells.texts], dtype=np.int64)
+
+
+_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*?\s?([^\d\s.,']*)")
+"""A number, whatever its marks, and what stands behind it."""
+
+
+def _fix_of(column: Column, cell: str) -> str:
+    """Return what to write where a cell is no number or no date, by what it looks like."""
+    likely = _NUMBER.fullmatch(cell)
+    if column.kind == "number" and likely is not None:
+        if likely[1] and likely[1] != column.suffix:
+            return f"suffix = {toml_text(likely[1])}"
+        if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
+            return 'decimal = "," above all columns'
+        return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
+    return "missing = true and other = true, which make it a hole"
+
+
+def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
+    """Return the class of each record, ``(n,)`` int64; 0 where classes are to be found yet. Arguments as :func:`encoded`."""
+    places = _places(column, cells)
+    for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:
+        fix = "add it to classes, or leave those records out"
+        faults.add(column.name, "is none of its classes", fix, line, row, cells.text(row))
+    return np.maximum(places, 0)[cells.codes]
