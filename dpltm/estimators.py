@@ -57,7 +57,7 @@ from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records import Dataset, RecordSet, Rows, from_arrays
-from dpltm.records.cells import Cells, Faults, classes_of
+from dpltm.records.cells import Cells, Faults, classes_of, text_of
 from dpltm.records.dataset import RawSplit
 from dpltm.records.frames import Frame, is_frame
 from dpltm.records.notes import NO_TEST, left_out_note
@@ -282,7 +282,7 @@ def owners(units: Any) -> np.ndarray:
         raise InputError(
             f"`units`: has {values.ndim} dimensions, not one; give a column with the person of each record"
         )
-    return np.array([text_of(owner) for owner in values], dtype=str) if values.dtype == object else values
+    return np.array([text_of(owner) or "" for owner in values], dtype=str) if values.dtype == object else values
 
 
 def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
