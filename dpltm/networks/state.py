@@ -4,6 +4,7 @@ hold, in which they could keep something of the records."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import random
 from collections import deque
@@ -95,7 +96,7 @@ def traceable(model: nn.Module) -> nn.Module:
 class _Unnamed(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self._held = (model.eval().requires_grad_(False),)
+        self._held = (copy.deepcopy(model).eval().requires_grad_(False),)  # the caller's own stays as it is
 
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self._held[0](x)

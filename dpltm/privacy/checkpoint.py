@@ -129,4 +129,5 @@ def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def _shown(value: object) -> str:
-    return "not given" if value is None else f"{value!r:.60}"
+    text = repr(value)
+    return "not given" if value is None else text if len(text) <= 60 else f"{text[:57]}..."
