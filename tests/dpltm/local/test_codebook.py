@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from dpltm.local.codebook import PAIRS, WHOLE, Codebook, codewords
-from dpltm.local.server import best_codebook, estimates, nearest_mean
+from dpltm.local.server import best_codebook, estimates, metric, nearest_mean
 from dpltm.randomness.noise import FastSource
 from refusals import refused
 
@@ -145,6 +145,81 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     off = np.array(off)
     assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
     assert 0.8 < off.std() < 1.15
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 5.0, 8.0])
+def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
+    count, values = 480, 30
+    found = best_codebook(values, 3, epsilon)
+    assert found.labels == "one-hot"
+    generator = np.random.default_rng(1)
+    scores = generator.normal(size=(count, values)) * np.linspace(2, 0.5, values) + np.eye(values)[0]
+    labels = generator.integers(0, 3, count)
+    lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+    truth = (scores / lengths).T @ (scores / lengths) / count
+    off = []
+    for seed in range(8):
+        told = estimates(found, found.randomise(scores.astype("f4"), labels, FastSource(seed)))
+        off.append((told.moments - truth) / told.deviation)
+    off = np.array(off)
+    assert np.abs(off.mean(0)).max() < 5 * math.sqrt(2 / 8)  # on the diagonal, variances are twice as large
+    apart = off[:, ~np.eye(values, dtype=bool)]
+    assert 0.93 < apart.std() < 1.07
+
+
+@pytest.mark.parametrize("found", [SIGNED, Codebook(1025, 3, 4.0, "one-hot", 20)])
+def test_signed_messages_and_long_records_tell_no_second_moments(found):
+    x, y = records(50, found.values)
+    rows = found.randomise(x, y, FastSource(0))
+    assert estimates(found, rows).moments is None
+    assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
+
+
+def test_directions_along_which_records_of_a_class_differ_count_for_less():
+    """Means of classes differ along two axes; along the first of them records spread widely as well."""
+    found, count = best_codebook(4, 2, 8.0), 3_000
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 2, count)
+    away = np.where(y, 1.0, -1.0)
+    x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
+    x[:, 1:] *= 0.5
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    parameters = nearest_mean(found, found.randomise(x.astype("f4"), y, FastSource(0)))
+    outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
+    means = np.stack([x[y == label].mean(0) for label in range(2)])
+    nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
+    spread = (x - means[y]).T @ (x - means[y]) / count
+    fisher = np.linalg.solve(spread, means[1] - means[0])  # of the records themselves
+    best = (x - means.mean(0)) @ fisher > 0
+    right, most, least = ((guessed == y).mean() for guessed in (outputs.argmax(1), best, nearest))
+    assert most > least + 0.15
+    assert right > most - 0.03
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(4.0, 4_000), (8.0, 300)])
+def test_noise_is_not_taken_for_spread(epsilon, count):
+    found, values = best_codebook(40, 4, epsilon), 40
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 4, count)
+    x = (np.eye(values)[y] + 0.3 * generator.normal(size=(count, values))).astype("f4")
+    told = estimates(found, found.randomise(x, y, FastSource(0)))
+    within = told.moments - told.means.T @ told.means / 4
+    np.testing.assert_array_equal(metric(within, told.deviation), np.eye(40))
+
+
+@pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
+def test_metric_of_nothing_but_noise(deviation):
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(size=(60, 60))
+        within = np.eye(60) / 60 + deviation * (noise + noise.T) / math.sqrt(2)
+        np.testing.assert_array_equal(metric(within, deviation), np.eye(60))
+
+
+def test_metric_without_noise_is_one_over_the_spread():
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * [3, 1, 0.2]
+    within = rows.T @ rows / len(rows)
+    product = metric(within, 1e-12) @ within
+    np.testing.assert_allclose(product, product[0, 0] * np.eye(3), atol=1e-6 * product[0, 0])
 
 
 def test_codewords_are_public_numbers():
