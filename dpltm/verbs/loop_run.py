@@ -23,7 +23,7 @@ from dpltm.records.split import LabelForm
 from dpltm.training.artifacts import RECORDED, Run
 
 if TYPE_CHECKING:
-    from dpltm.verbs.private_loop import PrivateLoop
+    from dpltm.verbs.private_loop import LoopSettings, PrivateLoop
 
 TOKENS = (torch.int32, torch.int64)
 """Types of whole numbers that a loop hands to the model as they are."""
@@ -65,11 +65,6 @@ def run_of(
         raise InputError(
             "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
         )
-    options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
-    options["filter"] = str(terms.filter)
-    for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
-        parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
-        options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
     mechanism, gradients, config, report = loop.mechanism, loop.gradients, loop.gradients.config, loop.report()
     facts: Mapping[str, Any] = {
         **{name: getattr(mechanism, name) for name in RECORDED},
@@ -96,7 +91,7 @@ def run_of(
         "expected_batch": config.expected_batch,
         "divisor": config.divisor,
         "test_records": None,
-        "options": options,
+        "options": _options_of(terms),
         "resolved": facts,
     }
     end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
@@ -138,3 +133,13 @@ def _check_computes_the_same(
             " network then gives something else than the model of the loop; give the public range of `x`, and `inputs`,"
             " from scaled records to what the model takes"
         )
+
+
+def _options_of(terms: LoopSettings) -> dict[str, Any]:
+    """Return the options of a loop as a run keeps them, with the norms of its filter, or of what clips beside it."""
+    options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+    options["filter"] = str(terms.filter)
+    for norm in ("clip_norm", "clip_quantile"):
+        parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
+        options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+    return options
