@@ -73,7 +73,7 @@ def remove_ended(target: Path) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+    return os.path.isdir(path) and not os.path.islink(path)  # of a name that is too long, Path.is_dir raises
 
 
 class CheckpointFolder(Checkpoints):

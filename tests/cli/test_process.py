@@ -77,7 +77,6 @@ def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
     kept = [
         LEDGER,
         "digits.ledger.key",
-        "digits.ledger.rows",
         "pri",
         "pri.jsonl",
         "pri.key",

@@ -29,11 +29,6 @@ HEAD = "train --dense --head least-squares --dataset digits --features unit --ep
 ACCOUNTS = {"l.jsonl", "l.key", "once.jsonl", "once.key"}
 
 
-def but_rows(names):
-    """All but digests of declared rows, which lie beside the ledger that holds the declaration."""
-    return {name for name in names if not name.endswith(".rows")}
-
-
 HELD = Path(".r.checkpoint/checkpoint.safetensors")
 
 
@@ -109,7 +104,7 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     assert entries("l.jsonl") == [paid]
     assert json.loads(Path("r/config.json").read_text())["entry"] == paid["id"], "of the first attempt"
     left = {name for name in tree() if not name.startswith("r")}
-    assert but_rows(left) == but_rows({*before, *ACCOUNTS}), "no checkpoint, nothing hidden"
+    assert left == {*before, *ACCOUNTS}, "no checkpoint, nothing hidden"
 
 
 @pytest.mark.parametrize(
@@ -409,7 +404,7 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
         assert again[key] == body[key]
     assert len(entries("l.jsonl")) == 1
     left = {name for name in tree() if not name.startswith(("r/", "r.private"))}
-    assert but_rows(left) - {"r"} == but_rows({*before, *ACCOUNTS}), "nothing hidden"
+    assert left - {"r"} == {*before, *ACCOUNTS}, "nothing hidden"
 
 
 def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):
