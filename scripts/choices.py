@@ -31,8 +31,8 @@ SECTIONS: tuple[tuple[str, str, Registry[Any]], ...] = (
 
 HEAD = """# What can be chosen
 
-Each name below is one object in a registry. The help of the commands, their refusals and this page are read from it
-(`python scripts/choices.py`). [Contributing](../CONTRIBUTING.md) says how to add one.
+By name, with parameters and their defaults. `python scripts/choices.py` writes this page;
+[Contributing](../CONTRIBUTING.md) says how to add one.
 """
 
 
@@ -42,20 +42,15 @@ def text() -> str:
 
 
 def section(title: str, chosen_by: str, registry: Registry[Any]) -> str:
-    """One table."""
-    with_parameters = any(getattr(entry, "parameters", ()) for entry in registry.values())
-    columns = ["name", "what it does", *(["parameters"] if with_parameters else []), "source"]
-    rows = [[f"`{name}`", entry.help, *([_parameters(entry)] if with_parameters else []), entry.source]
-            for name, entry in registry.items()]  # fmt: skip
-    table = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(
-        [f"## {title}", "", f"Chosen by {chosen_by}.", "", *(f"| {' | '.join(row)} |" for row in table), ""]
-    )
+    """One list."""
+    entries = (f"- `{name}`: {entry.help}{_parameters(entry)} ({entry.source})" for name, entry in registry.items())
+    return "\n".join([f"## {title}", "", f"By {chosen_by}.", "", *entries, ""])
 
 
 def _parameters(entry: Any) -> str:
     """With their defaults."""
-    return ", ".join(f"`{one.name.replace('_', '-')}` ({_shown(one.default)})" for one in entry.parameters)
+    parameters = getattr(entry, "parameters", ())
+    return "".join(f" `{item.name.replace('_', '-')}` {_shown(item.default)}." for item in parameters)
 
 
 def _shown(default: float | bool) -> str:
