@@ -39,7 +39,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, from_arrays
+from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.records.arrays import arrays_of, as_array, records_of
 from dpltm.records.frames import is_frame
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
@@ -129,7 +129,7 @@ def records_and_options(
     dataset = as_dataset(x, y, facts, taker)
     if isinstance(options, UnitOptions):
         with in_python():
-            dataset = train_verb.protected_units(dataset, options)
+            dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
 

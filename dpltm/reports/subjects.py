@@ -13,7 +13,7 @@ from dpltm.errors import ArtifactError, DataError
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill
-from dpltm.options.data import PER_UNIT
+from dpltm.options import PER_UNIT
 from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.mechanisms import Adjacency, Selection
 from dpltm.records.schema import parse_schema

@@ -166,9 +166,6 @@ class Training:
         check_labels(self.start.spec, self.dataset)
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
 
-    def check(self) -> None:
-        """Refuse nothing more: all that can be refused was, as it was planned."""
-
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Draw the centre of features, then their second moments, then the noisy steps; or go on from a checkpoint.
 

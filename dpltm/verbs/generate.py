@@ -23,7 +23,6 @@ from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, 
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
-from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
@@ -162,9 +161,6 @@ class Generation:
         draft = NoisySgd(config.batch_size / self.dataset.records, config.iterations, 1.0, bound)
         return calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
 
-    def check(self) -> None:
-        """Refuse nothing more: what shows without trying was refused as it was planned."""
-
     def rehearse(self) -> None:
         """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
@@ -261,7 +257,7 @@ def plan(
     """
     provenance = check_options(options)
     if provenance == "dp":
-        dataset = at_unit(dataset, RECORD, options.per_unit, PER_UNIT)
+        dataset = at_unit(dataset, RECORD, options.per_unit)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)

@@ -208,10 +208,8 @@ class Encoding:
 
     beside = ()
 
-    def check(self) -> None:
+    def rehearse(self) -> None:
         """Refuse nothing: all that can be refused was, as it was planned."""
-
-    rehearse = check
 
     def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
         """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.

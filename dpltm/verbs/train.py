@@ -24,7 +24,6 @@ from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
 from dpltm.options import check_choices, recorded
-from dpltm.options.data import PER_UNIT, UnitOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -172,7 +171,7 @@ def settle(
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     options = with_defaults(options, start, dataset)
-    dataset = protected_units(dataset, options)
+    dataset = at_unit(dataset, options.unit, options.per_unit)
     start = _without_held_out(start, dataset)
     sampled = rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
     live = start.mask.live
@@ -383,11 +382,6 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     if participations is not None:  # the batch that goes with so many whole steps
         rate, batch = participations / steps, dataset.records * participations / steps
     return rate, steps, batch
-
-
-def protected_units(dataset: Dataset, options: UnitOptions) -> Dataset:
-    """Return the records at the unit that is asked for; users may have been made of them already."""
-    return at_unit(dataset, options.unit, options.per_unit, PER_UNIT)
 
 
 def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:

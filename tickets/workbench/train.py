@@ -34,7 +34,7 @@ from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import Training, follow
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round
-from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, settle, train_start
+from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, settle, train_start
 
 
 def train(
@@ -99,11 +99,6 @@ def check_request(request: TrainRequest) -> None:
         check_set_decides(request, request.model)
 
 
-def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
-    """Return the ledger that pays: of whoever the records are of."""
-    return ledger_of(request.dataset, request.ledger, request.population, protected_units(dataset, request).unit)
-
-
 def _picture_of(request: TrainRequest) -> Path | None:
     """Return the file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
     picture = new_picture(request.plot)
@@ -129,15 +124,20 @@ def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None
     return str(picture)
 
 
+def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
+    """Return the ledger that pays: of whoever the records are of."""
+    return ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+
+
 def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
     """Return the start of the training, and the records behind its feature map."""
     if request.ticket is None:
         dataset = open_dataset(request, dataset_cache=dataset_cache)
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
-        if own_of(request.model, request) is None:
-            request = replace(request, features=features_of(dataset, request.features, request.model))
-        dataset = open_features(dataset, request.features)
-        model = own_of(request.model, request) or request.model or default_network(dataset)
+        own = own_of(request.model, request)
+        features = request.features if own is not None else features_of(dataset, request.features, request.model)
+        dataset = open_features(dataset, features)
+        model = own or request.model or default_network(dataset)
         return fresh(model_spec(model, dataset), request.seed), dataset
     name, number = split_round(request.ticket)
     tickets = with_code_of_set(find_set(name), request)
@@ -178,8 +178,7 @@ def train_with_ranks(
 
     def settled() -> Training:
         start, dataset = open_start(request)
-        ledger = Ledger(unit=protected_units(dataset, request).unit)
-        return settle(start, dataset, request, ledger, services(SILENT))
+        return settle(start, dataset, request, Ledger(unit=dataset.unit), services(SILENT))
 
     follow(ranks, settled)
     return None
