@@ -239,10 +239,6 @@ def columns_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(named) if fit and named else None
 
 
-RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
-"""Public facts that a run and its entry have in common."""
-
-
 @dataclass(frozen=True)
 class Run:
     """A trained network, and everything that says how it came about.
@@ -326,8 +322,8 @@ class Run:
         return found
 
     def _fits(self, mechanism: NoisySgd) -> bool:
-        facts = self.config.get("resolved")
-        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in RECORDED)
+        facts, both = self.config.get("resolved"), ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in both)
 
 
 def _trainings(entry: Entry) -> list[NoisySgd]:

@@ -134,7 +134,7 @@ class LoopSettings(LoopOptions):
     def mechanism(self, rate: float, live: int) -> NoisySgd:
         """Return the noisy steps of so many live weights; noise multiplier 0 stands for one that a budget decides."""
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
-        steps = noisy_steps(self, self.filter, live, (rate, self.steps), secure=secure)
+        steps = noisy_steps(self.filter, live, (rate, self.steps), self.adjacency, self.microbatch, secure=secure)
         return replace(steps, noise_multiplier=self.noise_multiplier or 0.0)
 
 

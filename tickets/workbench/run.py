@@ -223,7 +223,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
     check_canaries(learning.audit, planned.config.filter, fewest, planned.mechanism.noise_multiplier)
     planned.rehearse()
-    return training.planned_statement(planned)
+    return training.stated(planned)
 
 
 def _with(book: Book, *drafts: Entry) -> Book:

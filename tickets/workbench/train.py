@@ -34,7 +34,7 @@ from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import Training, follow
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round
-from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, settle, train_start
+from dpltm.verbs.train import check_options, plan, settle, stated, train_start
 
 
 def train(
@@ -62,7 +62,7 @@ def train(
         planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
         price(planned, ledger.book)
         planned.rehearse()
-        return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
+        return as_flags({"dry_run": True, **planned.resolved, "privacy": stated(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state
         entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
