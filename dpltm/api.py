@@ -17,7 +17,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
@@ -46,7 +45,7 @@ from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import check_alone
-from dpltm.training.start import DEFAULT_NETWORK, starting_point
+from dpltm.training.start import DEFAULT_NETWORK, in_front, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
@@ -262,7 +261,7 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings.features)
+        dataset = in_front(settings.model, dataset, settings.features)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
@@ -367,10 +366,8 @@ def train(
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
     with in_python(model="ticket"):
         entered = paying(ledger, dataset)
-        if isinstance(ticket, str) and dataset.feature_map is None:
-            settings = replace(settings, features=features_of(dataset, settings.features, ticket))
-        dataset = _in_front(ticket, dataset, settings.features)
-        start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
+        features, seed = settings.features, settings.seed
+        start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
 
@@ -411,7 +408,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, settings.features)
+        dataset = in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -512,13 +509,3 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     with in_python():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)
-
-
-def _in_front(ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, features: str | None) -> Dataset:
-    """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
-    if isinstance(ticket, (str, OwnModel)):
-        if dataset.feature_map is not None:
-            return take_over_map(dataset, None, features, dataset.name)
-        return with_feature_map(dataset, features)
-    tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)

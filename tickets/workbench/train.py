@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, RankError, as_flags
-from dpltm.features.setup import features_of
-from dpltm.networks import model_spec
+from dpltm.networks.own import OwnModel
 from dpltm.options.network import check_set_decides
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
@@ -26,14 +25,14 @@ from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
+from dpltm.tickets.workbench.opening import free_name, services, stem_of
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Run
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import Training, follow
-from dpltm.training.start import StartingPoint, default_network, fresh, from_round
+from dpltm.training.start import StartingPoint, starting_point
 from dpltm.verbs.train import check_options, plan, settle, stated, train_start
 
 
@@ -131,22 +130,22 @@ def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
 
 def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
     """Return the start of the training, and the records behind its feature map."""
-    if request.ticket is None:
-        dataset = open_dataset(request, dataset_cache=dataset_cache)
+    ticket: TicketSet | Winner | OwnModel | str | None = None
+    number = None
+    if request.ticket is not None:
+        name, number = split_round(request.ticket)
+        ticket = tickets = with_code_of_set(find_set(name), request)
+        number = None if request.dense else number
+        if number is not None:
+            tickets.ticket(number)  # or it would be refused after records are read
+        elif not request.dense:
+            ticket = load_winner(tickets)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    if ticket is None:
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
-        own = own_of(request.model, request)
-        features = request.features if own is not None else features_of(dataset, request.features, request.model)
-        dataset = open_features(dataset, features)
-        model = own or request.model or default_network(dataset)
-        return fresh(model_spec(model, dataset), request.seed), dataset
-    name, number = split_round(request.ticket)
-    tickets = with_code_of_set(find_set(name), request)
-    if request.dense or number is not None:
-        start = from_round(tickets, 0 if number is None or request.dense else number)
-    else:
-        winner = load_winner(tickets)
-        start = from_round(tickets, winner.round, winner)
-    return start, open_features(open_dataset(request, dataset_cache=dataset_cache), request.features, tickets)
+        ticket = own_of(request.model, request) or request.model
+    features, dense, seed = request.features, request.dense, request.seed
+    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
 
 
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:

@@ -224,7 +224,7 @@ def test_a_start_that_says_too_little_or_too_much():
         (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
     ):
         assert refused(starting_point, target, dataset, **options).startswith(message)
-    whole = starting_point(tickets, dataset, dense=True)
+    whole, _ = starting_point(tickets, dataset, dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
 
