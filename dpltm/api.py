@@ -43,7 +43,7 @@ from dpltm.records.arrays import arrays_of, as_array, records_of
 from dpltm.records.frames import is_frame
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
-from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 from dpltm.training.launcher import check_alone
 from dpltm.training.start import DEFAULT_NETWORK, in_front, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
@@ -299,9 +299,7 @@ def select(
         (True, 0.5)
     """
     services = called(progress, tickets=tickets, ledger=ledger)
-    body = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if body is None:
-        raise InputError("`tickets`: a winner without its set; give the set")
+    body = set_of(tickets)
     if x is None:
         settings = arguments(SelectOptions, options)
         if settings.rule == "mechanism":
@@ -440,9 +438,7 @@ def transfer(
     dataset, settings = records_and_options(x, y, options, TransferOptions, model or tickets)
     if isinstance(tickets, Winner) and number is None:
         number = tickets.round
-    source = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if source is None:
-        raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
+    source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
     with in_python(**({"model": "tickets"} if of_kind and model is None else {})):
         return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from torch import nn
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import take_over_map
 from dpltm.networks import ModelSpec, Network, check_takes
@@ -221,6 +221,15 @@ class Winner:
         if self.tickets is None:
             raise ArtifactError(f"round {self.round} won, but the set that it was drawn from is not at hand")
         return self.tickets.ticket(self.round)
+
+
+def set_of(tickets: TicketSet | Winner, name: str = "tickets") -> TicketSet:
+    """Return the set that is given, or that a winner was drawn from; InputError for a winner without it."""
+    if isinstance(tickets, TicketSet):
+        return tickets
+    if tickets.tickets is None:
+        raise InputError(f"`{name}`: a winner without its ticket set; take the one that select returned, or its set")
+    return tickets.tickets
 
 
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:

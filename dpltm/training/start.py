@@ -16,7 +16,7 @@ from dpltm.networks.state import put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
-from dpltm.training.artifacts import TicketSet, Winner
+from dpltm.training.artifacts import TicketSet, Winner, set_of
 
 DEFAULT_NETWORK = "mlp:300,100"
 
@@ -71,8 +71,7 @@ def fresh(spec: Network, seed: int) -> StartingPoint:
 def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Dataset, features: str | None) -> Dataset:
     """Return the records behind what is asked for in front of a network; a set remembers its own, and asking is refused."""
     if isinstance(ticket, Winner | TicketSet):
-        tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-        return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)
+        return take_over_map(dataset, None, features, set_of(ticket, "ticket").label)
     if dataset.feature_map is not None:
         return take_over_map(dataset, None, features, dataset.name)
     return with_feature_map(dataset, features)
@@ -110,10 +109,7 @@ def starting_point(
     dataset = in_front(ticket, dataset, features)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    winner = ticket if isinstance(ticket, Winner) else None
-    tickets = winner.tickets if winner is not None else ticket
-    if not isinstance(tickets, TicketSet):
-        raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
+    winner, tickets = ticket if isinstance(ticket, Winner) else None, set_of(ticket, "ticket")
     if dense:
         return from_round(tickets, 0, winner), dataset
     if round is None and winner is None:

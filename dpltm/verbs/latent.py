@@ -43,7 +43,7 @@ from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import Paid, Secret, pay
+from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
@@ -248,11 +248,6 @@ def encoding(
     guarantee = Guarantee(scheme.answer.certified, adjacency="replace-one")
     entry = Entry("local", part, (guarantee,), words, unit=dataset.unit)
     return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, progress=progress)
-
-
-def encode(plan: Encoding, ledger: Ledger) -> Paid[np.ndarray]:
-    """Enter the release in the ledger on which it was planned; its messages are made as they are asked for."""
-    return pay(lambda *_: plan, ledger)
 
 
 def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyReport:

@@ -7,7 +7,6 @@ from pathlib import Path
 from dpltm.features.inputs import Services
 from dpltm.progress import Progress
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.artifacts import TicketSet
 
 
 def services(progress: Progress) -> Services:
@@ -22,8 +21,3 @@ def free_name(stem: str, suffix: str) -> Path:
         number += 1
         path = Path(f"{stem}-{number}{suffix}")
     return path
-
-
-def stem_of(dataset: str | None, tickets: TicketSet | None) -> str:
-    """Stem of names of results: of the ticket set, or else of the records."""
-    return Path(dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")

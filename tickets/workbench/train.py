@@ -25,7 +25,7 @@ from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import free_name, services, stem_of
+from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import Place, check_alone, launched
@@ -150,7 +150,9 @@ def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None)
 
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
     name = "dense" if request.dense else f"round{start.round}"
-    return free_name(f"{stem_of(request.dataset, start.tickets)}-{name}", ".run")
+    tickets = start.tickets
+    stem = Path(request.dataset or "").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    return free_name(f"{stem}-{name}", ".run")
 
 
 # --- by several processes ---------------------------------------------------------------------------------------------
