@@ -52,7 +52,7 @@ from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints
 from dpltm.privacy.ledger import Ledger
-from dpltm.records import Dataset, from_arrays
+from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.training import config as training_config
 from dpltm.training import descent, release
 from dpltm.training.release import Training
@@ -214,7 +214,7 @@ class Tape:
         """Take all records as the network gets them, behind the centre that was released."""
         if self._rows is not None and training.dataset.feature_map is None:
             return
-        both = train_verb.protected_units(self.both, training.options)
+        both = at_unit(self.both, training.options.unit, training.options.per_unit)
         both = replace(both, feature_map=training.dataset.feature_map)
         opened = arrays_of(network_inputs(both.train, both, training.services))
         self._rows = batched_records(opened, both, "cpu").take(np.arange(len(opened.x)))
@@ -445,7 +445,10 @@ class Trainer:
         return certified, self.tape.score, -float(torch.cat(moved) @ self.tape.direction)
 
     def _trained(self, dataset: Dataset) -> Any:
-        ledger, checkpoints = Ledger(unit=train_verb.protected_units(dataset, self._options).unit), InMemory()
+        ledger, checkpoints = (
+            Ledger(unit=at_unit(dataset, self._options.unit, self._options.per_unit).unit),
+            InMemory(),
+        )
         if self.option.how != "resumed":
             return train_verb.train_start(self._start(), dataset, self._options, ledger)
 

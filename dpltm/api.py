@@ -17,7 +17,7 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import arguments
@@ -39,14 +38,14 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, from_arrays
+from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.records.arrays import arrays_of, as_array, records_of
 from dpltm.records.frames import is_frame
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
-from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 from dpltm.training.launcher import check_alone
-from dpltm.training.start import DEFAULT_NETWORK, starting_point
+from dpltm.training.start import DEFAULT_NETWORK, in_front, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
@@ -129,7 +128,7 @@ def records_and_options(
     dataset = as_dataset(x, y, facts, taker)
     if isinstance(options, UnitOptions):
         with in_python():
-            dataset = train_verb.protected_units(dataset, options)
+            dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
 
@@ -262,7 +261,7 @@ def generate(
     with in_python():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
-        dataset = _in_front(settings.model, dataset, settings.features)
+        dataset = in_front(settings.model, dataset, settings.features)
         return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
 
 
@@ -300,9 +299,7 @@ def select(
         (True, 0.5)
     """
     services = called(progress, tickets=tickets, ledger=ledger)
-    body = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if body is None:
-        raise InputError("`tickets`: a winner without its set; give the set")
+    body = set_of(tickets)
     if x is None:
         settings = arguments(SelectOptions, options)
         if settings.rule == "mechanism":
@@ -367,10 +364,8 @@ def train(
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
     with in_python(model="ticket"):
         entered = paying(ledger, dataset)
-        if isinstance(ticket, str) and dataset.feature_map is None:
-            settings = replace(settings, features=features_of(dataset, settings.features, ticket))
-        dataset = _in_front(ticket, dataset, settings.features)
-        start = starting_point(ticket, dataset, round=number, dense=dense, seed=settings.seed)
+        features, seed = settings.features, settings.seed
+        start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
         return train_verb.train_start(start, dataset, settings, entered, services, own=own)
 
 
@@ -411,7 +406,7 @@ def tune(
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
     with in_python(model="target"):
-        dataset = _in_front(target, dataset, settings.features)
+        dataset = in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
 
@@ -443,9 +438,7 @@ def transfer(
     dataset, settings = records_and_options(x, y, options, TransferOptions, model or tickets)
     if isinstance(tickets, Winner) and number is None:
         number = tickets.round
-    source = tickets.tickets if isinstance(tickets, Winner) else tickets
-    if source is None:
-        raise InputError("`tickets`: a winner without its set; pass the set, and `round`")
+    source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
     with in_python(**({"model": "tickets"} if of_kind and model is None else {})):
         return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
@@ -512,13 +505,3 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     with in_python():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)
-
-
-def _in_front(ticket: Winner | TicketSet | OwnModel | str, dataset: Dataset, features: str | None) -> Dataset:
-    """The records behind what is asked for in front of a network; a ticket set remembers its own, and asking is refused."""
-    if isinstance(ticket, (str, OwnModel)):
-        if dataset.feature_map is not None:
-            return take_over_map(dataset, None, features, dataset.name)
-        return with_feature_map(dataset, features)
-    tickets = ticket.tickets if isinstance(ticket, Winner) else ticket
-    return take_over_map(dataset, None, features, "the ticket set" if tickets is None else tickets.label)

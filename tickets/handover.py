@@ -34,7 +34,6 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records.cells import written
 from dpltm.records.input_parts import split
@@ -42,7 +41,7 @@ from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
 from dpltm.records.tables import read_by_schema
-from dpltm.reports.subjects import terms_of_run
+from dpltm.reports.subjects import guarantee_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.card import as_markdown, sources
@@ -247,8 +246,7 @@ class _Network:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
-        entry, terms = run.entry, terms_of_run(run.config)
-        said = statement(Account.alone(run.lineage), terms.delta, terms.accountant, terms.adjacency).to_json()
+        entry, guarantee = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -257,7 +255,7 @@ class _Network:
             "weights": run_id(run.model, run.mask),
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
-            "certified": said["certified"],
+            "certified": guarantee.to_json()["certified"],
             "classes": names if self.schema is None else list(self.schema.class_names),
             "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
             "output": {"name": "probabilities", "dtype": "float32", "shape": [run.spec.classes]},

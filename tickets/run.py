@@ -28,8 +28,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.statement import of_run, statement
-from dpltm.reports.subjects import number, section, terms_of_run
+from dpltm.reports.subjects import guarantee_of_run, number, section
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
@@ -282,10 +281,8 @@ class FoundRun:
         """Price of its lineage by itself, at its own terms, as JSON; None where no rule says what that is."""
         if self.config is None:
             return None
-        terms = terms_of_run(self.config)
         with contextlib.suppress(DpltmError):
-            said = statement(self.account, terms.delta, terms.accountant, terms.adjacency)
-            return of_run(said, self.account).to_json()
+            return guarantee_of_run(self.config, self.account).to_json()
         return None
 
     @property

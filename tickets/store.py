@@ -24,7 +24,7 @@ from dpltm.tickets.ticket_set import (
     save_ticket_set,
     save_winner,
 )
-from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 
 T = TypeVar("T")
 
@@ -146,12 +146,11 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
             return named
         if isinstance(value, TicketSet):
             return save_ticket_set(path, value)
-        if value.tickets is None:
-            raise InputError("`value`: a winner without its set; save the set")
-        if value.tickets.path == path:
+        tickets = set_of(value, "value")
+        if tickets.path == path:
             save_winner(path, value)
             return value
-        return replace(value, tickets=save_ticket_set(path, value.tickets, value))
+        return replace(value, tickets=save_ticket_set(path, tickets, value))
 
 
 def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | Winner | Run:

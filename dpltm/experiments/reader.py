@@ -43,7 +43,7 @@ from dpltm.options.tune import TuneRequest
 from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.records import Dataset
+from dpltm.records import Dataset, at_unit
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, latent, select, train, transfer, tune
 
@@ -531,7 +531,7 @@ class _Look:
     def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
         try:
             request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
-            dataset = train.protected_units(dataset, request)
+            dataset = at_unit(dataset, request.unit, request.per_unit)
             train.sampling_of(request, dataset)
         except DpltmError as error:
             self.problems.append(f"{where} {error}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.features import metavar
-from dpltm.options import option
+from dpltm.options import PER_UNIT, option
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
 UNPROTECTED_HELP = (
@@ -82,10 +82,6 @@ class DataOptions:
     )
     items: int | None = option(None, "Public number of items, their largest id.", "N", affects="records")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected", affects="records")
-
-
-PER_UNIT = 64
-"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
-from dpltm.options import METRICS, option
+from dpltm.options import METRICS, PER_UNIT, option
 from dpltm.options.data import (
     BY_HELP,
     LEDGER_SHOWN,
-    PER_UNIT,
     POPULATION_HELP,
     DataOptions,
     FeatureOptions,

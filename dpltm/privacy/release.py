@@ -97,10 +97,6 @@ class Release(Protocol[T_co]):
     @property
     def beside(self) -> tuple[Entry, ...]: ...
 
-    def check(self) -> None:
-        """Refuse what shows without trying, for every plan, dry run and resume. May look at records; gives nothing away."""
-        ...
-
     def rehearse(self) -> None:
         """Try the work once before the first entry, and refuse what fails, such as a network that mixes records."""
         ...
@@ -112,16 +108,12 @@ class Release(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """A :class:`Release` of one ``value``, drawn at once from its secret, with ``refuse`` for its ``check``."""
+    """A :class:`Release` of one ``value``, drawn at once from its secret."""
 
     entry: Entry
     lineage: Lineage
     value: Callable[[Secret], T] = field(repr=False)
-    refuse: Callable[[], None] = field(default=lambda: None, repr=False)
     beside: tuple[Entry, ...] = ()
-
-    def check(self) -> None:
-        self.refuse()
 
     def rehearse(self) -> None:
         """See :class:`Release`."""
@@ -174,7 +166,6 @@ def price(release: Release[Any], book: Book) -> Account:
         InputError: it cannot be done, or a declaration on record stands against it, or it against one of its own.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
-    release.check()
     account, drafts = book.account(release.lineage), (release.entry,)
     check_private(account, release.entry.part)
     book.lacking(release.beside)  # which refuses declarations that a release on record stands against
@@ -189,11 +180,11 @@ def pay(
     checkpoints: Checkpoints = NOT_KEPT,
     facts: Mapping[str, Any] | None = None,
 ) -> Paid[T]:
-    """Plan, check, price, rehearse, enter and begin a release, or go on with one that was paid for.
+    """Plan, price, rehearse, enter and begin a release, or go on with one that was paid for.
 
     Args:
         plan: gives the release from what the ledger holds, to which it may calibrate; and from its entry, if it is on record
-            already: then mechanisms are read from that, and nothing is calibrated.
+            already: then mechanisms are read from that, and nothing is calibrated. It refuses what shows without trying.
         ledger: that pays.
         checkpoints: where its checkpoint lies. Until the first draw it holds the key: after a kill, what was drawn is drawn
             again, with the same noise, and nobody was told. Later it must not: keys are erased as they are used.
@@ -252,7 +243,6 @@ def _go_on(
             f" the ledger that it was entered in, or {AGAIN}"
         )
     release = plan(book, known)
-    release.check()
     if known.part.snapshot is None:
         raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {OTHERWISE}")
     if _as_planned(known, release.entry) != known:  # one noise with two values would take the noise away

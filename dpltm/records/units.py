@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpltm.errors import DataError
+from dpltm.options import PER_UNIT
 from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, Origin, RawSplit, Rows
@@ -76,7 +77,7 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
     return np.array(names)[codes]
 
 
-def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Dataset:
+def at_unit(dataset: Dataset, unit: str, per_unit: int | None) -> Dataset:
     """Return the records at the unit that is to be protected; they may be at it already.
 
     Args:
@@ -84,7 +85,7 @@ def at_unit(dataset: Dataset, unit: str, per_unit: int | None, usual: int) -> Da
     """
     if dataset.of_persons:
         return dataset
-    slots = usual if per_unit is None else per_unit
+    slots = PER_UNIT if per_unit is None else per_unit
     if dataset.names_units:
         return by_unit(dataset, slots)
     if unit == "user":

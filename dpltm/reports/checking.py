@@ -14,7 +14,7 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.entry import UNKNOWN_RECORDS
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch, Unprotected
 from dpltm.privacy.statement import json_figure
-from dpltm.reports.statement import PROVENANCE, Subject, Terms, account_of, statement
+from dpltm.reports.statement import PROVENANCE, Subject, account_of, statement
 
 SAME, NEAR = 1e-6, 1e-3
 """By how much a figure computed again may differ, in parts of itself: another processor; another version of a library."""
@@ -28,9 +28,10 @@ _OF_KIND = {"run": "sampling_rate", "tickets": "rounds", "sweep": "members"}
 def differences(body: Mapping[str, Any]) -> list[str]:
     """Return claims of a statement, of checked shape, that do not follow from its own entries."""
     account, certified, settings, kind = account_of(body), body["certified"], body["settings"], body["kind"]
-    about = Subject(kind, body["name"], settings, body["outcome"], (), body["versions"], body["state"])
+    terms = certified["delta"], body["accountant"], certified["adjacency"]
+    about = Subject(kind, body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
     try:
-        again = statement(about, account, Terms(certified["delta"], body["accountant"], certified["adjacency"]))
+        again = statement(about, account)
     except (InputError, ArithmeticError) as error:
         raise ArtifactError(f"its entries have no figure: {error}") from None
     tolerance = SAME if body["computed_with"] == again["computed_with"] else NEAR

@@ -47,21 +47,13 @@ FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Terms of a guarantee: delta in (0, 1), the accountant asked for, the relation where no entry fixes one."""
-
-    delta: float = 1e-5
-    accountant: str = "pld"
-    adjacency: Adjacency = "add-remove"
-
-
-@dataclass(frozen=True)
 class Subject:
     """Subject of a statement.
 
     Attributes:
         settings: public settings, by name: texts, numbers, truth values or None.
         state: ``finished``, ``unfinished`` or ``damaged``.
+        delta, accountant, adjacency: terms of its guarantee; the relation counts where no entry fixes one.
     """
 
     kind: str
@@ -71,9 +63,12 @@ class Subject:
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     state: str = "finished"
+    delta: float = 1e-5
+    accountant: str = "pld"
+    adjacency: Adjacency = "add-remove"
 
 
-def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any]:
+def statement(subject: Subject, account: Account) -> dict[str, Any]:
     """Return the statement on everything in an account; what follows from its entries is taken from them.
 
     Args:
@@ -85,7 +80,7 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
         )
     outcome = {name: one for name, one in subject.outcome.items() if name not in ("low", "high")}
     outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
-    said = privacy.statement(account, terms.delta, terms.accountant, terms.adjacency, subject.notes)
+    said = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
     said = privacy.of_run(said, account) if subject.kind == "run" else said
     return {
         "format": FORMAT,
@@ -95,7 +90,7 @@ def statement(subject: Subject, account: Account, terms: Terms) -> dict[str, Any
         "state": subject.state,
         **said.to_json(),
         "notes": list(dict.fromkeys(in_flags(note) for note in said.notes)),  # of a training they are in flags already
-        "accountant": terms.accountant,
+        "accountant": subject.accountant,
         "odds": odds(curves_of(account)),
         "entries": [to_json(entry) for entry in account.entries],
         "settings": {**subject.settings, **(_settings(subject.settings, account) if subject.kind == "run" else {})},

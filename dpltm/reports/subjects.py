@@ -13,11 +13,13 @@ from dpltm.errors import ArtifactError, DataError
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill
-from dpltm.options.data import PER_UNIT
+from dpltm.options import PER_UNIT
+from dpltm.privacy.account import Account
 from dpltm.privacy.entry import value_from_json
-from dpltm.privacy.mechanisms import Adjacency, Selection
+from dpltm.privacy.mechanisms import Selection
+from dpltm.privacy.statement import PrivacyReport, of_run, statement
 from dpltm.records.schema import parse_schema
-from dpltm.reports.statement import PROVENANCE, Subject, Terms
+from dpltm.reports.statement import PROVENANCE, Subject
 
 if TYPE_CHECKING:
     from dpltm.training.artifacts import TicketSet
@@ -74,16 +76,21 @@ def _of_schema(schema: object) -> list[str]:
     return []
 
 
-def terms_of_run(config: Mapping[str, Any]) -> Terms:
-    """Return the terms that a run states its guarantee at."""
+def terms_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms that a run states its guarantee at: ``delta``, ``accountant`` and ``adjacency``."""
     options = section(config, "options")
     delta = number(options.get("delta"))
-    adjacency: Adjacency = "replace-one" if options.get("adjacency") == "replace-one" else "add-remove"
-    return Terms(
-        delta if delta is not None and 0 < delta < 1 else 1e-5,
-        options["accountant"] if text(options.get("accountant")) in ("pld", "rdp", "ma", "clt") else "pld",
-        adjacency,
-    )
+    accountant = text(options.get("accountant"))
+    return {
+        "delta": delta if delta is not None and 0 < delta < 1 else 1e-5,
+        "accountant": accountant if accountant in ("pld", "rdp", "ma", "clt") else "pld",
+        "adjacency": "replace-one" if options.get("adjacency") == "replace-one" else "add-remove",
+    }
+
+
+def guarantee_of_run(config: Mapping[str, Any], account: Account) -> PrivacyReport:
+    """Return what an account guarantees by itself, at the terms of a run; InputError where no rule says what that is."""
+    return of_run(statement(account, **terms_of_run(config)), account)
 
 
 def run_subject(
@@ -131,7 +138,8 @@ def run_subject(
     if (ticket_set := text(config.get("ticket_set_id"))) is not None:
         written = config.get("provenance")
         settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
-    return Subject("run", name, settings, outcome_of(config, result), _notes(result), _texts(versions or {}))
+    outcome, terms = outcome_of(config, result), terms_of_run(config)
+    return Subject("run", name, settings, outcome, _notes(result), _texts(versions or {}), **terms)
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

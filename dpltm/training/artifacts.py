@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from torch import nn
 
-from dpltm.errors import ArtifactError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import take_over_map
 from dpltm.networks import ModelSpec, Network, check_takes
@@ -223,6 +223,15 @@ class Winner:
         return self.tickets.ticket(self.round)
 
 
+def set_of(tickets: TicketSet | Winner, name: str = "tickets") -> TicketSet:
+    """Return the set that is given, or that a winner was drawn from; InputError for a winner without it."""
+    if isinstance(tickets, TicketSet):
+        return tickets
+    if tickets.tickets is None:
+        raise InputError(f"`{name}`: a winner without its ticket set; take the one that select returned, or its set")
+    return tickets.tickets
+
+
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
     """Content id (hex) of a ticket set: over starting weights, and masks by round."""
     tensors = {f"theta0/{name}": value for name, value in theta0.items()}
@@ -237,10 +246,6 @@ def columns_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     named = config.get("columns")
     fit = isinstance(named, list) and all(isinstance(name, str) for name in named)
     return tuple(named) if fit and named else None
-
-
-RECORDED = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
-"""Public facts that a run and its entry have in common."""
 
 
 @dataclass(frozen=True)
@@ -326,8 +331,8 @@ class Run:
         return found
 
     def _fits(self, mechanism: NoisySgd) -> bool:
-        facts = self.config.get("resolved")
-        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in RECORDED)
+        facts, both = self.config.get("resolved"), ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in both)
 
 
 def _trainings(entry: Entry) -> list[NoisySgd]:

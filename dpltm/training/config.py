@@ -50,10 +50,12 @@ from dpltm.filters import Filter, check_compiles, follows
 from dpltm.filters.dpsr_cg import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
+from dpltm.networks import Network
 from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
+from dpltm.networks.masks import Mask
 from dpltm.networks.plain import check_lr
 from dpltm.options import parse_numbers
-from dpltm.options.train import LoopOptions, TrainOptions
+from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
 from dpltm.records import Dataset
 from dpltm.records.schema import class_shares
@@ -288,13 +290,62 @@ def nominal_sensitivity(
     return None if bound is None else bound * (2.0 if adjacency == "replace-one" else 1.0)
 
 
+def step_facts(mechanism: NoisySgd, config: TrainingConfig, mask: Mask) -> dict[str, Any]:
+    """Return the public facts of noisy steps, as answers and ``config.json`` have them."""
+    return {
+        "steps": mechanism.steps,
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "noise_std": mechanism.noise_std,
+        "filter": config.filtered,
+        "groups": config.groups,
+        "sensitivity": mechanism.sensitivity,
+        "live": mask.live,
+        "density": mask.density,
+    }
+
+
+def run_config(
+    network: Network,
+    entry: Entry,
+    config: TrainingConfig,
+    bounds: tuple[float, float],
+    of_persons: bool,
+    **others: Any,
+) -> dict[str, Any]:
+    """Return the settings that a run states, of a training or a loop: ``config.json``.
+
+    Args:
+        others: fields that take the place of those of a loop, or stand beside them.
+    """
+    return {
+        "model": network.text,
+        "features": network.features,
+        "classes": network.classes,
+        "bounds": list(bounds),
+        "bounds_origin": "declared",
+        "part": to_json(entry.part),
+        "unit": entry.unit,
+        "of_persons": of_persons,
+        "entry": entry.id,
+        "ticket_set_id": None,
+        "provenance": None,
+        "round": None,
+        "expected_batch": config.expected_batch,
+        "divisor": config.divisor,
+        "test_records": None,
+        **others,
+    }
+
+
 def noisy_steps(
-    options: TrainOptions | LoopOptions,
     filter: Filter,
     live: int,
     sampled: tuple[float, int],
+    adjacency: str = "add-remove",
+    microbatch: int | None = None,
     *,
-    secure: bool,
+    secure: bool = True,
     asked: bool = False,
     kind: Callable[..., NoisySgd] = NoisySgd,
 ) -> NoisySgd:
@@ -306,15 +357,15 @@ def noisy_steps(
         secure: whether all bits come from a cryptographic source.
         asked: as of :func:`nominal_sensitivity`.
     """
-    adjacency, microbatch = cast(Adjacency, options.adjacency), options.microbatch
-    claim = nominal_sensitivity(filter, live, adjacency, asked, microbatch)
+    relation = cast(Adjacency, adjacency)
+    claim = nominal_sensitivity(filter, live, relation, asked, microbatch)
     return kind(
         *sampled,
         1.0,
-        sensitivity(filter, live, adjacency, microbatch),
+        sensitivity(filter, live, relation, microbatch),
         claim,
         "" if claim is None else nominal_source(filter, microbatch),
-        adjacency=adjacency,
+        adjacency=relation,
         bits="secure" if secure else "fast",
     )
 

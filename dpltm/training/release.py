@@ -6,7 +6,6 @@ records themselves. ``dpltm.verbs.train`` settles a :class:`Training`; ``dpltm.p
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from dpltm.networks import Network, build
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
+from dpltm.options import recorded
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
@@ -34,6 +34,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
+from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records import Arrays, Dataset, Split
 from dpltm.records.mapped import pieces
@@ -41,7 +42,7 @@ from dpltm.records.schema import class_names
 from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
-from dpltm.training.config import TrainingConfig, private_score
+from dpltm.training.config import TrainingConfig, private_score, run_config, step_facts
 from dpltm.training.descent import (
     FIRST,
     Descent,
@@ -151,23 +152,54 @@ class Training:
         """The records as the network gets them, closed; features are computed now, or taken from the services' store."""
         return network_inputs(self.dataset.train, self.dataset, self.services)
 
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was settled, public and known before it starts: the answer to a dry run, and a part of ``to_json``."""
+        tickets, before, config, feature_map = (
+            self.start.tickets, self.before_steps, self.config, self.dataset.feature_map,
+        )  # fmt: skip
+        columns = columns_read(self.dataset.schema, self.start.mask, feature_map)
+        return {
+            "ticket_set": None if tickets is None else tickets.label,
+            "round": self.start.round,
+            **step_facts(self.mechanism, config, self.start.mask),
+            "optimizer": config.optimizer,
+            "lr": config.lr,
+            "schedule": config.schedule,
+            "average": config.average,
+            **({"bands": len(config.strategy)} if config.strategy else {}),
+            "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
+            "features": None if feature_map is None else feature_map.text,
+            **head.head_facts(self.options, before.second),
+            **({} if columns is None else {"columns": columns}),
+        }
+
+    def to_json(self, kernels: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings that its run states, with the kernels of its layers: ``config.json``."""
+        tickets, dataset = self.start.tickets, self.dataset
+        return run_config(
+            self.start.spec, self.entry, self.config, dataset.bounds, dataset.of_persons,
+            bounds_origin=dataset.bounds_origin,
+            **({"table_schema": dataset.schema} if dataset.schema else {}),
+            **({"columns": list(dataset.columns)} if dataset.columns else {}),
+            ticket_set_id=None if tickets is None else tickets.id,
+            provenance=None if tickets is None else tickets.provenance,
+            round=self.start.round,
+            test_records=None if dataset.test is None or self.evaluations else len(dataset.test),
+            options=recorded(self.options),
+            resolved={**self.resolved, "kernels": dict(kernels)},
+        )  # fmt: skip
+
     def centred_at(self, centre: torch.Tensor) -> Training:
         """Return the same with features centred at a mean that was released."""
         assert self.dataset.feature_map is not None
         return replace(self, dataset=replace(self.dataset, feature_map=self.dataset.feature_map.centred_at(centre)))
-
-    def in_a_copy(self) -> Training:
-        """Return the same with a network of its own, to be trained in place."""
-        return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)), planned={})
 
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
         check_labels(self.start.spec, self.dataset)
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
-
-    def check(self) -> None:
-        """Refuse nothing more: all that can be refused was, as it was planned."""
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Draw the centre of features, then their second moments, then the noisy steps; or go on from a checkpoint.
@@ -243,10 +275,12 @@ def _descent(training: Training, sources: Sources, second: torch.Tensor | None, 
 
 def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Return the training before its first draw; refuse what cannot be trained."""
-    dataset, services = training.dataset, training.services
-    if dataset.test is not None and not training.evaluations:
+    dataset, services, ranks = training.dataset, training.services, training.ranks
+    if dataset.test is not None and not training.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
-    gradients = noisy_gradients(training, sources, opened)
+    gradients = noisy_gradients(
+        training.start, dataset, training.config, sources, opened, training.options.device, ranks, training.planned
+    )
     if sources.allocation is not None:
         gradients.allocation = source_of(sources.allocation.state)  # the same, however often this is called
     if sources.audit is not None:
@@ -278,25 +312,25 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
 
 
-def noisy_gradients(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
+def noisy_gradients(
+    start: StartingPoint,
+    dataset: Dataset,
+    config: TrainingConfig,
+    sources: Sources,
+    opened: Arrays,
+    device: str = "cpu",
+    ranks: Ranks | None = None,
+    planned: dict[object, RecordGradients] | None = None,
+) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
-    dataset, options, start = training.dataset, training.options, training.start
-    model, own = start.model.to(options.device), isinstance(start.spec, OwnNetwork)
-    records = batched_records(opened, dataset, options.device, whole=own)
-    loss, config, planned = loss_of(start.spec, dataset), training.config, training.planned
+    model, loss = start.model.to(device), loss_of(start.spec, dataset)
+    records = batched_records(opened, dataset, device, whole=isinstance(start.spec, OwnNetwork))
+    planned = {} if planned is None else planned
     key = model, loss, config.compile, config.kernels, config.groups is None
-    found = NoisyGradients(
-        model,
-        start.mask,
-        planned.get(key, loss),
-        records,
-        config,
-        sampling=sources.sampling,
-        noise=sources.noise,
-        ranks=training.ranks,
-    )
-    planned[key] = found.gradients
-    return found
+    sampling, noise, either = sources.sampling, sources.noise, planned.get(key, loss)
+    gradients = NoisyGradients(model, start.mask, either, records, config, sampling=sampling, noise=noise, ranks=ranks)
+    planned[key] = gradients.gradients
+    return gradients
 
 
 @dataclass
@@ -493,7 +527,7 @@ def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
     if centre is not None:
         mine = mine.centred_at(centre)
     sources = Sources.unused(mine.options.noise)
-    descent = ranks.together(lambda: Descent(noisy_gradients(mine, sources, mine.inputs.open(secret))))
+    descent = ranks.together(lambda: Descent(prepare(mine, sources, mine.inputs.open(secret))))
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
     descent.run()

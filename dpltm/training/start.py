@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from dpltm.errors import InputError
+from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import Network, build, model_spec
 from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
@@ -15,7 +16,7 @@ from dpltm.networks.state import put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
-from dpltm.training.artifacts import TicketSet, Winner
+from dpltm.training.artifacts import TicketSet, Winner, set_of
 
 DEFAULT_NETWORK = "mlp:300,100"
 
@@ -67,17 +68,29 @@ def fresh(spec: Network, seed: int) -> StartingPoint:
     return StartingPoint(spec, build(spec, seed), dense_mask(spec), lineage=spec.lineage)
 
 
+def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Dataset, features: str | None) -> Dataset:
+    """Return the records behind what is asked for in front of a network; a set remembers its own, and asking is refused."""
+    if isinstance(ticket, Winner | TicketSet):
+        return take_over_map(dataset, None, features, set_of(ticket, "ticket").label)
+    if dataset.feature_map is not None:
+        return take_over_map(dataset, None, features, dataset.name)
+    return with_feature_map(dataset, features)
+
+
 def starting_point(
-    ticket: Winner | TicketSet | OwnModel | str,
+    ticket: Winner | TicketSet | OwnModel | str | None,
     dataset: Dataset,
     *,
+    features: str | None = None,
     round: int | None = None,
     dense: bool = False,
     seed: int = 0,
-) -> StartingPoint:
-    """Return the starting point of ``ticket``, or of the whole network that it names.
+) -> tuple[StartingPoint, Dataset]:
+    """Return the starting point of a ticket, or of the whole network that is named, and the records behind its features.
 
     Args:
+        ticket: None for the usual network.
+        features: as they are named, in front of a network.
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
 
@@ -85,19 +98,21 @@ def starting_point(
         InputError: ``round`` and ``dense`` do not suit the ticket, or there is no such network.
         ArtifactError: there is no such round.
     """
-    if isinstance(ticket, (str, OwnModel)):
+    if not isinstance(ticket, Winner | TicketSet):
         if round is not None:
-            named = ticket if isinstance(ticket, str) else ticket.text
+            named = ticket.text if isinstance(ticket, OwnModel) else ticket
             raise InputError(f"`round`: {named} is a network, which has none; leave `round` out")
-        return fresh(model_spec(ticket, dataset), seed)
+        if not isinstance(ticket, OwnModel) and dataset.feature_map is None:
+            features = features_of(dataset, features, ticket)
+        dataset = in_front(ticket, dataset, features)
+        return fresh(model_spec(ticket or default_network(dataset), dataset), seed), dataset
+    dataset = in_front(ticket, dataset, features)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    winner = ticket if isinstance(ticket, Winner) else None
-    tickets = winner.tickets if winner is not None else ticket
-    if not isinstance(tickets, TicketSet):
-        raise InputError("`ticket`: a winner without its ticket set; take the one that select returned")
+    winner, tickets = ticket if isinstance(ticket, Winner) else None, set_of(ticket, "ticket")
     if dense:
-        return from_round(tickets, 0, winner)
+        return from_round(tickets, 0, winner), dataset
     if round is None and winner is None:
         raise InputError("`round` is missing: say which ticket of the set, or train the winner that select returned")
-    return from_round(tickets, winner.round if round is None and winner is not None else round or 0, winner)
+    number = winner.round if round is None and winner is not None else round or 0
+    return from_round(tickets, number, winner), dataset

@@ -14,16 +14,15 @@ from typing import Any
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, batched_records, inputs, network_inputs, tensors
+from dpltm.features.inputs import Services, inputs, network_inputs, tensors
 from dpltm.filters import make_filter
-from dpltm.networks import Network, build, model_spec
+from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import OwnNetwork, check_labels, network_notes, source_facts, started_at
+from dpltm.networks.own_network import check_labels, network_notes, source_facts, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
-from dpltm.options.data import PER_UNIT
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
@@ -41,7 +40,6 @@ from dpltm.pruning.generation import (
     Tickets,
     by_round,
     check_without_data,
-    dense_mask,
     make_schedule,
     prune_once,
     pruning_rates,
@@ -55,16 +53,17 @@ from dpltm.records.notes import feature_notes, public_input_notes, test_notes, u
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
-from dpltm.training.config import TrainingConfig, sensitivity
-from dpltm.training.descent import Descent, NoisyGradients
-from dpltm.training.release import Sources, loss_of, resume_steps, steps_so_far
+from dpltm.training.config import TrainingConfig, noisy_steps
+from dpltm.training.descent import Descent
+from dpltm.training.release import Sources, noisy_gradients, resume_steps, steps_so_far
+from dpltm.training.start import fresh
 from dpltm.verbs.train import check_takes_persons
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Place of accuracies on private records where nobody writes them to a file of their own."""
 
-CLIP_NORM = 1.0
-"""Of every record's gradient in ``dp-train``."""
+CLIPPED = make_filter("clip", clip_norm=1.0)
+"""Filter of every record's gradient in ``dp-train``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +157,9 @@ class Generation:
 
     def _mechanism(self, before: Planned) -> NoisySgd:
         options, config = self.options, self.config
-        bound = sensitivity(make_filter("clip", clip_norm=CLIP_NORM), self.spec.parameters, "add-remove")
-        draft = NoisySgd(config.batch_size / self.dataset.records, config.iterations, 1.0, bound)
+        sampled = config.batch_size / self.dataset.records, config.iterations
+        draft = noisy_steps(CLIPPED, self.spec.parameters, sampled)
         return calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
-
-    def check(self) -> None:
-        """Refuse nothing more: what shows without trying was refused as it was planned."""
 
     def rehearse(self) -> None:
         """Refuse what cannot be trained, here or later by its tickets."""
@@ -189,20 +185,10 @@ class Generation:
     def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
         (mechanism,) = self.entry.of(NoisySgd)
         config, dataset = self.config, self.dataset
-        model, bounded = build(self.spec, config.seed), make_filter("clip", clip_norm=CLIP_NORM)
-        settings = TrainingConfig(
-            bounded,
-            mechanism.sampling_rate,
-            config.iterations,
-            float(config.batch_size),
-            mechanism.noise_std,
-            config.lr,
-        )
-        records = batched_records(opened, dataset, whole=isinstance(self.spec, OwnNetwork))
-        mask, loss = dense_mask(self.spec), loss_of(self.spec, dataset)
-        sampling, noise = sources.sampling, sources.noise
-        gradients = NoisyGradients(model, mask, loss, records, settings, sampling=sampling, noise=noise)
-        return model, Descent(gradients)
+        start, batch = fresh(self.spec, config.seed), float(config.batch_size)
+        rate, noise_std = mechanism.sampling_rate, mechanism.noise_std
+        settings = TrainingConfig(CLIPPED, rate, config.iterations, batch, noise_std, config.lr)
+        return start.model, Descent(noisy_gradients(start, dataset, settings, sources, opened))
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
         """Tickets of a network trained under DP; predictors are that network under each mask."""
@@ -261,7 +247,7 @@ def plan(
     """
     provenance = check_options(options)
     if provenance == "dp":
-        dataset = at_unit(dataset, RECORD, options.per_unit, PER_UNIT)
+        dataset = at_unit(dataset, RECORD, options.per_unit)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)

@@ -43,7 +43,7 @@ from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import Paid, Secret, pay
+from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
@@ -208,10 +208,8 @@ class Encoding:
 
     beside = ()
 
-    def check(self) -> None:
+    def rehearse(self) -> None:
         """Refuse nothing: all that can be refused was, as it was planned."""
-
-    rehearse = check
 
     def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
         """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
@@ -250,11 +248,6 @@ def encoding(
     guarantee = Guarantee(scheme.answer.certified, adjacency="replace-one")
     entry = Entry("local", part, (guarantee,), words, unit=dataset.unit)
     return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, progress=progress)
-
-
-def encode(plan: Encoding, ledger: Ledger) -> Paid[np.ndarray]:
-    """Enter the release in the ledger on which it was planned; its messages are made as they are asked for."""
-    return pay(lambda *_: plan, ledger)
 
 
 def encoding_report(plan: Encoding, account: Account, delta: float) -> PrivacyReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,16 @@ from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
 from dpltm.networks.state import evaluating
 from dpltm.options.train import LoopOptions
-from dpltm.privacy.entry import Lineage, to_json
+from dpltm.privacy.entry import Lineage
 from dpltm.privacy.statement import json_figure
 from dpltm.records.batches import Records
 from dpltm.records.scaling import affine, prepare, unscale
 from dpltm.records.split import LabelForm
-from dpltm.training.artifacts import RECORDED, Run
+from dpltm.training.artifacts import Run
+from dpltm.training.config import run_config, step_facts
 
 if TYPE_CHECKING:
-    from dpltm.verbs.private_loop import LoopSettings, PrivateLoop
+    from dpltm.verbs.private_loop import PrivateLoop
 
 TOKENS = (torch.int32, torch.int64)
 """Types of whole numbers that a loop hands to the model as they are."""
@@ -65,35 +66,15 @@ def run_of(
         raise InputError(
             "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
         )
-    mechanism, gradients, config, report = loop.mechanism, loop.gradients, loop.gradients.config, loop.report()
-    facts: Mapping[str, Any] = {
-        **{name: getattr(mechanism, name) for name in RECORDED},
-        "noise_std": mechanism.noise_std,
-        "filter": config.filtered,
-        "groups": config.groups,
-        "live": mask.live,
-        "density": mask.density,
-        "kernels": dict(gradients.gradients.kernels),
-    }
-    settings = {
-        "model": network.text,
-        "features": network.features,
-        "classes": network.classes,
-        "bounds": list(bounds),
-        "bounds_origin": "declared",
-        "part": to_json(loop.entry.part),
-        "unit": loop.entry.unit,
-        "of_persons": terms.units is not None,
-        "entry": loop.entry.id,
-        "ticket_set_id": None,
-        "provenance": None,
-        "round": None,
-        "expected_batch": config.expected_batch,
-        "divisor": config.divisor,
-        "test_records": None,
-        "options": _options_of(terms),
-        "resolved": facts,
-    }
+    options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+    options["filter"] = str(terms.filter)
+    for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
+        parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
+        options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+    gradients, config, report = loop.gradients, loop.gradients.config, loop.report()
+    facts = {**step_facts(loop.mechanism, config, mask), "kernels": dict(gradients.gradients.kernels)}
+    persons = terms.units is not None
+    settings = run_config(network, loop.entry, config, bounds, persons, options=options, resolved=facts)
     end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
     return Run(
         settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=paid,
@@ -133,13 +114,3 @@ def _check_computes_the_same(
             " network then gives something else than the model of the loop; give the public range of `x`, and `inputs`,"
             " from scaled records to what the model takes"
         )
-
-
-def _options_of(terms: LoopSettings) -> dict[str, Any]:
-    """Return the options of a loop as a run keeps them, with the norms of its filter, or of what clips beside it."""
-    options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
-    options["filter"] = str(terms.filter)
-    for norm in ("clip_norm", "clip_quantile"):
-        parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
-        options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
-    return options

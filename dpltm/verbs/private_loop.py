@@ -23,8 +23,7 @@ from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.shards import reshard, sharded
 from dpltm.networks.state import check_names, weights_of
-from dpltm.options import arguments, check_required
-from dpltm.options.data import PER_UNIT
+from dpltm.options import PER_UNIT, arguments, check_required
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
@@ -135,7 +134,7 @@ class LoopSettings(LoopOptions):
     def mechanism(self, rate: float, live: int) -> NoisySgd:
         """Return the noisy steps of so many live weights; noise multiplier 0 stands for one that a budget decides."""
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
-        steps = noisy_steps(self, self.filter, live, (rate, self.steps), secure=secure)
+        steps = noisy_steps(self.filter, live, (rate, self.steps), self.adjacency, self.microbatch, secure=secure)
         return replace(steps, noise_multiplier=self.noise_multiplier or 0.0)
 
 
@@ -465,8 +464,8 @@ class PrivateLoop:
 
     def _release(self, entry: Entry, account: Account) -> Once[None]:
         """Return what pays for the steps. It yields nothing of use: samples and noise come from the sources of the loop."""
-        refuse = partial(check_unprotected, account, (entry,), allowed=False)
-        return Once(entry, self.lineage, lambda _: None, refuse)
+        check_unprotected(account, (entry,), allowed=False)
+        return Once(entry, self.lineage, lambda _: None)
 
     def _take_over(self, paid: Paid[None]) -> None:
         self._move(entry=paid.entry, lineage=paid.lineage)

@@ -339,7 +339,7 @@ def load_unfinished(
         raw = read_by_schema(path, schema, units, coder=coder)
     facts = (0.0, 1.0), max(2, len(schema.label.values))  # or it is to be found as well
     whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
-    dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1, 1)
+    dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
     keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
     codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)
@@ -394,13 +394,13 @@ class Search:
         words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
         entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
         codes, names = self.table.codes, self.table.names
+        self._check_size(entry)
         return Once(
             entry,
             self.table.schema.lineage,
             lambda secret: find_columns(
                 query, codes.open(secret).x, names, histograms.noise_std, delta, KeyedSource(secret.child("noise"))
             ),
-            lambda: self._check_size(entry),
         )
 
     def _check_size(self, entry: Entry) -> None:

@@ -32,13 +32,13 @@ from dpltm.privacy.selection import (
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
-from dpltm.records import Dataset
+from dpltm.records import Dataset, at_unit
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 from dpltm.training.config import private_score
 from dpltm.training.release import check_trainable
-from dpltm.verbs.train import check_takes_persons, protected_units
+from dpltm.verbs.train import check_takes_persons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +84,9 @@ class Draw:
 
     beside = ()
 
-    def check(self) -> None:
-        """Refuse features that cannot be had, before anything is spent."""
-        network_inputs(self.dataset.train, self.dataset, self.services)
-
     def rehearse(self) -> None:
-        """Refuse labels that the score does not take; the predictors have been trained."""
+        """Refuse features that cannot be had, and labels that the score does not take; the predictors have been trained."""
+        network_inputs(self.dataset.train, self.dataset, self.services)
         check_labels(self.tickets.body.spec, self.dataset)
 
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
@@ -106,7 +103,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_options(options)
     tickets.body.spec.check_code(tickets.label)
     check_score(tickets.body.spec, "select")
-    dataset = protected_units(tickets.takes(dataset), options)
+    dataset = at_unit(tickets.takes(dataset), options.unit, options.per_unit)
     check_takes_persons(tickets.body.spec, dataset)
     check_delta(options.delta, dataset)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)

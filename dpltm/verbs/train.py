@@ -7,10 +7,9 @@ A training is settled (``settle``), gets its noise from what the ledger leaves (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -23,8 +22,7 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.options import check_choices, recorded
-from dpltm.options.data import PER_UNIT, UnitOptions
+from dpltm.options import check_choices
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -39,7 +37,7 @@ from dpltm.privacy.checks import (
     steps_of,
     truncated_batch_of,
 )
-from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of, to_json
+from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
@@ -55,7 +53,6 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.release import pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
-from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records import Dataset, at_unit, held_out_users
@@ -145,7 +142,7 @@ def train_start(
         training = replace(training, notes=(*training.notes, OWN_NOTE))
     diverged = has_diverged(training.start.model, training.start.spec)
     return Run(
-        config_of(training, found.gradients.kernels),
+        training.to_json(found.gradients.kernels),
         training.start.model,
         training.start.mask,
         training.dataset.feature_map,
@@ -172,7 +169,7 @@ def settle(
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     options = with_defaults(options, start, dataset)
-    dataset = protected_units(dataset, options)
+    dataset = at_unit(dataset, options.unit, options.per_unit)
     start = _without_held_out(start, dataset)
     sampled = rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
     live = start.mask.live
@@ -246,7 +243,9 @@ def _noisy_steps(
         most = most_records(dataset.records) + made_up
         kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
     secure, nominal = options.noise != "fast", options.noise == "nominal"
-    plain = noisy_steps(options, filter, live, (rate, steps), secure=secure, asked=nominal, kind=kind)
+    plain = noisy_steps(
+        filter, live, (rate, steps), options.adjacency, options.microbatch, secure=secure, asked=nominal, kind=kind
+    )
     if isinstance(plain, TruncatedSgd):
         check_truncation(plain, options.delta, len(dataset.train) + made_up)
     return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
@@ -383,11 +382,6 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     if participations is not None:  # the batch that goes with so many whole steps
         rate, batch = participations / steps, dataset.records * participations / steps
     return rate, steps, batch
-
-
-def protected_units(dataset: Dataset, options: UnitOptions) -> Dataset:
-    """Return the records at the unit that is asked for; users may have been made of them already."""
-    return at_unit(dataset, options.unit, options.per_unit, PER_UNIT)
 
 
 def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
@@ -639,14 +633,10 @@ def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool
     return replace(settled, config=config, entry=entry, account=account, notes=tuple(notes))
 
 
-def planned_statement(training: Training) -> PrivacyReport:
-    """Return what the statement would be, were the training carried out."""
+def stated(training: Training, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
+    """Return the statement on a training, and on all that counts with it; without an account, were it carried out."""
     drafts = (training.entry,)
-    return stated(training, training.account + drafts)
-
-
-def stated(training: Training, account: Account, *, diverged: bool = False) -> PrivacyReport:
-    """Return the statement on a training, and on all that counts with it."""
+    account = training.account + drafts if account is None else account
     options, notes, mechanism = training.options, list(training.notes), training.mechanism
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
@@ -678,59 +668,3 @@ def stated(training: Training, account: Account, *, diverged: bool = False) -> P
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )
     return statement(account, options.delta, options.accountant, mechanism.adjacency, notes)
-
-
-def facts_of(training: Training) -> dict[str, Any]:
-    """Return the public facts of a training, known before it starts."""
-    tickets, mechanism, made = training.start.tickets, training.mechanism, training.before_steps
-    dataset, config = training.dataset, training.config
-    columns = columns_read(dataset.schema, training.start.mask, dataset.feature_map)
-    return {
-        "ticket_set": None if tickets is None else tickets.label,
-        "round": training.start.round,
-        "steps": mechanism.steps,
-        "sampling_rate": mechanism.sampling_rate,
-        "noise_multiplier": mechanism.noise_multiplier,
-        "noise_std": config.noise_std,
-        "filter": config.filtered,
-        "groups": config.groups,
-        "sensitivity": mechanism.sensitivity,
-        "live": training.start.mask.live,
-        "density": training.start.mask.density,
-        "optimizer": config.optimizer,
-        "lr": config.lr,
-        "schedule": config.schedule,
-        "average": config.average,
-        **({"bands": len(config.strategy)} if config.strategy else {}),
-        "centre": None if made.mean is None else {"noise_multiplier": made.mean.noise_multiplier},
-        "features": None if dataset.feature_map is None else dataset.feature_map.text,
-        **head.head_facts(training.options, made.second),
-        **({} if columns is None else {"columns": columns}),
-    }
-
-
-def config_of(training: Training, kernels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings that a run states, and the kernels of its layers."""
-    spec, tickets, dataset = training.start.spec, training.start.tickets, training.dataset
-    test = None if dataset.test is None or training.evaluations else len(dataset.test)
-    return {
-        "model": spec.text,
-        "features": spec.features,
-        "classes": spec.classes,
-        "bounds": list(dataset.bounds),
-        "bounds_origin": dataset.bounds_origin,
-        "part": to_json(training.entry.part),
-        "unit": dataset.unit,
-        "of_persons": dataset.of_persons,
-        "entry": training.entry.id,
-        **({"table_schema": dataset.schema} if dataset.schema else {}),
-        **({"columns": list(dataset.columns)} if dataset.columns else {}),
-        "ticket_set_id": None if tickets is None else tickets.id,
-        "provenance": None if tickets is None else tickets.provenance,
-        "round": training.start.round,
-        "expected_batch": training.config.expected_batch,
-        "divisor": training.config.divisor,
-        "test_records": test,
-        "options": recorded(training.options),
-        "resolved": {**facts_of(training), "kernels": dict(kernels)},
-    }

@@ -75,10 +75,6 @@ class Sums:
     beside: tuple[Entry, ...] = ()
     tried: Callable[[], object] = bool
 
-    def check(self) -> None:
-        if not self.numbers:
-            raise InputError("numbers", len(self.numbers), "one or more")
-
     def rehearse(self) -> None:
         self.tried()
 
@@ -98,6 +94,8 @@ def planned(numbers=(1.0, 2.0), keeper=None, snapshot="5" * 64, facts="a", linea
     keeper = NOT_KEPT if keeper is None else keeper
 
     def plan(book: Book, known: Entry | None) -> Sums:
+        if not numbers:
+            raise InputError("numbers", len(numbers), "one or more")
         calibrated = (GaussianRelease(multiplier + more * len(book.entries)),)
         mechanisms = calibrated if known is None else known.mechanisms
         part = Part("numbers", snapshot=snapshot)

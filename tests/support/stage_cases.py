@@ -102,6 +102,4 @@ def planned(
     start = from_round(ticket_set(), 2) if start is None else start
     length = {} if {"steps", "epochs"} & set(options) else {"steps": 2}
     dataset = records(0) if dataset is None else dataset
-    made = plan(settle(start, dataset, TrainOptions(**length, **options), ledger, Services()), ledger.book, own=own)
-    made.check()
-    return made
+    return plan(settle(start, dataset, TrainOptions(**length, **options), ledger, Services()), ledger.book, own=own)

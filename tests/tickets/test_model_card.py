@@ -16,7 +16,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.reports.checking import differences
-from dpltm.reports.statement import Subject, Terms, statement
+from dpltm.reports.statement import Subject, statement
 from dpltm.tickets.files import digest_of
 from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, for_page, read_statement, signed
 
@@ -32,7 +32,7 @@ def body_of(name: str = "run", dataset: str = "d") -> dict[str, Any]:
     entry = Entry("release", Part(dataset, "2" * 64), (SGD,), "a training", **paid)  # type: ignore[arg-type]
     settings = {**SETTINGS, "dataset": dataset, "records": dataset}
     subject = Subject("run", name, settings, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
-    return signed(statement(subject, Account((entry,)), Terms()))
+    return signed(statement(subject, Account((entry,))))
 
 
 @pytest.fixture(scope="module")

@@ -238,7 +238,7 @@ def test_what_cannot_be_saved_or_loaded(generated, path):
     dpltm.tickets.save(generated, path)
     with pytest.raises(ArtifactError, match="exists"):
         dpltm.tickets.save(generated, path)
-    with pytest.raises(InputError, match="`value`: a winner without its set"):
+    with pytest.raises(InputError, match="`value`: a winner without its ticket set"):
         dpltm.tickets.save(Winner(1, Lineage()), path)
     with pytest.raises(InputError, match="`value`"):
         dpltm.tickets.save(5, path)

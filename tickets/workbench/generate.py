@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import as_flags
+from dpltm.features.setup import with_feature_map
 from dpltm.options.generate import GenerateRequest
 from dpltm.privacy.entry import RECORD
 from dpltm.progress import Progress
@@ -16,7 +17,7 @@ from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.ticket_set import check_size, check_text, new_ticket_set, private_path, ticket_rows
 from dpltm.tickets.workbench.code import own_of
-from dpltm.tickets.workbench.opening import free_name, open_features, services
+from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.generate import Generation, check_options, plan, planned_report
 from dpltm.verbs.generate import generate as make_tickets
@@ -42,7 +43,7 @@ def generate(
     model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
-    dataset = open_features(dataset, request.features)
+    dataset = with_feature_map(dataset, request.features)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     given = services(progress)
     with CheckpointFolder(out, request, progress) as checkpoints:

@@ -1,22 +1,12 @@
-"""Opening of what requests name: maps in front of networks, and features from the cache."""
+"""Services of stages, with features from the cache, and names of their results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dpltm.features.inputs import Services
-from dpltm.features.setup import take_over_map, with_feature_map
 from dpltm.progress import Progress
-from dpltm.records import Dataset
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.artifacts import TicketSet
-
-
-def open_features(dataset: Dataset, features: str | None, tickets: TicketSet | None = None) -> Dataset:
-    """Return the records behind the map that is named; refused beside a set, which remembers its own."""
-    if tickets is not None:
-        return take_over_map(dataset, None, features, tickets.label)
-    return with_feature_map(dataset, features)
 
 
 def services(progress: Progress) -> Services:
@@ -31,8 +21,3 @@ def free_name(stem: str, suffix: str) -> Path:
         number += 1
         path = Path(f"{stem}-{number}{suffix}")
     return path
-
-
-def stem_of(dataset: str | None, tickets: TicketSet | None) -> str:
-    """Stem of names of results: of the ticket set, or else of the records."""
-    return Path(dataset or "data").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.options import parse_pair
-from dpltm.options.data import PER_UNIT, DataOptions, UnitOptions
+from dpltm.options.data import DataOptions, UnitOptions
 from dpltm.progress import Progress
 from dpltm.records import Dataset, DatasetCache, at_unit, load
 from dpltm.records.schema import Schema
@@ -57,4 +57,4 @@ def open_dataset(
     )
     if not isinstance(request, UnitOptions):  # of public records
         return dataset
-    return at_unit(dataset, request.unit, request.per_unit, PER_UNIT)
+    return at_unit(dataset, request.unit, request.per_unit)

@@ -19,7 +19,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.reports.statement import Subject, Terms, curves_of, statement
+from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.sweep_table import cells, columns
 from dpltm.reports.wording import (
@@ -52,7 +52,6 @@ class Reported:
 
     subject: Subject
     account: Account
-    terms: Terms
     sections: Sequence[Section] = ()
     problems: Sequence[str] = ()
 
@@ -74,7 +73,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(
             f"`card`: {target} is {state}: {made.problems[0]}; leave `card` out for a page that says what is missing"
         )
-    said = signed(statement(made.subject, made.account, made.terms))
+    said = signed(statement(made.subject, made.account))
     curves = curves_of(made.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
     drawn = [*(chart for part in made.sections for chart in part.charts), *attacker]
@@ -123,10 +122,11 @@ def _reported(request: ReportRequest, progress: Progress) -> Reported:
 
 def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Reported:
     config, result, problems = found.config or {}, found.result or {}, list(found.problems)
-    account, terms, name = found.account, terms_of_run(config), found.path.resolve().name
+    account, name = found.account, found.path.resolve().name
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
-        return Reported(Subject("run", name, notes=notes, state="unfinished"), account, terms, (), problems)
+        subject = Subject("run", name, notes=notes, state="unfinished", **terms_of_run(config))
+        return Reported(subject, account, (), problems)
     subject = run_subject(
         name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
     )
@@ -134,15 +134,13 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     attacked = _audit(found, progress)
     if (wrong := found.understated) is not None:
         problems.append(wrong)
-    attacked |= _all_together(found, terms, request.ledger)
+    attacked |= _all_together(found, subject, request.ledger)
     parts = list(_run_sections(found, subject.settings.get("provenance"), "audit_canaries" in attacked))
     state = "damaged" if problems else found.state
-    return Reported(
-        replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, terms, parts, problems
-    )
+    return Reported(replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, parts, problems)
 
 
-def _all_together(found: FoundRun, terms: Terms, named: str | None) -> dict[str, Any]:
+def _all_together(found: FoundRun, subject: Subject, named: str | None) -> dict[str, Any]:
     """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand.
 
     Raises:
@@ -163,7 +161,7 @@ def _all_together(found: FoundRun, terms: Terms, named: str | None) -> dict[str,
     limit = account.budget
     return {
         "others": sum(entry.paid and entry.id not in mine for entry in account.entries),
-        "together": json_figure(account.epsilon(terms.delta, certified_by(terms.accountant))),
+        "together": json_figure(account.epsilon(subject.delta, certified_by(subject.accountant))),
         **({} if limit is None else {"limit": limit.epsilon, "limit_delta": limit.delta}),
     }
 
@@ -220,8 +218,8 @@ def _of_set(tickets: TicketSet) -> Reported:
     shown = [
         _ticket_section(tickets, None), _mask_section(last.mask, tickets.provenance, f" of round {last.round}")
     ]  # fmt: skip
-    terms = Terms(delta if delta is not None and 0 < delta < 1 else 1e-5)
-    return Reported(set_subject(tickets), Account.alone(tickets.lineage), terms, shown)
+    subject = replace(set_subject(tickets), delta=delta if delta is not None and 0 < delta < 1 else 1e-5)
+    return Reported(subject, Account.alone(tickets.lineage), shown)
 
 
 def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
@@ -260,7 +258,6 @@ def _of_sweep(path: Path) -> Reported:
     certified = [section(section(section(one, "train"), "privacy"), "certified") for one in trained]
     deltas = [delta for one in certified if (delta := number(one.get("delta"))) is not None and 0 < delta < 1]
     replaced = any(one.get("adjacency") == "replace-one" for one in certified)
-    terms = Terms(min(deltas, default=1e-5), adjacency="replace-one" if replaced else "add-remove")
     parts, state = list[Section](), "unfinished"
     try:
         body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
@@ -281,7 +278,11 @@ def _of_sweep(path: Path) -> Reported:
         "members": len(folders),
     }  # fmt: skip
     state = "damaged" if problems and state == "finished" else state
-    return Reported(Subject("sweep", path.resolve().name, settings, state=state), account, terms, parts, problems)
+    subject = Subject(
+        "sweep", path.resolve().name, settings, state=state, delta=min(deltas, default=1e-5),
+        adjacency="replace-one" if replaced else "add-remove",
+    )  # fmt: skip
+    return Reported(subject, account, parts, problems)
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,9 +297,9 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
     """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
-    method, unit = certified_by(made.terms.accountant), made.account.unit
+    method, unit = certified_by(made.subject.accountant), made.account.unit
     costs = [
-        figure(Account((entry,), unit=unit).epsilon(made.terms.delta, method)) if entry.paid else ""
+        figure(Account((entry,), unit=unit).epsilon(made.subject.delta, method)) if entry.paid else ""
         for entry in made.account.entries
     ]
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
-from dpltm.features.setup import take_over_map
+from dpltm.features.setup import take_over_map, with_feature_map
 from dpltm.networks import names_code
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
@@ -37,7 +37,7 @@ from dpltm.tickets.files import check_free, only_being_written, read_json, read_
 from dpltm.tickets.ledger_file import BESIDE
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.select import select
 from dpltm.tickets.workbench.train import check_request, opened_ledger, train
@@ -190,7 +190,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
         )
     private = load(learning)
     ledger = opened_ledger(learning, private)
-    opened, model = open_features(load(making), making.features), own_of(making.model, making)
+    opened, model = with_feature_map(load(making), making.features), own_of(making.model, making)
     made = generation.plan(opened, making, ledger, services(SILENT), model=model)
     if made.provenance == "data-free":
         raise InputError(
@@ -223,7 +223,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
     check_canaries(learning.audit, planned.config.filter, fewest, planned.mechanism.noise_multiplier)
     planned.rehearse()
-    return training.planned_statement(planned)
+    return training.stated(planned)
 
 
 def _with(book: Book, *drafts: Entry) -> Book:

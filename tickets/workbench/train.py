@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, RankError, as_flags
-from dpltm.features.setup import features_of
-from dpltm.networks import model_spec
+from dpltm.networks.own import OwnModel
 from dpltm.options.network import check_set_decides
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.ledger import Ledger
@@ -26,15 +25,15 @@ from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import free_name, open_features, services, stem_of
+from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Run
+from dpltm.training.artifacts import Run, TicketSet, Winner
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import Training, follow
-from dpltm.training.start import StartingPoint, default_network, fresh, from_round
-from dpltm.verbs.train import check_options, facts_of, plan, planned_statement, protected_units, settle, train_start
+from dpltm.training.start import StartingPoint, starting_point
+from dpltm.verbs.train import check_options, plan, settle, stated, train_start
 
 
 def train(
@@ -62,7 +61,7 @@ def train(
         planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
         price(planned, ledger.book)
         planned.rehearse()
-        return as_flags({"dry_run": True, **facts_of(planned), "privacy": planned_statement(planned).to_json()})
+        return as_flags({"dry_run": True, **planned.resolved, "privacy": stated(planned).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state
         entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
@@ -99,11 +98,6 @@ def check_request(request: TrainRequest) -> None:
         check_set_decides(request, request.model)
 
 
-def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
-    """Return the ledger that pays: of whoever the records are of."""
-    return ledger_of(request.dataset, request.ledger, request.population, protected_units(dataset, request).unit)
-
-
 def _picture_of(request: TrainRequest) -> Path | None:
     """Return the file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
     picture = new_picture(request.plot)
@@ -129,29 +123,36 @@ def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None
     return str(picture)
 
 
+def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
+    """Return the ledger that pays: of whoever the records are of."""
+    return ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+
+
 def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
     """Return the start of the training, and the records behind its feature map."""
-    if request.ticket is None:
-        dataset = open_dataset(request, dataset_cache=dataset_cache)
+    ticket: TicketSet | Winner | OwnModel | str | None = None
+    number = None
+    if request.ticket is not None:
+        name, number = split_round(request.ticket)
+        ticket = tickets = with_code_of_set(find_set(name), request)
+        number = None if request.dense else number
+        if number is not None:
+            tickets.ticket(number)  # or it would be refused after records are read
+        elif not request.dense:
+            ticket = load_winner(tickets)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    if ticket is None:
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
-        if own_of(request.model, request) is None:
-            request = replace(request, features=features_of(dataset, request.features, request.model))
-        dataset = open_features(dataset, request.features)
-        model = own_of(request.model, request) or request.model or default_network(dataset)
-        return fresh(model_spec(model, dataset), request.seed), dataset
-    name, number = split_round(request.ticket)
-    tickets = with_code_of_set(find_set(name), request)
-    if request.dense or number is not None:
-        start = from_round(tickets, 0 if number is None or request.dense else number)
-    else:
-        winner = load_winner(tickets)
-        start = from_round(tickets, winner.round, winner)
-    return start, open_features(open_dataset(request, dataset_cache=dataset_cache), request.features, tickets)
+        ticket = own_of(request.model, request) or request.model
+    features, dense, seed = request.features, request.dense, request.seed
+    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
 
 
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
     name = "dense" if request.dense else f"round{start.round}"
-    return free_name(f"{stem_of(request.dataset, start.tickets)}-{name}", ".run")
+    tickets = start.tickets
+    stem = Path(request.dataset or "").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    return free_name(f"{stem}-{name}", ".run")
 
 
 # --- by several processes ---------------------------------------------------------------------------------------------
@@ -178,8 +179,7 @@ def train_with_ranks(
 
     def settled() -> Training:
         start, dataset = open_start(request)
-        ledger = Ledger(unit=protected_units(dataset, request).unit)
-        return settle(start, dataset, request, ledger, services(SILENT))
+        return settle(start, dataset, request, Ledger(unit=dataset.unit), services(SILENT))
 
     follow(ranks, settled)
     return None

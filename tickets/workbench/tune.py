@@ -20,9 +20,9 @@ from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
-from dpltm.tickets.workbench.opening import open_features, services
+from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.start import default_network
+from dpltm.training.start import default_network, in_front
 from dpltm.verbs import tune as tuning
 
 
@@ -45,9 +45,10 @@ def tune(
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)  # refused before features
     tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
-    dataset = open_features(dataset, request.features, tickets)
-    target = tickets or own_of(request.model, request) or request.model or default_network(dataset)
-    result = tuning.tune(tuning.plan(target, dataset, request, ledger), services(progress))
+    target = tickets or own_of(request.model, request) or request.model
+    dataset = in_front(target, dataset, request.features)
+    plan = tuning.plan(target or default_network(dataset), dataset, request, ledger)
+    result = tuning.tune(plan, services(progress))
     if out is not None:
         lines = _configuration(recorded(request) if portable else asdict(request), result)
         with new_file(out) as staging:

@@ -110,8 +110,8 @@ def test_what_is_public_of_persons():
     assert not found.names_units
     declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
-    assert at_unit(dataset, "record", None, 64).train.slots == 64
-    assert at_unit(found, "user", None, 64) is found
+    assert at_unit(dataset, "record", None).train.slots == 64
+    assert at_unit(found, "user", None) is found
 
 
 def test_in_slots_keeps_the_order_of_equal_hashes():

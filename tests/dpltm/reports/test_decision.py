@@ -9,7 +9,7 @@ import pytest
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.reports.statement import Subject, Terms, statement
+from dpltm.reports.statement import Subject, statement
 from dpltm.reports.wording import DECISION, MET, MISSED, OPEN, Field, criteria, sections, verdict
 
 SETTINGS = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records": "d", "expected_batch": 100.0,
@@ -28,7 +28,7 @@ def body(*, settings: Any = (), kind: str = "run", state: str = "finished", bare
     got = {**SKILL, **COUNTED, **outcome}
     got = {name: value for name, value in got.items() if value != "gone"}
     subject = Subject(kind, "r", {**SETTINGS, **dict(settings)}, got, state=state)
-    return statement(subject, Account((entry,), unit="patient"), Terms())
+    return statement(subject, Account((entry,), unit="patient"))
 
 
 def fields(statement: dict[str, Any]) -> list[Field]:

@@ -27,7 +27,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
 from dpltm.reports.checking import differences, kept_apart
-from dpltm.reports.statement import PROVENANCE, Subject, Terms, check_shape, statement
+from dpltm.reports.statement import PROVENANCE, Subject, check_shape, statement
 from dpltm.reports.wording import Field, sections
 
 WHOLE = Part("d", "1" * 64)
@@ -87,7 +87,7 @@ CASES = {
 def made(*entries: Entry, subject: Subject = PLAIN, unit: str = "record", **terms: Any) -> dict[str, Any]:
     """A statement, as whoever reads its JSON has it."""
     account = Account(entries, unit=unit)
-    body: dict[str, Any] = json.loads(json.dumps(statement(subject, account, Terms(**terms))))
+    body: dict[str, Any] = json.loads(json.dumps(statement(replace(subject, **terms), account)))
     check_shape(body)
     return body
 
@@ -287,7 +287,7 @@ def test_unknown_and_missing_fields_are_refused() -> None:
 def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 1)
     with pytest.raises(InputError, match=r"^r: 2 entries, more than the 1 of a statement$"):
-        statement(RUN, Account((DRAW, TRAINING)), Terms())
+        statement(RUN, Account((DRAW, TRAINING)))
 
 
 def test_the_attacker_of_two_hypotheses() -> None:

@@ -32,7 +32,7 @@ from dpltm.training.config import (
     sensitivity,
 )
 from dpltm.training.descent import NoisyGradients, cross_entropy
-from dpltm.verbs.train import facts_of, planned_statement
+from dpltm.verbs.train import stated
 from gradient_cases import (
     dot,
     filters,
@@ -212,13 +212,13 @@ def test_sensitivity_is_twice_the_bound_and_doubles_for_replace_one():
 
 def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     plain, plan = planned(epsilon=1.0, batch_size=30), planned(epsilon=1.0, batch_size=30, microbatch=8)
-    assert facts_of(plan)["groups"] == 4
-    assert facts_of(plan)["filter"] == "clip(C=1) of groups of about 8 records"
-    assert facts_of(plan)["sensitivity"] == 2.0
-    assert facts_of(plan)["noise_multiplier"] == facts_of(plain)["noise_multiplier"]
+    assert plan.resolved["groups"] == 4
+    assert plan.resolved["filter"] == "clip(C=1) of groups of about 8 records"
+    assert plan.resolved["sensitivity"] == 2.0
+    assert plan.resolved["noise_multiplier"] == plain.resolved["noise_multiplier"]
     assert plan.config.noise_std == 2 * plain.config.noise_std
-    report = planned_statement(plan)
-    assert report.certified == planned_statement(plain).certified
+    report = stated(plan)
+    assert report.certified == stated(plain).certified
     assert report.nominal is not None
     assert report.nominal.source == "tanh paper's sensitivity for microbatches"
     assert report.nominal.epsilon < report.certified.epsilon / 1.9
@@ -240,7 +240,7 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     ],
 )
 def test_the_note_compares_with_the_same_training_of_single_records(options, ratio):
-    notes = planned_statement(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
+    notes = stated(planned(noise_multiplier=2.0, microbatch=8, **options)).notes
     assert [note for note in notes if note.startswith("`microbatch`")] == [
         "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
         f" most: the noise on their mean is {ratio} times that of single records"
@@ -268,7 +268,7 @@ def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     assert plan.mechanism == NoisySgd(
         plan.config.sampling_rate, plan.config.steps, 1.0, 2.0, 1.0, "tanh paper's sensitivity for microbatches"
     )
-    assert planned_statement(plan).certified.epsilon > 2 * planned_statement(plan).nominal.epsilon  # type: ignore[union-attr]
+    assert stated(plan).certified.epsilon > 2 * stated(plan).nominal.epsilon  # type: ignore[union-attr]
 
 
 def test_a_loop_of_ones_own():

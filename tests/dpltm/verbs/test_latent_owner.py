@@ -17,11 +17,11 @@ from dpltm.options.latent import EncodeOptions, SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
-from dpltm.privacy.release import Paid, price
+from dpltm.privacy.release import Paid, pay, price
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.verbs import latent
-from dpltm.verbs.latent import check_scheme_options, encode, encoding, encoding_report, make_scheme
+from dpltm.verbs.latent import check_scheme_options, encoding, encoding_report, make_scheme
 from opened import arrays_of
 from refusals import refused
 
@@ -148,7 +148,8 @@ def test_drawings_have_as_many_directions_as_the_budget_bears(changes: dict[str,
 
 
 def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[np.ndarray]:
-    return encode(encoding(scheme, dataset, EncodeOptions(**options), ledger), ledger)
+    plan = encoding(scheme, dataset, EncodeOptions(**options), ledger)
+    return pay(lambda *_: plan, ledger)
 
 
 def sent(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE) -> np.ndarray:

@@ -32,7 +32,7 @@ from dpltm.records import from_arrays
 from dpltm.training.artifacts import Run, Winner
 from dpltm.training.start import default_network, fresh, from_round, starting_point
 from dpltm.verbs.private_loop import PrivateLoop
-from dpltm.verbs.train import facts_of, plan, planned_statement, settle, train_start
+from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
 from stage_cases import (
@@ -75,7 +75,7 @@ def refusal(error: type[Exception] = InputError, **options) -> str:
 
 
 def certified(plan) -> float:
-    return planned_statement(plan).certified.epsilon
+    return stated(plan).certified.epsilon
 
 
 def alone(mechanism, delta: float = 1e-5) -> float:
@@ -168,7 +168,7 @@ def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledg
     said = "`accountant` {} counts an allocation as if everybody knew who is in which step; pld does not"
     for accountant in ("pld", "rdp", "ma"):
         plan = planned(ledger=ledger, epsilon=1.0, sampling="allocation:2", steps=8, accountant=accountant)
-        assert (said.format(accountant) in planned_statement(plan).notes) == (accountant != "pld")
+        assert (said.format(accountant) in stated(plan).notes) == (accountant != "pld")
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
@@ -224,7 +224,7 @@ def test_a_start_that_says_too_little_or_too_much():
         (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
     ):
         assert refused(starting_point, target, dataset, **options).startswith(message)
-    whole = starting_point(tickets, dataset, dense=True)
+    whole, _ = starting_point(tickets, dataset, dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
 
@@ -303,7 +303,7 @@ def test_the_budget_covers_what_counts_already(ledger):
     assert 0.998 < certified(plan) <= 1
     assert alone(plan.mechanism) < 0.85
     assert ledger.entries == held, "a plan enters nothing"
-    assert plan.config.noise_std == facts_of(plan)["noise_multiplier"] * facts_of(plan)["sensitivity"]
+    assert plan.config.noise_std == plan.resolved["noise_multiplier"] * plan.resolved["sensitivity"]
 
 
 def test_the_epsilon_of_a_trial_is_that_of_its_own_lineage(ledger):
@@ -345,7 +345,7 @@ def test_a_paper_s_budget_is_divided_nominally(ledger):
     tickets = private_set(ledger)
     a_draw(ledger, tickets, 0.5)
     start = from_round(tickets, 1)
-    said = planned_statement(planned(ledger=ledger, start=start, steps=30, epsilon=1.0))
+    said = stated(planned(ledger=ledger, start=start, steps=30, epsilon=1.0))
     assert said.certified.epsilon == math.inf
     assert 0.998 < said.nominal.epsilon <= 1
     a_draw(ledger, tickets, 0.495)
@@ -358,7 +358,7 @@ def test_nothing_is_left_where_a_release_had_no_protection(ledger):
     plan = planned(ledger=ledger, noise_multiplier=5.0)
     assert certified(plan) == math.inf
     # as DPLTM divides it, where nothing can be certified any more
-    assert planned_statement(planned(ledger=ledger, epsilon=1.0)).nominal.epsilon <= 1
+    assert stated(planned(ledger=ledger, epsilon=1.0)).nominal.epsilon <= 1
     assert refusal(BudgetError, ledger=ledger, epsilon=1.0, noise_multiplier=5.0, budget_stop=True).startswith(
         "budget: the ledger holds an unprotected release from these records"
     )
@@ -377,7 +377,7 @@ def test_the_run_stops_where_the_budget_ends():
     plan = planned(steps=40, epsilon=1.0, noise_multiplier=2.0, budget_stop=True)
     taken = plan.mechanism.steps
     assert 0 < taken < 40
-    assert (plan.config.steps, facts_of(plan)["steps"]) == (taken, taken)
+    assert (plan.config.steps, plan.resolved["steps"]) == (taken, taken)
     assert f"`budget_stop` ends training after {taken} of 40 steps, before the one that would exceed" in plan.notes
     assert certified(plan) <= 1
     assert certified(planned(steps=taken + 1, noise_multiplier=2.0)) > 1
@@ -454,17 +454,17 @@ def test_behind_features_one_layer_is_trained():
 
 def test_clip_norm_scales_the_noise_and_not_the_cost():
     one, half = planned(epsilon=1.0), planned(epsilon=1.0, clip_norm=0.5)
-    assert (facts_of(half)["sensitivity"], facts_of(half)["filter"]) == (0.5, "clip(C=0.5)")
-    assert facts_of(half)["noise_multiplier"] == facts_of(one)["noise_multiplier"]
+    assert (half.resolved["sensitivity"], half.resolved["filter"]) == (0.5, "clip(C=0.5)")
+    assert half.resolved["noise_multiplier"] == one.resolved["noise_multiplier"]
     assert half.config.noise_std == one.config.noise_std / 2
-    assert planned_statement(half).certified == planned_statement(one).certified
+    assert stated(half).certified == stated(one).certified
 
 
 def test_tanh_as_printed():
     """Calibrated to its certified bound, the claimed epsilon is far smaller, and is shown beside it."""
     plan = planned(filter="tanh", no_pre_clip=True, epsilon=1.0)
-    report = planned_statement(plan)
-    assert facts_of(plan)["sensitivity"] == pytest.approx(math.sqrt(LIVE), rel=2e-6)
+    report = stated(plan)
+    assert plan.resolved["sensitivity"] == pytest.approx(math.sqrt(LIVE), rel=2e-6)
     assert 0.998 < report.certified.epsilon <= 1
     assert report.nominal is not None
     assert report.nominal.source == "tanh paper's sensitivity"
@@ -475,22 +475,22 @@ def test_tanh_as_printed():
 def test_nominal_noise(options):
     """As much noise as the paper adds: the paper's figure is the budget, and the certified one is what that is worth."""
     plan, reference = planned(filter="tanh", noise="nominal", epsilon=1.0, **options), planned(epsilon=1.0)
-    report, noise_std = planned_statement(plan), plan.config.noise_std
-    assert noise_std == pytest.approx(facts_of(reference)["noise_multiplier"])
-    assert facts_of(plan)["noise_multiplier"] == pytest.approx(noise_std / facts_of(plan)["sensitivity"])
+    report, noise_std = stated(plan), plan.config.noise_std
+    assert noise_std == pytest.approx(reference.resolved["noise_multiplier"])
+    assert plan.resolved["noise_multiplier"] == pytest.approx(noise_std / plan.resolved["sensitivity"])
     assert report.nominal is not None
     assert 0.998 < report.nominal.epsilon <= 1
     assert report.nominal.source == "tanh paper's sensitivity"
     assert report.certified.epsilon > 2
-    stated = planned(filter="tanh", noise="nominal", noise_multiplier=2.0, **options)
-    assert stated.config.noise_std == pytest.approx(2)
-    assert facts_of(stated)["noise_multiplier"] == pytest.approx(2 / facts_of(stated)["sensitivity"])
+    plan = planned(filter="tanh", noise="nominal", noise_multiplier=2.0, **options)
+    assert plan.config.noise_std == pytest.approx(2)
+    assert plan.resolved["noise_multiplier"] == pytest.approx(2 / plan.resolved["sensitivity"])
 
 
 def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one():
     plan = planned(filter="sigmoid", noise="nominal", epsilon=1.0)
-    report = planned_statement(plan)
-    assert plan.config.noise_std == pytest.approx(facts_of(plan)["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
+    report = stated(plan)
+    assert plan.config.noise_std == pytest.approx(plan.resolved["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
     assert report.nominal is not None
     assert report.nominal.epsilon == pytest.approx(1, rel=2e-3)
     assert report.certified.epsilon > 20
@@ -501,23 +501,23 @@ def test_optimizers_have_the_same_guarantee(optimizer):
     plan = planned(optimizer=optimizer, noise_multiplier=4.0)
     assert plan.config.optimizer == optimizer
     assert plan.config.lr == {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}[optimizer]
-    assert planned_statement(plan).certified == planned_statement(planned(noise_multiplier=4.0)).certified
+    assert stated(plan).certified == stated(planned(noise_multiplier=4.0)).certified
 
 
 def test_replace_one_doubles_the_sensitivity():
     one, two = planned(epsilon=1.0), planned(epsilon=1.0, adjacency="replace-one")
-    assert facts_of(two)["sensitivity"] == 2 * facts_of(one)["sensitivity"]
+    assert two.resolved["sensitivity"] == 2 * one.resolved["sensitivity"]
     assert two.config.noise_std > one.config.noise_std
-    assert planned_statement(two).certified.adjacency == "replace-one"
+    assert stated(two).certified.adjacency == "replace-one"
     assert 0.998 < certified(two) <= 1
 
 
 def test_rates_and_steps_come_from_the_public_number_of_records():
     """Epochs are counted in expected batches; a quarter of the records is a batch unless another is stated."""
     plan = planned(epochs=2.0, batch_size=20.0, noise_multiplier=5.0)
-    assert (facts_of(plan)["sampling_rate"], facts_of(plan)["steps"]) == (pytest.approx(20 / RECORDS), 20)
+    assert (plan.resolved["sampling_rate"], plan.resolved["steps"]) == (pytest.approx(20 / RECORDS), 20)
     plan = planned(dataset=records(0, records=180), batch_size=18.0, noise_multiplier=5.0)
-    assert (facts_of(plan)["sampling_rate"], plan.config.sampling_rate, plan.config.expected_batch) == (0.1, 0.1, 18)
+    assert (plan.resolved["sampling_rate"], plan.config.sampling_rate, plan.config.expected_batch) == (0.1, 0.1, 18)
     plan = planned(noise_multiplier=5.0)
     assert (plan.config.expected_batch, plan.config.sampling_rate) == (RECORDS / 4, 0.25)
 
@@ -539,12 +539,12 @@ def test_rates_and_steps_come_from_the_public_number_of_records():
 def test_every_filter_has_its_own_bound(name, options, bound, nominal):
     """The bounds of docs/privacy-model.md section 4.2, at C = 0.5, c = 3, k = 0.1."""
     plan = planned(filter=name, noise_multiplier=2.0, **options)
-    sensitivity = facts_of(plan)["sensitivity"]
+    sensitivity = plan.resolved["sensitivity"]
     assert sensitivity == pytest.approx(bound, rel=2e-6)
     assert sensitivity >= bound
     assert plan.config.noise_std == 2 * sensitivity
     assert plan.mechanism.nominal_sensitivity == nominal
-    assert (planned_statement(plan).nominal is None) == (nominal is None)
+    assert (stated(plan).nominal is None) == (nominal is None)
 
 
 @pytest.mark.parametrize(
@@ -561,7 +561,7 @@ def test_every_filter_has_its_own_bound(name, options, bound, nominal):
     ],
 )
 def test_a_claim_names_its_sources_and_is_none_where_it_is_what_is_certified(options, sources):
-    nominal = planned_statement(planned(noise_multiplier=2.0, batch_size=40, **options)).nominal
+    nominal = stated(planned(noise_multiplier=2.0, batch_size=40, **options)).nominal
     assert (None if nominal is None else nominal.source) == sources
 
 
@@ -713,7 +713,7 @@ def test_how_sums_are_computed_reaches_the_engine_and_costs_the_same():
     plain = planned(noise_multiplier=4.0)
     other = planned(noise_multiplier=4.0, physical_batch=7, precision="bfloat16")
     assert other.config == replace(plain.config, physical_batch=7, precision="bfloat16")
-    assert planned_statement(other).certified == planned_statement(plain).certified
+    assert stated(other).certified == stated(plain).certified
 
 
 def test_what_fails_on_made_up_records_costs_nothing(ledger, monkeypatch):

@@ -22,7 +22,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.records import from_arrays
 from dpltm.training.start import fresh
 from dpltm.verbs import tune as stage
-from dpltm.verbs.train import facts_of, train_start
+from dpltm.verbs.train import train_start
 from refusals import refused
 from stage_cases import SPEC, body, kinds, planned, private_set, public_set, records, ticket_set
 
@@ -95,8 +95,8 @@ def test_it_is_what_a_training_calibrates():
     ((_, mechanism),) = plan("mlp:8", for_records=200, batch_size="50").trainings
     private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
     assert (mechanism.noise_multiplier, mechanism.steps) == (
-        facts_of(private)["noise_multiplier"],
-        facts_of(private)["steps"],
+        private.resolved["noise_multiplier"],
+        private.resolved["steps"],
     )
 
 
