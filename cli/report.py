@@ -13,7 +13,7 @@ from dpltm.cli.show import show_notes, show_privacy, show_verdict
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.registry import Deferred
 from dpltm.reports.sweep_table import cells, columns
-from dpltm.tickets import comparison
+from dpltm.tickets.workbench.compare import as_table, costs
 
 NARROW = 110
 """Characters of a line below which a table leaves out columns that its files have as well."""
@@ -41,9 +41,9 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    table = comparison.as_table(body)
+    table = as_table(body)
     _show_table(rich, table.head, table.rows, table.title or None)
-    for line in comparison.costs(body):
+    for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
     for name in ("csv", "md", "plot"):

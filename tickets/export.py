@@ -20,9 +20,9 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.files import check_free, new_file, read_header
+from dpltm.tickets.model_card import sources
 from dpltm.tickets.tensors import read_any, write_tensors
 from dpltm.tickets.ticket_set import (
     MAX_SET,

@@ -45,9 +45,9 @@ from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import terms_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
-from dpltm.tickets.card import as_markdown, sources
 from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
+from dpltm.tickets.model_card import as_markdown, sources
 from dpltm.tickets.run import version
 from dpltm.tickets.run import weights_of as run_id
 from dpltm.training.artifacts import Run

@@ -19,10 +19,9 @@ from torch import nn
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
-from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
-from dpltm.networks.state import put
+from dpltm.networks.state import content_id, put
 from dpltm.networks.state import weights_of as values_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure

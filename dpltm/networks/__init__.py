@@ -49,11 +49,11 @@ _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")
 _own_network = Deferred("dpltm.networks.own_network:for_records")
 
-without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
-"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.norms``)."""
+without_batch_norm = Deferred("dpltm.networks.layers:without_batch_norm")
+"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.layers``)."""
 
-changes_of = Deferred("dpltm.networks.changes:changes_of")
-"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.changes``)."""
+changes_of = Deferred("dpltm.networks.layers:changes_of")
+"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.layers``)."""
 
 
 class Network(Protocol):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.networks.shards import local, sharded
+from dpltm.networks.state import local, sharded
 
 
 class Mask(Mapping[str, Tensor]):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from dpltm.errors import InputError
-from dpltm.networks.shards import reshard
+from dpltm.networks.state import reshard
 from dpltm.training.ranks import Ranks
 
 ENDED, FAILED = -1, -2

@@ -8,10 +8,9 @@ from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.networks import Network, build, model_spec
-from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel
-from dpltm.networks.state import put, weights_of
+from dpltm.networks.state import content_id, put, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
