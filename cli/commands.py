@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
+from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 import typer.main
@@ -25,6 +25,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
+from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
@@ -34,10 +35,6 @@ from dpltm.options import resolve, section_of, value_type
 from dpltm.options.gone import instead
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_shared
-
-if TYPE_CHECKING:
-    from typer import Context
-
 
 T = TypeVar("T")
 
@@ -58,7 +55,7 @@ class Command(TyperCommand):
         show_page(self, ctx)
 
 
-HOMES = dict.fromkeys(("generate", "select", "train", "tune"), "stages")
+HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages")
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
 

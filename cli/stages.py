@@ -1,16 +1,34 @@
-"""``dpltm generate``, ``select``, ``train`` and ``tune``: what the stages did, in tables."""
+"""``dpltm generate``, ``select``, ``train``, ``tune``, ``run`` and ``demo``: what the stages did, in tables."""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs, show_privacy, show_tickets, show_verdict, shown, with_skill
+from dpltm.cli.show import (
+    show_notes,
+    show_pairs,
+    show_privacy,
+    show_stages,
+    show_tickets,
+    show_verdict,
+    shown,
+    with_skill,
+)
+from dpltm.errors import InputError
+from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
+from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench.records import table_first
 
 
@@ -94,3 +112,52 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 tune_command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)
+
+
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
+RUN_RECIPE, SHOW_RECIPE = (
+    Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
+    Deferred("dpltm.cli.evaluate:show_recipe"),
+)
+
+
+def run_command(options: RunRequest, call: Call) -> None:
+    """Run ``dpltm run`` and print its answer; the exit code is 1 where the table of a recipe has holes."""
+    if call.config is None:
+        raise InputError(
+            "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
+        )
+    console, path = call.console, Path(call.config)
+    if {"recipe", "arm"} & read_toml(path).keys():
+        body = RUN_RECIPE(path, options, console)
+        console.result(body, lambda rich: SHOW_RECIPE(rich, body))
+        if any(row.get("missing") for row in body["arms"]):
+            raise typer.Exit(1)
+        return
+    of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
+    for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):
+        if given:
+            raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
+    options = replace(options, out=options.out or "dpltm-run")
+
+    body = RUN_FILE(path, options, console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def demo_command(options: DemoRequest, call: Call) -> None:
+    """Run ``dpltm demo`` and print its answer."""
+    console = call.console
+    with contextlib.ExitStack() as kept:
+        out = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
+        body = DEMO(options, Path(out), console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+    if body.get("dry_run"):
+        show_pairs(rich, "would run", body)
+        show_privacy(rich, body["privacy"])
+        return
+    show_stages(rich, body)
+    show_privacy(rich, body["privacy"])
+    show_verdict(rich, body["train"]["skill"])

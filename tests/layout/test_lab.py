@@ -30,7 +30,7 @@ LAB = (
 )
 """Modules, or packages with all in them."""
 
-BY_NAME = {("dpltm.cli.run", "dpltm.tickets.workbench.sweep.run_recipe")}
+BY_NAME = {("dpltm.cli.stages", "dpltm.tickets.workbench.sweep.run_recipe")}
 """What is imported when it is called for: by a command that runs a file with one arm as well."""
 
 

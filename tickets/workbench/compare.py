@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.report import CompareRequest
+from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import RECORD, lineage_of

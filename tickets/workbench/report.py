@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.networks.masks import Mask
-from dpltm.options.report import ReportRequest
+from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
