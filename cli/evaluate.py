@@ -27,7 +27,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_texts, header_of
 from dpltm.registry import Deferred
-from dpltm.reports.sweep_table import cells, columns
+from dpltm.reports.wording import cells, columns
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of

@@ -209,9 +209,9 @@ def _parts(model: Any) -> Iterator[Any]:
     yield from model.graph.initializers.values()
 
 
-def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
+def read_origin(path: Path) -> Origin | None:
     """Return the origin of the tickets in an exported file; None in a file that does not say."""
-    header = read_header(path, _LARGEST_STATE * (MAX_SET if spec is None else spec.parameters))
+    header = read_header(path, _LARGEST_STATE * MAX_SET)
     stated = header.get("__metadata__", {}).get(_ORIGIN)
     if stated is None:
         return None

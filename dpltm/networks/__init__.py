@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, overload
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.networks.images import CNN, LATENT
+from dpltm.networks.feed_forward import CNN, LATENT, MLP, PROJECTION
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, TANH, Inputs, NetworkKind
-from dpltm.networks.mlp import MLP, PROJECTION
 from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF, RNN
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred, Registry

@@ -6,7 +6,6 @@ records themselves. ``dpltm.verbs.train`` settles a :class:`Training`; ``dpltm.p
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -155,10 +154,6 @@ class Training:
         """Return the same with features centred at a mean that was released."""
         assert self.dataset.feature_map is not None
         return replace(self, dataset=replace(self.dataset, feature_map=self.dataset.feature_map.centred_at(centre)))
-
-    def in_a_copy(self) -> Training:
-        """Return the same with a network of its own, to be trained in place."""
-        return replace(self, start=replace(self.start, model=copy.deepcopy(self.start.model)), planned={})
 
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""

@@ -21,13 +21,14 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, Terms, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.sweep_table import cells, columns
 from dpltm.reports.wording import (
     ATTACKER,
     RECORDS,
     Section,
     Table,
     boxes,
+    cells,
+    columns,
     headline,
     sections,
     skill_tables,
