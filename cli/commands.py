@@ -55,7 +55,7 @@ class Command(TyperCommand):
         show_page(self, ctx)
 
 
-HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages")
+HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages") | {"audit": "lab", "latent": "lab"}
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
 

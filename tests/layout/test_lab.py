@@ -15,9 +15,7 @@ modules = program("scripts/house.py").modules
 
 LAB = (
     "dpltm.audit.attacks",
-    "dpltm.audit.black_box",
-    "dpltm.cli.audit",
-    "dpltm.cli.latent",
+    "dpltm.cli.lab",
     "dpltm.experiments",
     "dpltm.local",
     "dpltm.options.audit",
