@@ -16,14 +16,13 @@ from dpltm.networks.compaction import Compact, compact, compact_spec
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.tickets.charts import MAX_METRICS
 from dpltm.tickets.feature_files import write_map
 from dpltm.tickets.files import MAX_JSON, new_folder, parse_json, read_bytes, write_json, write_lineage
 from dpltm.tickets.run import WEIGHTS, write_config, write_network
 from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.training.artifacts import Parent, Run, TicketSet
-
-MAX_METRICS = 2**26  # bytes of a file of a run that is copied
 
 
 @dataclass(frozen=True)
