@@ -8,9 +8,9 @@ from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.networks import Network, build, model_spec
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.own import OwnModel
-from dpltm.networks.state import content_id, put, weights_of
+from dpltm.networks.state import put
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
@@ -57,8 +57,7 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
 
 def weights_id(start: StartingPoint) -> str:
     """Return a digest of weights and mask as they are now."""
-    weights = {f"weights/{name}": value.cpu().numpy() for name, value in weights_of(start.model).items()}
-    return content_id(weights | {f"mask/{name}": value.numpy() for name, value in start.mask.items()})
+    return network_id(start.model, start.mask)
 
 
 def fresh(spec: Network, seed: int) -> StartingPoint:
