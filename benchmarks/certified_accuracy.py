@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.table import summary
+from dpltm.experiments.recipe import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean

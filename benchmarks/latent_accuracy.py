@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.table import summary
+from dpltm.experiments.recipe import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, fitted_to, principal_components

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpltm.errors import as_flags
+from dpltm.progress import Step
 from dpltm.registry import Deferred
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
 _WAITING = Deferred("dpltm.cli.progress:waiting")
-
-Step = Callable[..., None]
-"""Progress so far: ``step(done)`` or ``step(done, note)``."""
 
 
 class Console:

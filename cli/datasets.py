@@ -17,14 +17,13 @@ from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, catalogue, data_home, load
-from dpltm.records.files import TABLES, reading
+from dpltm.records.files import TABLES, file_digest, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import download
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text
 from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
-from dpltm.records.weights import file_digest
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset

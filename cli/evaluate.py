@@ -1,9 +1,9 @@
-"""``dpltm evaluate``, ``predict`` and ``export``: a run in a folder, on records in a file, and elsewhere."""
+"""What is done with runs: ``dpltm evaluate``, ``predict``, ``export``, ``report`` and ``compare``; and tables of recipes."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console as RichConsole
+from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_judged, show_noted, show_notes
+from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict
 from dpltm.errors import InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
-from dpltm.privacy.describe import guarantee
+from dpltm.privacy.describe import figure, guarantee
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records import load_records
@@ -25,11 +26,14 @@ from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_texts, header_of
+from dpltm.registry import Deferred
+from dpltm.reports.wording import cells, columns
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
+from dpltm.tickets.workbench.compare import as_table, costs
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
@@ -182,3 +186,93 @@ def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
 evaluate_command = answering(evaluate, show_judged)
 predict_command = answering(predict, partial(show_noted, "predicted"))
 export_command = answering(export, show_export)
+
+
+NARROW = 110
+"""Characters of a line below which a table leaves out columns that its files have as well."""
+
+WIDE = 160
+"""Characters of a line where nobody's terminal says how many there are."""
+
+LATER = ("live", "parameters", "trained", "filter", "sd")
+"""Columns that a narrow terminal has no room for."""
+
+
+def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show what was written, and the guarantee in it."""
+    for problem in body["problems"]:
+        rich.print(f"not complete: {problem}", style="bold")
+    show_privacy(rich, body["privacy"])
+    for name in ("report", "plot"):
+        if body[name]:
+            rich.print(f"wrote {body[name]}")
+    if body["decision"]:
+        rich.print(body["decision"], style="bold")
+    else:
+        show_verdict(rich, body)
+
+
+def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the table, what all of it costs, and notes."""
+    table = as_table(body)
+    _show_table(rich, table.head, table.rows, table.title or None)
+    for line in costs(body):
+        rich.print(line, style="bold")
+    show_notes(rich, body)
+    for name in ("csv", "md", "plot"):
+        if body.get(name):
+            rich.print(f"wrote {body[name]}")
+
+
+def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show a plan or an outcome: first what all of it costs, then a row for each arm."""
+    if body.get("dry_run"):
+        head = ("arm", "paper", "tickets", "dataset", "epsilon asked for", "noise multiplier", "certified epsilon")
+        keys = ("name", "paper", "tickets", "dataset", "epsilon", "noise_multiplier")
+        rows = [
+            (
+                *("-" if row[key] is None else str(row[key]) for key in keys),
+                row["at_most"] if row["privacy"] is None else figure(row["privacy"]["certified"]["epsilon"]),
+            )
+            for row in body["arms"]
+        ]
+        _show_table(rich, head, rows, f"would run {body['recipe']} in {body['out']}")
+        rich.print(f"{body['members']} trainings: {len(body['arms'])} arms, {len(body['seeds'])} seeds")
+        return
+    rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
+    quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
+    _show_table(rich, columns(body), [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
+    for row in body["arms"]:
+        for hole in row["missing"]:
+            rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")
+        if row["note"]:
+            rich.print(f"- {row['name']}: {row['note']}", style="dim")
+    show_notes(rich, body)
+    show_notes(rich, body["privacy"])
+    rich.print(f"wrote {body['out']}/results.json, results.md" + (", figure.png" if body.get("figure") else ""))
+
+
+def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequence[str]], title: str | None) -> None:
+    """Show a table; columns of which nothing is known are left out, and on a narrow terminal some more."""
+    if not rich.is_terminal:
+        rich.width = WIDE
+    table = Table(title=title, title_justify="left")
+    shown = [
+        at for at, name in enumerate(head)
+        if at == 0 or (any(row[at] not in ("", "-") for row in rows) and (rich.width >= NARROW or name not in LATER))
+    ]  # fmt: skip
+    for at in shown:
+        table.add_column(head[at], overflow="fold")
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
+    rich.print(table)
+
+
+def _is_wanting(body: dict[str, Any]) -> bool:
+    return any(row["state"] == "damaged" for row in body["rows"])
+
+
+report_command = answering(
+    Deferred("dpltm.tickets.workbench.report:report"), show_report, lambda body: body["state"] == "damaged"
+)
+compare_command = answering(Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison, _is_wanting)

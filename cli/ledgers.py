@@ -25,7 +25,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import Progress
 from dpltm.registry import Deferred
-from dpltm.reports.checking import differences, kept_apart
+from dpltm.reports.statement import differences, kept_apart
 from dpltm.tickets.files import digest_of, read_bytes
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, holds_statement, read_statement

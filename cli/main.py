@@ -40,8 +40,8 @@ COMMANDS = [
         "evaluate:predict": "Class and class probabilities that a run's model gives to records without labels.",
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
-        "report:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
-        "report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",
+        "evaluate:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
+        "evaluate:report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",  # noqa: E501
         "run:demo": "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",  # noqa: E501
     }),
     Group(

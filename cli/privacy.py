@@ -41,7 +41,7 @@ from dpltm.privacy.mechanisms import (
     TruncatedSgd,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
-from dpltm.privacy.trade_off import Curves, curves, curves_of_account, sentence
+from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.progress import Progress
 from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
@@ -360,10 +360,6 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
 def _truncation(training: TruncatedSgd) -> dict[str, Any]:
     names = ("truncated_batch_size", "most_records")
     return {name: getattr(training, name) for name in names} | {"truncation": truncation_chance(training)}
-
-
-SHOWN = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
-"""False alarms in the table; each is a point of every curve."""
 
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:

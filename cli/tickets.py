@@ -28,12 +28,12 @@ from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.tickets import export
-from dpltm.tickets.card import MEANING, front, sources
 from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.model_card import MEANING, front, sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows

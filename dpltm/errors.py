@@ -96,7 +96,6 @@ def in_flags(text: str) -> str:
 
 _IN_PYTHON = {
     "another `subset`, other records, or a ledger of their own": "other records `x`, or a `ledger` of their own",
-    "other records, another `subset`, or": "other records `x`, or",
     "(`dataset`, `subset`)": "`x`",
     "leave `subset` out": "load them without a subset",
     "name a file with one by `test`": "take one that has, or arrays of records that were held out",

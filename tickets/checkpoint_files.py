@@ -28,7 +28,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from dpltm.errors import ArtifactError, InputError, Interrupted
-from dpltm.networks.content import content_id
+from dpltm.networks.state import content_id
 from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
 from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync

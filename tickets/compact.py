@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.compaction import Compact, compact, compact_spec
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
+from dpltm.tickets.charts import MAX_METRICS
 from dpltm.tickets.feature_files import write_map
 from dpltm.tickets.files import MAX_JSON, new_folder, parse_json, read_bytes, write_json, write_lineage
 from dpltm.tickets.run import WEIGHTS, write_config, write_network
-from dpltm.tickets.run import weights_of as run_id
 from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.training.artifacts import Parent, Run, TicketSet
-
-MAX_METRICS = 2**26  # bytes of a file of a run that is copied
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
-        digest = run_id(smaller.model, smaller.mask)
+        digest = network_id(smaller.model, smaller.mask)
         result: Any = parse_json(run.path / "result.json", read_bytes(run.path / "result.json", MAX_JSON))
         write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
         front = write_map(folder, run.feature_map)

@@ -20,9 +20,9 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.tickets.card import sources
 from dpltm.tickets.feature_files import Front
 from dpltm.tickets.files import check_free, new_file, read_header
+from dpltm.tickets.model_card import sources
 from dpltm.tickets.tensors import read_any, write_tensors
 from dpltm.tickets.ticket_set import (
     MAX_SET,
@@ -209,9 +209,9 @@ def _parts(model: Any) -> Iterator[Any]:
     yield from model.graph.initializers.values()
 
 
-def read_origin(path: Path, spec: ModelSpec | None = None) -> Origin | None:
+def read_origin(path: Path) -> Origin | None:
     """Return the origin of the tickets in an exported file; None in a file that does not say."""
-    header = read_header(path, _LARGEST_STATE * (MAX_SET if spec is None else spec.parameters))
+    header = read_header(path, _LARGEST_STATE * MAX_SET)
     stated = header.get("__metadata__", {}).get(_ORIGIN)
     if stated is None:
         return None

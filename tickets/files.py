@@ -179,13 +179,13 @@ def check_free(target: Path, name: str = "out") -> None:
         raise ArtifactError(f"`{name}`: {target} exists already; choose another name or remove it first")
 
 
-def check_writable(path: Path, name: str = "") -> None:
+def check_writable(path: Path) -> None:
     """Raise ArtifactError unless a file could be made at ``path``; make nothing, not even its missing parents."""
     ancestor = next(parent for parent in path.absolute().parents if parent.exists())
     try:
         tempfile.TemporaryFile(dir=ancestor).close()
     except OSError as error:
-        raise ArtifactError(f"{name or path}: cannot be written: {error.strerror}; choose another place") from None
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
 
 
 def write_json(path: Path, body: object, *, mode: int = 0o644) -> None:
@@ -208,9 +208,9 @@ def replaced(path: Path, mode: int = 0o644) -> Iterator[Path]:
         raise _no_room(path, error) from None
 
 
-def read_json(path: Path, form: str, schema: int, most: int = MAX_JSON) -> dict[str, Any]:
+def read_json(path: Path, form: str, schema: int) -> dict[str, Any]:
     """Return the JSON object in ``path``, checked to be a document of ``form`` with the schema of this version."""
-    body: Any = parse_json(path, read_bytes(path, most))
+    body: Any = parse_json(path, read_bytes(path, MAX_JSON))
     check_schema(path, body, form, schema)
     return body
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from dpltm.errors import DpltmError, InputError, first_line, in_python
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
+from dpltm.networks.masks import network_id
 from dpltm.networks.state import evaluating, put, traceable, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
@@ -44,11 +45,10 @@ from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
-from dpltm.tickets.card import as_markdown, sources
 from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
+from dpltm.tickets.model_card import as_markdown, sources
 from dpltm.tickets.run import version
-from dpltm.tickets.run import weights_of as run_id
 from dpltm.training.artifacts import Run
 from dpltm.verbs.predict import predict
 
@@ -252,7 +252,7 @@ class _Network:
             "schema": 1,
             "form": "onnx",
             "run": None if entry is None else entry.id,
-            "weights": run_id(run.model, run.mask),
+            "weights": network_id(run.model, run.mask),
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],

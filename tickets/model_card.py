@@ -5,18 +5,20 @@ All of a card but what people add to it is written from the statement, so it can
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
 
 from dpltm.errors import ArtifactError
+from dpltm.privacy.entry import Lineage
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
 from dpltm.reports.wording import headline, sections
-from dpltm.tickets.card import as_markdown, template
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
@@ -145,3 +147,56 @@ def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
     wrong += [line for line in after[:1] if line[:1].isspace()]  # one more of its keys
     wrong += [line for line in (*head[:first], *after) if PRIVACY_KEY[:-1] in line or "\\" in line]
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
+
+
+MEANING = {
+    "data-free": "made from no records at all: using it costs no privacy",
+    "public": "made from records that were declared public: using it costs no privacy",
+    "dp": (
+        "made under differential privacy from private records: what that cost is in its lineage, and counts with whatever is"
+        " made of it; it may be shared as far as that guarantee goes"
+    ),
+    "private": (
+        "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
+        " on them, even more, and nothing can be certified for those records. Think before you share it"
+    ),
+}
+
+
+def as_markdown(text: object) -> str:
+    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dpltm.tickets", "."), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True, autoescape=lambda name: str(name).endswith(".html"),
+    )  # fmt: skip
+    environment.filters["markdown"] = as_markdown
+    return environment
+
+
+def template(name: str) -> Template:
+    """Return the template of a form. In those of HTML all values are escaped; those of Markdown say which."""
+    return _environment().get_template(name)
+
+
+def front(features: dict[str, Any]) -> str:
+    """Describe the map in front of the network."""
+    return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
+
+
+def sources(lineage: Lineage) -> list[str]:
+    """Names of the records that a lineage speaks of, each once."""
+    named = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
+    return list(dict.fromkeys(named))
+
+
+def card(document: dict[str, Any], lineage: Lineage) -> str:
+    """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
+    features, meaning = document["feature_map"], MEANING[document["provenance"]]
+    told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
+    return template("set.md.jinja").render(set=document, **told)

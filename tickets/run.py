@@ -19,11 +19,9 @@ from torch import nn
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks import build
-from dpltm.networks.content import content_id
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
-from dpltm.networks.state import put
-from dpltm.networks.state import weights_of as values_of
+from dpltm.networks.state import put, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
@@ -85,19 +83,13 @@ def save_run(folder: Path, run: Run) -> None:
         write_outputs(folder, run.network)
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
-    digest = weights_of(run.model, run.mask)
+    digest = network_id(run.model, run.mask)
     write_lineage(folder, run.lineage, digest)
     if run.privacy is not None:
         write_json(folder / "result.json", as_flags(published({**answer(run), WEIGHTS: digest})))
 
 
 WEIGHTS = "weights"  # key of the digest that ``result.json`` and statements are of
-
-
-def weights_of(model: nn.Module, mask: Mask) -> str:
-    """Return the content id of trained weights and mask, a SHA-256: what a lineage, a page and a card are of."""
-    values = {f"weights/{name}": value.numpy() for name, value in values_of(model).items()}
-    return content_id(values | {f"mask/{name}": value.numpy() for name, value in mask.items()})
 
 
 def answer(run: Run) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
     """Write the trained parameters and the mask."""
-    write_tensors(folder / "model.safetensors", {name: value.numpy() for name, value in values_of(model).items()})
+    write_tensors(folder / "model.safetensors", {name: value.numpy() for name, value in weights_of(model).items()})
     write_masks(folder / "mask.safetensors", {"": mask})
 
 
@@ -176,7 +168,7 @@ def load_run(path: Path) -> Run:
         )
     options = config.get("options")
     observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
-    lineage = read_lineage(path, weights_of(model, mask))
+    lineage = read_lineage(path, network_id(model, mask))
     network = spec if isinstance(spec, OwnNetwork) else None
     return Run(
         config,
@@ -351,7 +343,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     entry = None if run is None else attempt(lambda: run.entry)
-    weights = None if run is None else weights_of(run.model, run.mask)
+    weights = None if run is None else network_id(run.model, run.mask)
     if result.get(WEIGHTS, weights) != weights:
         there = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
         problems.append(

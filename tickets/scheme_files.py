@@ -16,7 +16,7 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
 from dpltm.tickets.feature_files import read_map, write_map
@@ -30,7 +30,7 @@ from dpltm.tickets.files import (
     write_json,
     write_lineage,
 )
-from dpltm.tickets.run import environment, weights_of, write_network, write_run
+from dpltm.tickets.run import environment, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
 _SCHEME = Document("dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"}))
@@ -173,4 +173,4 @@ def save_learned(
         else:
             write_json(folder / "environment.json", environment())
             write_network(folder, model, mask)
-        write_lineage(folder, lineage, weights_of(model, mask))
+        write_lineage(folder, lineage, network_id(model, mask))

@@ -17,13 +17,12 @@ from torch import Tensor
 
 from dpltm.errors import ArtifactError
 from dpltm.networks import Network
-from dpltm.networks.content import pack
+from dpltm.networks.kind import Shapes
 from dpltm.networks.layout import Buffer
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork
+from dpltm.networks.state import pack
 from dpltm.tickets.files import read_bytes
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 NO_BUFFERS: Mapping[str, Buffer] = {}
 

@@ -20,13 +20,12 @@ from torch import Tensor
 import dpltm
 from dpltm.errors import ArtifactError, DpltmError, InputError
 from dpltm.networks import Network, names_code
-from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
+from dpltm.networks.state import content_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
-from dpltm.tickets.card import card
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.files import (
     LINEAGE,
@@ -40,6 +39,7 @@ from dpltm.tickets.files import (
     write_json,
     write_lineage,
 )
+from dpltm.tickets.model_card import card
 from dpltm.tickets.tensors import (
     join,
     read_masks,

@@ -34,9 +34,9 @@ class MaskFindings:
     confidence: float
 
 
-def unset_features(x: np.ndarray, zero: float = 0.0) -> np.ndarray:
-    """Places of features that are ``zero``, the value that scaling takes to 0, in all records ``(n, ...)``; ascending."""
-    return np.flatnonzero((x.reshape(len(x), -1) == zero).all(0))
+def unset_features(x: np.ndarray) -> np.ndarray:
+    """Places of features that are 0 in all records ``(n, ...)``; ascending."""
+    return np.flatnonzero((x.reshape(len(x), -1) == 0).all(0))
 
 
 def with_canaries(x: np.ndarray, places: np.ndarray, largest: float) -> np.ndarray:

@@ -8,14 +8,13 @@ A filter is a frozen value with ``kind``, ``certified_bound(live)`` and its map.
 L2 norm of the filtered gradient of one record, over every input, as computed in float32: the sensitivity under
 add/remove; replace-one doubles it. ``nominal_bound`` is what its source claims, where that is something else.
 
-A new filter is one module with a ``FilterDescriptor``, and one line in ``FILTERS``. Nothing here imports torch: tensors have
+A new filter is one class with a ``FilterDescriptor``, and one line in ``FILTERS``. Nothing here imports torch: tensors have
 the methods that a filter needs.
 """
 
 from __future__ import annotations
 
 from dpltm.errors import InputError
-from dpltm.filters.automatic import AUTO, NORMALIZE, Automatic
 from dpltm.filters.clip import CLIP, Clip
 from dpltm.filters.descriptor import (
     CLIP_NORM,
@@ -28,11 +27,18 @@ from dpltm.filters.descriptor import (
     FilterDescriptor,
     RadialFilter,
 )
-from dpltm.filters.dpsr_cg import DPSR_CG, DpsrCg
-from dpltm.filters.per_layer import PER_LAYER, PerLayerClip
-from dpltm.filters.radial_tanh import RADIAL_TANH, RadialTanh
-from dpltm.filters.sigmoid import SIGMOID, Sigmoid
-from dpltm.filters.tanh import TANH, TANH_CLIP, Tanh
+from dpltm.filters.radial import (
+    AUTO,
+    DPSR_CG,
+    NORMALIZE,
+    PER_LAYER,
+    RADIAL_TANH,
+    Automatic,
+    DpsrCg,
+    PerLayerClip,
+    RadialTanh,
+)
+from dpltm.filters.tanh import SIGMOID, TANH, TANH_CLIP, Sigmoid, Tanh
 from dpltm.registry import Registry, check_parameters, listed
 
 FILTERS = Registry[FilterDescriptor](

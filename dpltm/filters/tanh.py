@@ -1,4 +1,4 @@
-"""The tanh filter (Amian): c tanh(g / k) on each coordinate, as printed, with the norm clipped before, or after.
+"""The tanh filter (Amian): c tanh(g / k) on each coordinate, as printed, with the norm clipped before or after; and sigmoid.
 
 Eq. 4 of the paper prints (1 - e^-x) / (1 + e^-x), which is tanh(x / 2); here tanh is tanh (privacy-model.md 4.2).
 """
@@ -15,6 +15,7 @@ from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SC
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 ROUNDING = 1 + 1e-6
 """Outward rounding of the bound: covers the error of tanh and of two products in float32 (a few 2^-24)."""
@@ -127,4 +128,47 @@ TANH_CLIP = FilterDescriptor(
     "Amian, thesis 6.4",
     (CLIP_NORM, TANH_SCALE, TANH_RANGE),
     _clip_last,
+)
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Element-wise filter g_j -> c sigmoid(g_j / k), the thesis's negative control: vertical range c > 0, horizontal k > 0.
+
+    It is not odd: a gradient of zero comes out as c / 2 everywhere, so the sum says how many records there were.
+    """
+
+    scale: float
+    range: float
+    before: ClassVar[Clip | None] = None
+    after: ClassVar[Clip | None] = None
+    kind: ClassVar[Literal["element-wise"]] = "element-wise"
+    nominal_bound: ClassVar[float] = 1.0
+    """Bound that the thesis accounts with, whatever c and n."""
+
+    def __post_init__(self) -> None:
+        TANH_SCALE.check(self.scale)
+        TANH_RANGE.check(self.range)
+
+    def map(self, values: Tensor) -> Tensor:
+        return values.mul_(1 / self.range).sigmoid_().mul_(self.scale)
+
+    def certified_bound(self, live: int) -> float:
+        """c sqrt(n): every coordinate lies between 0 and c."""
+        return self.scale * math.sqrt(live) * ROUNDING
+
+    def __str__(self) -> str:
+        return f"sigmoid(c={self.scale:g}, k={self.range:g})"
+
+
+def _make_sigmoid(tanh_scale: float, tanh_range: float) -> Sigmoid:
+    return Sigmoid(tanh_scale, tanh_range)
+
+
+SIGMOID = FilterDescriptor(
+    "sigmoid",
+    "c sigmoid(g / k) on each coordinate: a negative control.",
+    "Amian, thesis",
+    (TANH_SCALE, TANH_RANGE),
+    _make_sigmoid,
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpltm.filters import Tanh
-from dpltm.gradients.engine import FilteredSum, RecordGradients
+from dpltm.gradients.engine import RecordGradients
 from dpltm.gradients.probe import Loss
 
 
@@ -42,4 +42,4 @@ def tanh_grad_(parameters: Tensor | Iterable[Tensor], scale: float = 1.0, range:
     return norm
 
 
-__all__ = ["FilteredSum", "Loss", "RecordGradients", "tanh_grad_"]
+__all__ = ["Loss", "RecordGradients", "tanh_grad_"]

@@ -23,8 +23,8 @@ from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, undisturbed
-from dpltm.networks.norms import check_batch_norm
-from dpltm.networks.shards import check_whole_or_frozen
+from dpltm.networks.layers import check_batch_norm
+from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5

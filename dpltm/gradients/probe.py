@@ -28,8 +28,7 @@ from torch.utils._pytree import tree_flatten
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
-from dpltm.networks.shards import local, sharded
-from dpltm.networks.state import attributes_of, state_of
+from dpltm.networks.state import attributes_of, local, sharded, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import constant, padded, tokens_of

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, overload
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.networks.images import CNN, LATENT
+from dpltm.networks.feed_forward import CNN, LATENT, MLP, PROJECTION
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, TANH, Inputs, NetworkKind
-from dpltm.networks.mlp import MLP, PROJECTION
 from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF, RNN
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred, Registry
@@ -49,11 +48,11 @@ _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")
 _own_network = Deferred("dpltm.networks.own_network:for_records")
 
-without_batch_norm = Deferred("dpltm.networks.norms:without_batch_norm")
-"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.norms``)."""
+without_batch_norm = Deferred("dpltm.networks.layers:without_batch_norm")
+"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.layers``)."""
 
-changes_of = Deferred("dpltm.networks.changes:changes_of")
-"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.changes``)."""
+changes_of = Deferred("dpltm.networks.layers:changes_of")
+"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.layers``)."""
 
 
 class Network(Protocol):

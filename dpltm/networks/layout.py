@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
-from dpltm.networks.content import content_id
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH
-from dpltm.networks.state import OF_PYTORCH, persistent_buffers
+from dpltm.networks.state import OF_PYTORCH, content_id, persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
 from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
 from dpltm.records.split import LabelForm

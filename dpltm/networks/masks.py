@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.networks.shards import local, sharded
+from dpltm.networks.state import content_id, local, sharded, weights_of
 
 
 class Mask(Mapping[str, Tensor]):
@@ -98,3 +98,9 @@ class Mask(Mapping[str, Tensor]):
             for name, value in model.named_parameters():
                 if not sharded(value):  # where there is nothing to prune
                     value.masked_fill_(~self._tensors[name].to(value.device), 0.0)
+
+
+def network_id(model: nn.Module, mask: Mask) -> str:
+    """Return the content id of weights and mask as they are now: what a lineage, a page and a card are of."""
+    values = {f"weights/{name}": value.cpu().numpy() for name, value in weights_of(model).items()}
+    return content_id(values | {f"mask/{name}": value.numpy() for name, value in mask.items()})

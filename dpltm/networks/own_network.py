@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,22 +25,19 @@ from torch import Tensor, nn
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
-from dpltm.networks.input_parts import apart, pieces
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import Batch, OwnModel, check_module, copied, own_model, plain
-from dpltm.networks.source import loaded_code, versions
+from dpltm.networks.own import Batch, OwnModel, check_module, copied, loaded_code, own_model, plain, versions
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
+from dpltm.records import Arrays, Dataset
+from dpltm.records.input_parts import InputPart, Parts
 from dpltm.records.made_up import constant, fractions, padded, padding_rows, tokens_of
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import LabelForm
-
-if TYPE_CHECKING:
-    from dpltm.records import Arrays, Dataset
 
 AGREE = 1e-3
 """Largest difference between outputs on two machines, over the largest output."""
@@ -81,7 +78,7 @@ class OwnNetwork(Layout):
 
     @cached_property
     def source(self) -> dict[str, str]:
-        """Digests of the modules that it runs (``dpltm.networks.source``), those that a training pass imports included."""
+        """Digests of the modules that it runs (``dpltm.networks.own``), those that a training pass imports included."""
         assert self.own is not None
         model = self.build(0).train()
         with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):  # whoever trains it refuses what fails
@@ -703,3 +700,35 @@ def network_of(where: str, document: Mapping[str, Any]) -> Network:
     if document.get("own") is None:
         return ModelSpec(document["model"], document["features"], document["classes"])
     return OwnNetwork.from_json(where, document, document["own"])
+
+
+def apart(x: Tensor, parts: Parts) -> dict[str, Tensor] | tuple[Tensor, ...]:
+    """Return the parts of scaled records ``(batch, values)``: by name, or, of a tuple, by place.
+
+    Returns:
+        Quantities as they are scaled, float32; whole numbers in the type that they were given in, for any values at all from
+        0 to ``words`` - 1.
+    """
+    made = {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
+    return tuple(made.values()) if parts[0].name.isdecimal() else made
+
+
+def pieces(x: Tensor, parts: Parts) -> tuple[Tensor, ...]:
+    """Return the values of each part in its shape, ``(batch, ...)``, scaled."""
+    return tuple(
+        values.unflatten(1, part.shape) if part.shape else values[:, 0]
+        for part, values in zip(parts, x.split([part.size for part in parts], 1), strict=True)
+    )
+
+
+def _part(values: Tensor, part: InputPart) -> Tensor:
+    if not part.words:
+        return values
+    whole = (values.double().nan_to_num() * (part.words - 1)).round().clamp(0, part.words - 1)
+    return whole.to(_TYPES.get(part.dtype, torch.int64))
+
+
+_TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32")} | dict.fromkeys(
+    ("float16", "float32", "float64"), torch.float32
+)
+"""Types in which whole numbers reach a module; int64 for all others."""

@@ -256,8 +256,8 @@ def _ratio(part: int, whole: int) -> float | None:
     return float(part / whole) if whole else None
 
 
-def _within(value: float, half: float, least: float = 0.0) -> Estimate:
-    return Estimate(value, max(least, value - half), min(1.0, value + half))
+def _within(value: float, half: float) -> Estimate:
+    return Estimate(value, max(0.0, value - half), min(1.0, value + half))
 
 
 def wilson(share: float, records: int) -> tuple[float, float]:

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
-from dpltm.networks.content import pack
 from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.plain import Batches, check_lr, dropping, threads, train_plain
-from dpltm.networks.state import put, weights_of
+from dpltm.networks.state import pack, put, weights_of
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope

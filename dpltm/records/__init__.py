@@ -6,45 +6,16 @@ records into what a network gets: features in the unit range, by public bounds.
 
 from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
-from dpltm.records.dataset import Dataset, Origin, RecordSet, Rows
+from dpltm.records.dataset import Dataset, RecordSet, Rows
 from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
 from dpltm.records.ratings import held_out_users
-from dpltm.records.scaling import (
-    affine,
-    count_outside,
-    prepare,
-    scale,
-    unit_range,
-    unscale,
-)
+from dpltm.records.scaling import affine, count_outside, prepare, scale
 from dpltm.records.split import Arrays, Public, Split
 from dpltm.records.units import at_unit, by_user
 
 __all__ = [
-    "Arrays",
-    "Dataset",
-    "DatasetCache",
-    "Description",
-    "Layout",
-    "Origin",
-    "Public",
-    "RecordSet",
-    "Rows",
-    "Split",
-    "affine",
-    "at_unit",
-    "by_user",
-    "cache_home",
-    "catalogue",
-    "count_outside",
-    "data_home",
-    "from_arrays",
-    "held_out_users",
-    "load",
-    "load_records",
-    "prepare",
-    "scale",
-    "unit_range",
-    "unscale",
-]
+    "Arrays", "Dataset", "DatasetCache", "Description", "Layout", "Public", "RecordSet", "Rows", "Split", "affine",
+    "at_unit", "by_user", "cache_home", "catalogue", "count_outside", "data_home", "from_arrays", "held_out_users", "load",
+    "load_records", "prepare", "scale",
+]  # fmt: skip

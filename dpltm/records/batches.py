@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,12 +13,10 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
+from dpltm.records.dataset import Rows
 from dpltm.records.made_up import constant, padded, padding_rows
 from dpltm.records.mapped import gathered
 from dpltm.records.units import ABSENT
-
-if TYPE_CHECKING:
-    from dpltm.records.dataset import Rows
 
 
 @dataclass(frozen=True)

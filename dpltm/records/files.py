@@ -21,15 +21,20 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from tokenize import TokenError
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import load as load_tensors
 
-from dpltm.errors import DataError, first_line
+from dpltm.errors import DataError, InputError, first_line
 from dpltm.records.dataset import RawSplit, Rows
 from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, LARGE
 from dpltm.records.tables import read_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
@@ -333,3 +338,23 @@ def bundled_tensors(name: str, digest: str) -> dict[str, np.ndarray]:
         raise DataError(f"{name}, which comes with dpltm, is not what was bundled; install dpltm again")
     tensors: dict[str, np.ndarray] = load_tensors(body)
     return tensors
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by name; InputError if it cannot be read, or is none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise InputError(f"`start`: {path} cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
+        raise InputError(
+            f"`start`: {path} is not a safetensors file; write one with safetensors.torch.save_file"
+        ) from None
+
+
+def file_digest(path: str | Path) -> str:
+    """Return the SHA-256 (hex) of a file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -177,13 +177,13 @@ def class_shares(text: str) -> tuple[float, ...]:
     return next((column.shares for column in columns if column.kind == "label"), ())
 
 
-def read_schema(path: Path, option: str = "`schema`", part: bool = False) -> Schema:
-    """Return the schema in a file that an option names; DataError if there is none, or it is no schema.
+def read_schema(path: Path, part: bool = False) -> Schema:
+    """Return the schema in the file that ``schema`` names; DataError if there is none, or it is no schema.
 
     Args:
         part: whether it may be one of some columns alone.
     """
-    where = f"{option} {path}"
+    where = f"`schema` {path}"
     if not path.is_file():  # nor a pipe, which would be waited for
         raise DataError(f"{where}: no such file; correct the path, or draft one with dpltm datasets schema")
     try:

@@ -15,8 +15,8 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.setup import take_over_map
 from dpltm.networks import ModelSpec, Network, check_takes
-from dpltm.networks.content import content_id, pack
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import content_id, pack
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage
 from dpltm.privacy.mechanisms import NoisySgd, PrivateSearch, Unprotected
 from dpltm.pruning.generation import Ticket, Tickets

@@ -47,7 +47,7 @@ from typing import Any, Literal, cast
 
 from dpltm.errors import InputError
 from dpltm.filters import Filter, check_compiles, follows
-from dpltm.filters.dpsr_cg import DpsrCg
+from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.gradients.linear_layer import KERNELS
 from dpltm.networks import Network

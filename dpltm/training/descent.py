@@ -33,9 +33,8 @@ from dpltm.records.units import ABSENT
 from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
 from dpltm.training.config import TrainingConfig
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
-from dpltm.training.ranks import Ranks
+from dpltm.training.ranks import Ranks, Shards
 from dpltm.training.sample_sums import Sample, SampleSums
-from dpltm.training.shards import Shards
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

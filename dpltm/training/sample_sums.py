@@ -48,8 +48,7 @@ from dpltm.networks.full_precision import full_precision
 from dpltm.randomness.sampling import LIMIT, USUAL, scale_of
 from dpltm.records.batches import Batch, Records
 from dpltm.records.units import ABSENT
-from dpltm.training.ranks import Ranks
-from dpltm.training.shards import Shards
+from dpltm.training.ranks import Ranks, Shards
 
 if TYPE_CHECKING:
     from dpltm.training.config import TrainingConfig

@@ -9,10 +9,9 @@ from torch import nn
 from dpltm.errors import InputError
 from dpltm.features.setup import features_of, take_over_map, with_feature_map
 from dpltm.networks import Network, build, model_spec
-from dpltm.networks.content import content_id
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.own import OwnModel
-from dpltm.networks.state import put, weights_of
+from dpltm.networks.state import put
 from dpltm.privacy.entry import NO_LINEAGE, Lineage, lineage_of
 from dpltm.pruning.generation import dense_mask
 from dpltm.records import Dataset
@@ -59,8 +58,7 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
 
 def weights_id(start: StartingPoint) -> str:
     """Return a digest of weights and mask as they are now."""
-    weights = {f"weights/{name}": value.cpu().numpy() for name, value in weights_of(start.model).items()}
-    return content_id(weights | {f"mask/{name}": value.numpy() for name, value in start.mask.items()})
+    return network_id(start.model, start.mask)
 
 
 def fresh(spec: Network, seed: int) -> StartingPoint:

@@ -19,10 +19,8 @@ from torch.utils.data import Dataset
 from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
-from dpltm.networks.content import content_id
 from dpltm.networks.masks import Mask
-from dpltm.networks.shards import reshard, sharded
-from dpltm.networks.state import check_names, weights_of
+from dpltm.networks.state import check_names, content_id, reshard, sharded, weights_of
 from dpltm.options import PER_UNIT, arguments, check_required
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from typer.completion import completion_init
 
 from child_processes import read_terminal
-from dpltm.cli.commands import Later, command_of
-from dpltm.cli.help import folded
+from dpltm.cli.commands import Later, command_of, folded
 from dpltm.cli.main import app, run
 from dpltm.options import option, resolve, section_of
 from dpltm.options.data import DataOptions

@@ -248,7 +248,7 @@ def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
     assert refused(f"{FIND} 1").startswith("--private: what is found might make a schema too large to be read (1,")
     # as large as names can be, each of their bytes escaped
     names = tuple((f"{number:04d}" + '"' * (stage.LONGEST_NAME - 4),) for number in range(stage.MOST_NAMES))
-    schema = read_schema(Path("s.toml"), "it")
+    schema = read_schema(Path("s.toml"))
     grown = schema_text(schema, [Column("n", "category", values=names)], Lineage(), "")
     bare = schema_text(schema, [Column("n", "ignored")], Lineage(), "")
     most = stage.MOST_NAMES * stage.NAME_BYTES + stage.COLUMN_BYTES

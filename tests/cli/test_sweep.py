@@ -18,7 +18,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
-from dpltm.experiments.table import paired, summary
+from dpltm.experiments.recipe import paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder

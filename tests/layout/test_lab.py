@@ -15,9 +15,7 @@ modules = program("scripts/house.py").modules
 
 LAB = (
     "dpltm.audit.attacks",
-    "dpltm.audit.black_box",
-    "dpltm.cli.audit",
-    "dpltm.cli.latent",
+    "dpltm.cli.lab",
     "dpltm.experiments",
     "dpltm.local",
     "dpltm.options.audit",
@@ -30,7 +28,7 @@ LAB = (
 )
 """Modules, or packages with all in them."""
 
-BY_NAME = {("dpltm.cli.run", "dpltm.tickets.workbench.sweep.run_recipe")}
+BY_NAME = {("dpltm.cli.stages", "dpltm.tickets.workbench.sweep.run_recipe")}
 """What is imported when it is called for: by a command that runs a file with one arm as well."""
 
 

@@ -12,13 +12,12 @@ import torch
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json, write_lineage
-from dpltm.tickets.run import load_run, weights_of, write_run
-from dpltm.tickets.run import weights_of as digest_of_run
+from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.training.artifacts import Parent
@@ -162,7 +161,7 @@ def saved_run(path, kind, mask, front=None):
         write_run(folder, config, masked(spec, values_of(spec, 1), mask), mask, metrics, front)
         write_json(folder / "result.json", {"accuracy": 0.5})
         model = masked(spec, values_of(spec, 1), mask)
-        write_lineage(folder, LINEAGES["dp"], weights_of(model, mask))
+        write_lineage(folder, LINEAGES["dp"], network_id(model, mask))
     return load_run(path)
 
 
@@ -187,7 +186,7 @@ def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run,
     for name in ("metrics.jsonl", "environment.json"):
         assert (tmp_path / "c" / name).read_bytes() == before[name]
     result = json.loads((tmp_path / "c/result.json").read_text())
-    assert result.pop("weights") == digest_of_run(small.model, small.mask)
+    assert result.pop("weights") == network_id(small.model, small.mask)
     assert result == json.loads(before["result.json"])
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
     assert small.lineage == run.lineage == LINEAGES["dp"]

@@ -13,8 +13,8 @@ from dpltm.errors import InputError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.tickets.comparison import as_table, compare, unlike
 from dpltm.tickets.run import FoundRun
+from dpltm.tickets.workbench.compare import as_table, compare, unlike
 
 PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
 CONFIG: dict[str, Any] = {

@@ -15,8 +15,7 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.reports.checking import differences
-from dpltm.reports.statement import Subject, statement
+from dpltm.reports.statement import Subject, differences, statement
 from dpltm.tickets.files import digest_of
 from dpltm.tickets.model_card import BEGIN, END, FENCE, card_text, edits, for_page, read_statement, signed
 

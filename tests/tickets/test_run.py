@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from dpltm.networks import build
+from dpltm.networks.masks import network_id
 from dpltm.privacy.entry import Lineage
 from dpltm.tickets.files import new_folder, write_lineage
-from dpltm.tickets.run import AUDIT, load_run, read_observations, weights_of, write_observations, write_run
+from dpltm.tickets.run import AUDIT, load_run, read_observations, write_observations, write_run
 from dpltm.training.canaries import Observations
 from refusals import told
 
@@ -32,7 +33,7 @@ def written(tmp_path, tickets, monkeypatch):
     config = {"model": "mlp:8", "features": 64, "classes": 10, "bounds": [0.0, 16.0], "more": {"a": 1}}
     with new_folder(R) as folder:
         write_run(folder, config, model, tickets.tickets[2].mask, METRICS)
-        write_lineage(folder, Lineage(), weights_of(model, tickets.tickets[2].mask))
+        write_lineage(folder, Lineage(), network_id(model, tickets.tickets[2].mask))
     return model
 
 

@@ -18,12 +18,12 @@ from dpltm.features.normalisation import ChannelStatistics
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Entry, Lineage, to_json
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
 from dpltm.tickets.files import digest_of, read_lineage
-from dpltm.tickets.run import load_run, weights_of
+from dpltm.tickets.run import load_run
 from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from refusals import told
 from set_entries import SAID, SOURCE, TRAINED, entered
@@ -316,7 +316,7 @@ def test_a_network_comes_back(tmp_path, raw):
         assert raw.unpack(packed[name], value.shape).all()
     assert os.listdir(tmp_path) == ["r"]
     model = build(ModelSpec("mlp:5", 24, 4), 3)
-    assert read_lineage(tmp_path / "r", weights_of(model, Mask.dense(model))) == SENT
+    assert read_lineage(tmp_path / "r", network_id(model, Mask.dense(model))) == SENT
 
 
 def test_a_network_from_a_codebook_is_a_run(tmp_path):

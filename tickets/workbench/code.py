@@ -18,14 +18,13 @@ from typing import Any, Protocol
 
 from dpltm.errors import ArtifactError, CodeError, InputError, did_you_mean, first_line
 from dpltm.networks import NAMES_CODE, names_code
-from dpltm.networks.own import OwnModel, own_model
-from dpltm.networks.source import FILE_MODULE
+from dpltm.networks.own import FILE_MODULE, OwnModel, own_model
 from dpltm.options.network import GIVEN, NetworkOptions
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
-from dpltm.records.weights import file_digest
-from dpltm.tickets.card import sources
+from dpltm.records.files import file_digest
 from dpltm.tickets.export import read_origin
 from dpltm.tickets.files import LINEAGE, read_header
+from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import run_with_code, set_with_code
 from dpltm.tickets.ticket_set import MAX_SET

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.options.report import CompareRequest
+from dpltm.options.evaluate import CompareRequest
+from dpltm.privacy.account import Account
+from dpltm.privacy.describe import guarantee
+from dpltm.privacy.entry import RECORD, lineage_of
+from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
+from dpltm.reports.statement import interval
+from dpltm.reports.subjects import count, number, section, skill_in, text
+from dpltm.reports.wording import Table, tables
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
-from dpltm.tickets.comparison import compare, markdown, table_csv
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep
@@ -66,3 +74,183 @@ def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
         for row in rows if row["compared"]
     ]  # fmt: skip
     return against_epsilon(points, measure)
+
+
+NO_TIMES = (
+    "seconds a step are left out: they tell the private number of records, so no run holds them;"
+    " benchmarks/training_step.py measures them on made-up records"
+)
+INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
+MAJORITY = (
+    "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against the rest, 0.5"
+    " by guessing"
+)
+CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
+
+
+def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
+    """Return the table: a row for each run, in their order, what they cost together, and notes."""
+    ended = [one for one in runs if one.part is not None and one.result]
+    why = {one.label: unlike(ended[0], one) for one in ended}
+    alike = [one for one in ended if why[one.label] is None]
+    if len(ended) >= 2 and len(alike) < 2:
+        raise InputError(
+            f"RUN: nothing can be compared: {ended[1].label}: {why[ended[1].label]}; name runs on the same records"
+        )
+    if not ended and not any(one.state == "unfinished" for one in runs):
+        raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
+    rows = [_row(one, why.get(one.label)) for one in runs]
+    stated = [row for row in rows if row["certified"] is not None]
+    usual = next((_relation(row) for row in stated if row["compared"]), None)
+    for row in rows:
+        other = usual is not None and row in stated and _relation(row) != usual
+        row["other_terms"] = _relation(row) if other else None
+    return {"rows": rows, "together": _together(alike), "notes": _notes(runs, rows, alike)}
+
+
+def _relation(row: Mapping[str, Any]) -> str:
+    return f"{row['adjacency']}, unit {row['unit']}"
+
+
+def unlike(one: FoundRun, other: FoundRun) -> str | None:
+    """Return why two runs cannot be compared; None if they can."""
+    ours, theirs = one.part, other.part
+    assert ours is not None
+    assert theirs is not None
+    if ours.snapshot != theirs.snapshot and ours.name != theirs.name:  # a snapshot has an id in each ledger
+        return f"other data: {theirs}, not {ours}"
+    if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
+        return f"another part of the data: {theirs}, not {ours}"
+    for what, key in (("test records", "test_records"), ("classes", "classes")):
+        mine, its = count((one.config or {}).get(key)), count((other.config or {}).get(key))
+        if mine != its and None not in (mine, its):
+            return f"other {what}: {its:,}, not {mine:,}"
+    if ("rmse" in (one.result or {})) != ("rmse" in (other.result or {})):
+        return "another measure"
+    if _measured_privately(one) != _measured_privately(other):
+        return "accuracy on training records, with noise, beside that on the test split"
+    return None
+
+
+def _measured_privately(one: FoundRun) -> bool:
+    return section(one.config or {}, "options").get("eval_private") is not None
+
+
+def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
+    config, result, privacy = one.config or {}, one.result or {}, one.privacy
+    facts, certified = section(config, "resolved"), section(privacy or {}, "certified")
+    accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
+    tested = None if _measured_privately(one) else count(config.get("test_records"))
+    ends, skill = interval(accuracy, tested), skill_in(result)
+    return {
+        "run": one.label,
+        "state": one.state,
+        "compared": one.part is not None and bool(result) and why is None,
+        "why_not": why if why is not None else next(iter(one.problems), None),
+        "records": None if one.part is None else str(one.part),
+        "network": text(config.get("model")),
+        "trained": None if density is None else "dense" if density == 1 or at is None else f"ticket, round {at}",
+        "accuracy": accuracy,
+        "low": ends.get("low"),
+        "high": ends.get("high"),
+        "test_records": tested,
+        "majority": None if skill is None else skill.majority_accuracy,
+        "auc": None if skill is None or skill.auc is None else skill.auc.value,
+        "rmse": number(result.get("rmse")),
+        "certified": certified.get("epsilon"),
+        "nominal": section(privacy or {}, "nominal").get("epsilon"),
+        **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
+        "density": density,
+        "live": count(facts.get("live")),
+        "parameters": one.parameters,
+        "filter": text(facts.get("filter")),
+        "steps": count(facts.get("steps")),
+        "noise_multiplier": number(facts.get("noise_multiplier")),
+    }
+
+
+def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
+    """Return the joint cost of the runs that can be compared, if all are released; None where there are fewer than two."""
+    if len(alike) < 2:
+        return None
+    delta = min((one.privacy["certified"]["delta"] for one in alike if one.privacy), default=1e-5)
+    try:
+        found = lineage_of(*(one.lineage for one in alike))
+        epsilon = Account.of((), found, unit=found.paid[0].unit if found.paid else RECORD).epsilon(delta)
+    except InputError:  # of two units
+        return {"runs": len(alike), "epsilon": "inf", "delta": delta}
+    return {"runs": len(alike), "epsilon": json_figure(epsilon), "delta": delta}
+
+
+def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: Sequence[FoundRun]) -> list[str]:
+    notes = []
+    for one, row in zip(runs, rows, strict=True):
+        if not row["compared"] and row["why_not"]:
+            notes.append(f"{one.label}: not compared: {row['why_not']}")
+        notes += [
+            f"{one.label}: {problem}" for problem in one.problems if row["compared"] or problem != row["why_not"]
+        ]
+    terms = {(row["delta"], _relation(row)) for row in rows if row["compared"] and row["certified"] is not None}
+    if len(terms) > 1:
+        notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
+    notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
+    if len({one.part.snapshot for one in alike if one.part is not None}) > 1:
+        notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
+    if any(row["low"] is not None for row in rows):
+        notes.append(INTERVALS)
+    if any(row["majority"] is not None for row in rows):
+        notes.append(MAJORITY)
+    if any(row["accuracy"] is not None and row["low"] is None for row in rows):
+        notes.append(
+            "no interval where the number of test records is not on record: with eval_private it is not told, and runs of"
+            " versions before 0.3 do not hold it"
+        )
+    return [*notes, CHOOSING, NO_TIMES]
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def as_table(body: Mapping[str, Any]) -> Table:
+    """Return the rows as texts; a dash where something is not known."""
+    (table,) = tables("comparison", rows=body["rows"], stated_at=stated_at(body))
+    return table
+
+
+def stated_at(body: Mapping[str, Any]) -> str:
+    """Return what the certified epsilons are stated at, where all compared rows agree; else nothing."""
+    stated = {
+        f"delta {row['delta']:g}, {_relation(row)}"
+        for row in body["rows"] if row["compared"] and row["certified"] is not None
+    }  # fmt: skip
+    return stated.pop() if len(stated) == 1 else ""
+
+
+def costs(body: Mapping[str, Any]) -> list[str]:
+    """Return what all that is compared costs together, in words; nothing where that is not known."""
+    together = body["together"]
+    return [] if together is None else [f"all {together['runs']} released together: {guarantee(together)}"]
+
+
+def markdown(body: Mapping[str, Any]) -> str:
+    """Return the table for a document."""
+    shown = as_table(body)
+    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (shown.head, *shown.rows)]
+    lines.insert(1, "|" + "---|" * len(shown.head))
+    terms = [shown.title] if shown.title else []
+    return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
+
+
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows, one column a key; no spreadsheet takes a text in them for a formula."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"'{one}" if str(one)[:1] in "=+-@" and isinstance(one, str) and one else one
+                         for key, one in row.items()})  # fmt: skip
+    return stream.getvalue()
+
+
+def _plain(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.networks.masks import Mask
-from dpltm.options.report import ReportRequest
+from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
@@ -21,13 +21,14 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.sweep_table import cells, columns
 from dpltm.reports.wording import (
     ATTACKER,
     RECORDS,
     Section,
     Table,
     boxes,
+    cells,
+    columns,
     headline,
     sections,
     skill_tables,
@@ -35,10 +36,9 @@ from dpltm.reports.wording import (
     verdict,
 )
 from dpltm.tickets import charts
-from dpltm.tickets.card import template
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
-from dpltm.tickets.model_card import KINDS, card_text, for_page, signed
+from dpltm.tickets.model_card import KINDS, card_text, for_page, signed, template
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep

@@ -35,10 +35,12 @@ from dpltm.experiments.recipe import (
     Trial,
     draw_options,
     override,
+    planned,
     provenance,
+    table,
     tasks,
+    trains_at_once,
 )
-from dpltm.experiments.table import planned, table, trains_at_once
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
 from dpltm.options.select import reads_no_records
@@ -51,7 +53,7 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.records import DatasetCache
-from dpltm.reports.sweep_table import markdown
+from dpltm.reports.wording import markdown
 from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.files import (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpltm
-from dpltm.networks.input_parts import apart
+from dpltm.networks.own_network import apart
 from dpltm.records import count_outside, from_arrays, prepare
 from dpltm.records.arrays import arrays_of, as_parts, records_of
 from dpltm.records.input_parts import MAX_WORDS, InputPart, differences, facts_of

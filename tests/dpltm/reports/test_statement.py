@@ -26,8 +26,7 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
-from dpltm.reports.checking import differences, kept_apart
-from dpltm.reports.statement import PROVENANCE, Subject, check_shape, statement
+from dpltm.reports.statement import PROVENANCE, Subject, check_shape, differences, kept_apart, statement
 from dpltm.reports.wording import Field, sections
 
 WHOLE = Part("d", "1" * 64)

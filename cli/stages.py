@@ -1,0 +1,163 @@
+"""``dpltm generate``, ``select``, ``train``, ``tune``, ``run`` and ``demo``: what the stages did, in tables."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console as RichConsole
+from rich.table import Table
+
+from dpltm.cli.commands import Call
+from dpltm.cli.console import answering
+from dpltm.cli.show import (
+    show_notes,
+    show_pairs,
+    show_privacy,
+    show_stages,
+    show_tickets,
+    show_verdict,
+    shown,
+    with_skill,
+)
+from dpltm.errors import InputError
+from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.privacy.describe import percent
+from dpltm.registry import Deferred
+from dpltm.tickets.files import read_toml
+from dpltm.tickets.workbench.records import table_first
+
+
+def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the facts of a run, or of what would be one, and its privacy."""
+    show_pairs(
+        rich,
+        "would train" if body.get("dry_run") else f"trained {body['run']}",
+        with_skill({k: round(v) if k == "seconds" else v for k, v in body.items() if k not in ("run", "dry_run")}),
+    )
+    show_privacy(rich, body["privacy"])
+    show_verdict(rich, body.get("skill"))
+
+
+train_command = answering(table_first(Deferred("dpltm.tickets.workbench.train:train_with_ranks")), show_training)
+
+
+def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the tickets, or what would be made, and what is certified."""
+    if body.get("dry_run"):
+        show_pairs(rich, "would generate", body)
+    else:
+        show_tickets(rich, body)
+    if body["provenance"] in ("private", "dp"):
+        show_privacy(rich, body["privacy"])
+    else:
+        show_notes(rich, body["privacy"])
+
+
+generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.generate:generate")), show_generation)
+
+
+def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the winner, whatever is revealed, and what is certified."""
+    if body.get("dry_run"):
+        show_pairs(rich, "would choose", body)
+    else:
+        winner = body["winner"]
+        rich.print(
+            f"winner of {body['ticket_set']}: round {winner['round']}, density {percent(winner['density'])}",
+            style="bold",
+        )
+    if "revealed" in body:
+        table = Table("round", "density", "accuracy", "score", "probability")
+        for row in body["revealed"]:
+            shares = (percent(row[key]) for key in ("density", "accuracy"))
+            table.add_row(str(row["round"]), *shares, f"{row['score']:.4g}", percent(row["probability"]))
+        rich.print(table)
+    show_privacy(rich, body["privacy"])
+
+
+select_command = answering(table_first(Deferred("dpltm.tickets.workbench.select:select")), show_draw)
+
+
+MAX_ROWS = 10
+"""Settings in the table."""
+
+COLUMNS = (
+    "round", "density", "lr", "clip_norm", "epochs", "batch_size", "noise_multiplier", "accuracy",
+    "score",
+)  # fmt: skip
+"""Of the table, where any setting has such a thing."""
+
+
+def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
+    """Show the best settings."""
+    rows = body["trials"]
+    columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+    if "accuracy" in columns:
+        columns.remove("score")  # which is the same
+    names = [body["metric"] if column == "score" else column.replace("_", " ") for column in columns]
+    table = Table(*names, title=f"best settings on {body['dataset']}", title_justify="left")
+    for row in rows[:MAX_ROWS]:
+        table.add_row(*("-" if row[column] is None else shown(column, row[column]) for column in columns))
+    rich.print(table)
+    if len(rows) > MAX_ROWS:
+        rich.print(f"{len(rows) - MAX_ROWS} more with --json")
+    if body["config"]:
+        rich.print(f"wrote {body['config']}")
+    show_notes(rich, body["privacy"])
+
+
+tune_command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)
+
+
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
+RUN_RECIPE, SHOW_RECIPE = (
+    Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
+    Deferred("dpltm.cli.evaluate:show_recipe"),
+)
+
+
+def run_command(options: RunRequest, call: Call) -> None:
+    """Run ``dpltm run`` and print its answer; the exit code is 1 where the table of a recipe has holes."""
+    if call.config is None:
+        raise InputError(
+            "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
+        )
+    console, path = call.console, Path(call.config)
+    if {"recipe", "arm"} & read_toml(path).keys():
+        body = RUN_RECIPE(path, options, console)
+        console.result(body, lambda rich: SHOW_RECIPE(rich, body))
+        if any(row.get("missing") for row in body["arms"]):
+            raise typer.Exit(1)
+        return
+    of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
+    for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):
+        if given:
+            raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
+    options = replace(options, out=options.out or "dpltm-run")
+
+    body = RUN_FILE(path, options, console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def demo_command(options: DemoRequest, call: Call) -> None:
+    """Run ``dpltm demo`` and print its answer."""
+    console = call.console
+    with contextlib.ExitStack() as kept:
+        out = options.out or f"{kept.enter_context(tempfile.TemporaryDirectory(prefix='dpltm-demo-'))}/demo"
+        body = DEMO(options, Path(out), console)
+    console.result(body, lambda rich: _show(rich, body))
+
+
+def _show(rich: RichConsole, body: dict[str, Any]) -> None:
+    if body.get("dry_run"):
+        show_pairs(rich, "would run", body)
+        show_privacy(rich, body["privacy"])
+        return
+    show_stages(rich, body)
+    show_privacy(rich, body["privacy"])
+    show_verdict(rich, body["train"]["skill"])
