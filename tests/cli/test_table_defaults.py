@@ -44,6 +44,7 @@ def test_three_faces_train_alike(cli: Any, frame: pandas.DataFrame) -> None:
         assert one.feature_map.text == "fourier:1024,4"
         assert said(one.config) == said(config)
         assert one.lineage.paid[-1].mechanisms[-1].noise_multiplier == pytest.approx(body["noise_multiplier"])
+    assert run.config["options"].get("features") == config["options"].get("features")  # as they were given
 
 
 @pytest.mark.parametrize(
