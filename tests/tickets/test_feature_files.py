@@ -17,12 +17,11 @@ import torch
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask
+from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Split, load
-from dpltm.tickets import run as runs
 from dpltm.tickets.feature_files import KEY, NAME, FeatureCache, _kept, cache_path, read_map, write_map
 from dpltm.tickets.files import write_lineage
 from dpltm.tickets.run import load_run, write_run
@@ -95,7 +94,7 @@ def saved_run(folder, made, features):
     folder.mkdir()
     mask = Mask.dense(model)
     write_run(folder, {"model": "mlp:6", "features": features, **settings}, model, mask, [], made)
-    write_lineage(folder, made.lineage, runs.weights_of(model, mask))
+    write_lineage(folder, made.lineage, network_id(model, mask))
 
 
 @pytest.mark.parametrize("kind", ["plain", "statistics", "centred"])
