@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -38,6 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
             met[family] += 1
     items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(Path(__file__).parent).parts))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import live to the end: no collection of garbage looks at them again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

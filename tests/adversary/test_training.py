@@ -14,10 +14,13 @@ import pytest
 from adversary import Case, examine
 from adversary_cases import CHOICES, estimator_cases, loop_cases, pair_cases, pairwise, train_cases
 
+PAIRS = [pytest.param(case, marks=pytest.mark.long if place % 4 else ()) for place, case in enumerate(pair_cases())]
+"""Most of them with ``make proofs``: they differ in which options meet."""
+
 
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize(
-    "case", [*pair_cases(), *train_cases(), *loop_cases(), *estimator_cases()], ids=lambda case: case.name
+    "case", [*PAIRS, *train_cases(), *loop_cases(), *estimator_cases()], ids=lambda case: case.name
 )
 def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
     """What is released is a function of recorded draws and public options, and every draw is what its event says."""

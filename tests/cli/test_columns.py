@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,9 @@ def test_predictions_for_a_table_in_another_order(cli: Any, run: str) -> None:
     assert Path("same.out.csv").read_text() == Path("swapped.out.csv").read_text()
 
 
-def test_predictions_pass_over_further_columns(cli: Any, refused: Any, run: str) -> None:
+def test_predictions_pass_over_further_columns(
+    cli: Any, refused: Any, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As ``predict.py`` of an export does; whatever they hold, and with a note."""
     x, y = made(1, 100)
     table(
@@ -78,8 +80,10 @@ def test_predictions_pass_over_further_columns(cli: Any, refused: Any, run: str)
     assert Path("same.out.csv").read_text() == Path("wordy.out.csv").read_text()
     assert notes[0] == "wordy.csv has columns that the run does not take; they are passed over: 'note', ''"
     assert cli(f"export {run} --out e").code == 0
-    done = subprocess.run([sys.executable, "e/predict.py", "wordy.csv", "e.csv"], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    monkeypatch.syspath_prepend("e")
+    monkeypatch.setattr(sys, "argv", ["predict.py", "wordy.csv", "e.csv"])
+    runpy.run_path("e/predict.py", run_name="__main__")
+    monkeypatch.delitem(sys.modules, "encode")
     labels = [
         [line.split(",")[0] for line in Path(name).read_text().splitlines()] for name in ("wordy.out.csv", "e.csv")
     ]

@@ -67,7 +67,7 @@ def test_every_pair_is_in_the_table() -> None:
     assert {row for row, _ in said()} == set(BESIDE) | ranks_and_loop
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(
     ("beside", "mechanism"),

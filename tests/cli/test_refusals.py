@@ -62,7 +62,6 @@ bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
 --sensitivity:                        | {SELECT} --sensitivity none
 --lambda:                             | {SELECT} --score additive --lambda inf
 --eps1:                               | {SELECT} --eps1 nan
-slim:                                 | select slim {PRI} --eps1 0.1
 bundled:kmnist-mlp:                   | select bundled:kmnist-mlp {PRI} --eps1 0.1
 bundled:kmnist-mlp:                   | select bundled:kmnist-mlp --rule smallest-within
 folder:                               | select folder {PRI} --eps1 0.1
@@ -75,17 +74,12 @@ loop:                                 | privacy ledger loop
 --epsilon:                            | {DENSE} --epsilon abc
 --steps:                              | {DENSE} --steps 1e9
 --epochs, --steps:                    | {DENSE} --steps 1000000000
---noise-multiplier:                   | train pub@1 {PRI} --noise-multiplier 1e200 --out new
 --seed:                               | {DENSE} --seed 99999999999999999999
 --out:                                | {DENSE} --out {"x" * 300}
 --out:                                | {TRAIN} --out pub
 --delta:                              | {TRAIN} --delta 0
---delta:                              | {TRAIN} --delta nan
 --delta:                              | {TRAIN} --delta {1 / 719!r}
 --delta:                              | {DENSE} --records 2 --delta 0.4
---tanh-scale:                         | {DENSE} --filter tanh --no-pre-clip --tanh-scale 1e308
---tanh-range:                         | {DENSE} --filter tanh --tanh-range 1e308
---centre:                             | {DENSE} --features unit --centre nan
 --features: fourier:64,0:             | {DENSE} --features fourier:64,0
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --plot: there.png exists              | {TRAIN} --plot there.png
@@ -101,16 +95,11 @@ there.png/c.png: cannot be written    | tickets show pub --plot there.png/c.png
 --noise:                              | {HEAD} --noise nominal
 --head:                               | {HEAD} --head ridge
 --epsilon or --noise-multiplier:      | {HEAD.replace("--epsilon 1 ", "")}
---clip-norm:                          | {HEAD} --clip-norm 2
---no-pre-clip:                        | {HEAD} --no-pre-clip
---budget-stop:                        | {HEAD} --budget-stop
 --audit:                              | {HEAD} --audit 9
 --unit-column nobody:                 | {PERSONS} --unit-column nobody
---unit-column ill:                    | {PERSONS} --unit-column ill
 --per-unit:                           | generate {PEOPLE} --provenance public --per-unit 3 --out new
 --model: cnn:14x14x1:                 | {PERSONS} --model cnn:14x14x1
 --unit-column:                        | {PERSONS} --model lstm:3x1
---per-unit 5000:                      | {PERSONS} --per-unit 5000
 --per-unit:                           | {PERSONS.replace("--unit-column who", "--per-unit 3")}
 d.csv: 40 of the 40 values            | {PERSONS} --test d.csv
 --delta:                              | {PERSONS} --delta 0.1
@@ -149,15 +138,12 @@ d.csv: does not fit its schema        | {FIND} --schema narrow-draft.toml
 --label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
 --unit-column ward:                   | {FIND} --unit-column ward
---unit-column none:                   | {FIND} --unit-column none
 --out: s.toml exists                  | datasets schema d.csv --out s.toml
 none.csv: no such file                | datasets schema none.csv
-s.toml: unknown kind of file          | datasets schema s.toml
 NAME|FILE is missing:                 | datasets info
 f: x_train is damaged                 | datasets info ./f
 --protocol:                           | {SCHEME} --protocol x
 --out: s exists                       | {SCHEME} --out s
---dataset nothing:                    | {SCHEME} --public nothing
 --public is missing:                  | {SCHEME.replace("--public p.npz ", "")}
 --epsilon is missing:                 | {SCHEME.replace("--epsilon 9 ", "")}
 --delta:                              | {ENCODE} --delta 0
@@ -173,15 +159,12 @@ SCHEME is missing:                    | latent encode --dataset o.npz --out new
 none: cannot be read                  | {LEARN} --messages s.msg,none
 --messages:                           | {LEARN} --messages s
 --messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg
---out: pub exists                     | {LEARN} --out pub
 --messages is missing:                | latent train s --out new
 --for-records is missing:             | tune {PUB} --epsilon 1
 --epsilon is missing:                 | tune {PUB} --for-records 700
 --model:                              | {TUNE} pub --model mlp
---features:                           | {TUNE} pub --features scatter
 --out: s.toml exists                  | {TUNE} --out s.toml
 --input: bad-shape.npz                | predict r --input bad-shape.npz -o p.csv
-flat.npz: x has shape                 | predict r --input flat.npz -o p.csv
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
 --input digits:                       | predict r --input digits -o p.csv
@@ -204,18 +187,14 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --noise-multiplier:                   | privacy epsilon {PRIVACY} --noise-multiplier nan
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
---sampling-rate:                      | privacy curve {PRIVACY} --sampling-rate 1/0
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate many
 --steps:                              | privacy curve {PRIVACY} --steps 0
 --delta:                              | privacy epsilon {PRIVACY} --delta 1
 --eps1:                               | privacy epsilon {PRIVACY} --eps1 0
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
---steps or --epochs:                  | privacy epsilon {PRIVACY} --epochs 3
 --epsilon is missing:                 | privacy noise {PRIVACY}
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
---noise-multiplier, --sampling-rate,  | privacy noise --epsilon 1 --steps 3
 --accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
-c.jpg: not a picture                  | privacy curve {PRIVACY} --plot c.jpg
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
 /proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
@@ -257,7 +236,6 @@ def files(folder: Path) -> None:
     np.savez(folder / "bad.npz", x_train=bad, y_train=np.arange(40) % 10)
     np.savez(folder / "x.npz", x=x[:5])
     np.savez(folder / "bad-shape.npz", x=x[:5, :7])
-    np.savez(folder / "flat.npz", x=x[0, 0])
     offsets = np.cumsum([0, *draw.integers(3, 20, 150)])
     values = draw.integers(0, 30, offsets[-1]).astype(np.uint32)
     np.savez(folder / "texts.npz", values_train=values, offsets_train=offsets, y_train=np.arange(150) % 2)

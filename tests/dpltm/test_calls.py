@@ -39,8 +39,6 @@ OPTIONS = {
     "tune": TuneOptions,
     "transfer": TransferOptions,
 }
-OTHERS = ("text", object())
-WRONG = (None, 3, *OTHERS)
 
 
 @cache
@@ -81,8 +79,9 @@ def refusal(call, **given) -> str | None:
     return None
 
 
+@pytest.mark.parametrize("wrong", ["text", pytest.param(object(), marks=pytest.mark.long)], ids=["text", "object"])
 @pytest.mark.parametrize("function", ["generate", "select", "train", "tune", "transfer", "evaluate", "predict"])
-def test_each_argument_of_a_wrong_type(function):
+def test_each_argument_of_a_wrong_type(function, wrong):
     """Whatever is refused is so before anything is entered, and what is not is meant: no other error leaves."""
     call, given = getattr(dpltm, function), calls()[function]
     arguments = [name for name in inspect.signature(call).parameters if name != "options"]
@@ -90,7 +89,7 @@ def test_each_argument_of_a_wrong_type(function):
     given = {"x": X[:60] // 2, **({"y": Y[:60]} if "y" in arguments else {}), **given}
     assert refusal(call, **given) is None
     for name in dict.fromkeys([*arguments, *(FACTS if options else ()), *options]):
-        for value in OTHERS if name in options else WRONG:
+        for value in (wrong,) if name in options else (None, 3, wrong):
             ledger = Ledger()
             own = {"ledger": ledger} if "ledger" in arguments else {}
             said = refusal(call, **{**given, **own, name: value})

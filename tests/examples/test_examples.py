@@ -128,6 +128,7 @@ def same(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of Lightning about a trainer that has neither workers nor a logger
 def test_lightning_gives_the_weights_of_a_plain_loop(capsys):
     pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")

@@ -20,6 +20,7 @@ def test_there_are_three():
     assert [path.stem for path in NOTEBOOKS] == ["hospital", "three_stages", "what_a_claim_is_worth"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     """Figures that are no accident of a draw come out as they were kept."""

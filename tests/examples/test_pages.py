@@ -2,8 +2,8 @@
 
 README.md and the quickstart run as they stand, and so does whatever shows what it prints. Elsewhere ``QUICKER`` makes
 trainings short, ``INSTEAD`` changes a few words of a page, and made-up files stand for the reader's own and for published
-datasets. The commands of ``OF_FIGURES`` run with ``make proofs``. What does not run stands in
-``NOT_RUN`` with the reason: that list may only become shorter.
+datasets. These pages run with ``make proofs``; that their commands exist with such options, ``tests/layout`` checks in every
+run. What does not run stands in ``NOT_RUN`` with the reason: that list may only become shorter.
 """
 
 from __future__ import annotations
@@ -66,9 +66,6 @@ INSTEAD = {  # page: words on it, and what is typed in their place
 
 MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
 """Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
-
-OF_FIGURES = ("results.md", "accuracy.md", "latent.md", "hospital.md", "stages.md")
-"""Pages whose commands take long, and are like others that tests run: with ``make proofs``."""
 
 HOURS = "trains for minutes to hours on whole datasets"
 
@@ -324,7 +321,11 @@ def in_a_new_process() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.long if page.name in OF_FIGURES else ()) for page in PAGES if steps(page)],
+    [
+        pytest.param(page, marks=() if page.name in AS_THEY_STAND else pytest.mark.long)
+        for page in PAGES
+        if steps(page)
+    ],
     ids=lambda page: page.name,
 )
 def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from programs import ROOT, program
 
 harness = program("tests/golden/harness.py")
 HERE, OTHER = "here", "elsewhere"
-PARTS = 5
+PARTS = 10
 
 
 @pytest.fixture

@@ -36,15 +36,6 @@ def records(seed: int, count: int = RECORDS, test: int = 0, **facts: Any) -> Dat
     return from_arrays(x[:count], y[:count], test=held_out, **facts)
 
 
-def plain_records(
-    seed: int, count: int = RECORDS, features: int = FEATURES, name: str = "mine", **facts: Any
-) -> Dataset:
-    """Records of which every third has the same label, whatever its features, with their number declared."""
-    draw = np.random.default_rng(seed)
-    x, y = draw.integers(0, 256, (count, features), dtype=np.uint8), np.arange(count) % CLASSES
-    return from_arrays(x, y, name=name, **{"classes": CLASSES, "records": count, **facts})
-
-
 def kinds(entries: Any) -> list[str]:
     """What a ledger or a lineage holds, in order: kinds of declarations, and mechanisms of releases."""
     return [

@@ -33,7 +33,8 @@ ESTIMATORS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["classifier", pytest.param("regressor", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
 @pytest.mark.filterwarnings("ignore")  # checks try what is deprecated, on purpose
 def test_the_checks_of_scikit_learn(kind):
     expected = dict.fromkeys(EXPECTED[kind], TWICE) | (ONE_NUMBER if kind == "regressor" else {})

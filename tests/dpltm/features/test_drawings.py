@@ -68,6 +68,7 @@ def test_a_tall_image_keeps_its_proportions():
     assert made[:, 11:17].mean() == 1
 
 
+@pytest.mark.long
 def test_it_tells_apart_drawings_that_it_has_not_seen():
     """One drawing of each of 200 new kinds is known, some kinds hardly different; of another drawing of each, the nearest
     known one says the kind. Half a percent would be right by chance."""

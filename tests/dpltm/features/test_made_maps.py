@@ -52,6 +52,7 @@ def test_two_colours_are_refused_in_words():
     )
 
 
+@pytest.mark.one_of(5)
 @BOTH
 @pytest.mark.parametrize("shape", [(8, 8), (8, 13, 3), (28, 28, 1), (32, 32, 3), (64, 64, 3), (64, 48)])
 def test_any_size_is_taken(name, shape):

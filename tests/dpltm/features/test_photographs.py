@@ -61,6 +61,7 @@ def test_the_mirror_image_says_the_same():
     torch.testing.assert_close(found(x), found(x[:, :, ::-1].copy()), rtol=0, atol=1e-4)
 
 
+@pytest.mark.long
 def test_it_tells_apart_scenes_that_it_has_not_seen():
     """One view of each of 100 new scenes and things is known; of another view, the nearest known one says which it is."""
     views = draw_views(100, 2, torch.Generator().manual_seed(123456))
@@ -184,6 +185,7 @@ def test_units_are_turned_within_a_wave():
         assert float(found[image, sign, at, wave]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_bundled_features_of_new_scenes_hardly_go_together_within_a_wave():
     """On scenes that nothing was fitted to. The first differ most, as their variance to the power of 0.2."""
     views = draw_views(600, 1, seeded(987)).permute(0, 2, 3, 1)

@@ -162,7 +162,7 @@ def test_every_row_is_in_one_chunk_or_among_the_others(lengths, more):
     )
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("rows", [None, 7, 64])
 @pytest.mark.parametrize("batch", [60.0, 100.0, 400.0])
 def test_a_step_on_neighbouring_datasets(rows, batch):

@@ -236,6 +236,7 @@ def owning(function: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), inner, nn.Linear(16, 3))
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "build",
     [

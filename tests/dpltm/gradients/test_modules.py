@@ -360,6 +360,7 @@ HOOKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_of(3)
 @once
 @pytest.mark.parametrize("name", HOOKS)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -663,6 +664,7 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
     return torch.stack([result.values for result in results])
 
 
+@pytest.mark.one_of(3)
 @once
 @pytest.mark.parametrize("case", PADDED)
 def test_how_many_records_a_pass_takes_changes_nothing(monkeypatch, case):

@@ -37,6 +37,7 @@ def records(spec: ModelSpec) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("text", "features", "classes"), NETWORKS)
 def test_filtered_sums(text, features, classes):
     spec = ModelSpec(text, features, classes)

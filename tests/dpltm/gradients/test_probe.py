@@ -234,6 +234,7 @@ def cut(x: Tensor, padding: int, front: bool) -> Tensor:
     return x[:, longest:] if front else x[:, : x.shape[1] - longest]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
 @pytest.mark.parametrize("padding", [0, 5])
 def test_texts_that_are_cut_to_the_longest_of_the_batch_are_refused(padding, front):
@@ -263,6 +264,7 @@ def nobody_there(x: Tensor, padding: float) -> Tensor:
     return x.isnan() if math.isnan(padding) else x == padding
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
 @pytest.mark.parametrize("along", [1, 2])
 @pytest.mark.parametrize("padding", [0.0, 1.0, -1.0, -100.0, math.nan])

@@ -147,6 +147,7 @@ def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     assert 0.8 < off.std() < 1.15
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("epsilon", [3.0, 5.0, 8.0])
 def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     count, values = 480, 30
@@ -175,6 +176,7 @@ def test_signed_messages_and_long_records_tell_no_second_moments(found):
     assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
 
 
+@pytest.mark.long
 def test_directions_along_which_records_of_a_class_differ_count_for_less():
     """Means of classes differ along two axes; along the first of them records spread widely as well."""
     found, count = best_codebook(4, 2, 8.0), 3_000

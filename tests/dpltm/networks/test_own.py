@@ -65,7 +65,14 @@ def test_names_and_outputs_are_those_of_the_module(name):
     torch.testing.assert_close(model.eval()(x), expected)
 
 
-@pytest.mark.parametrize("name", [*CASES, *LABELS, *PARTS])
+LARGE = {"resnet-20", "bert by name"}
+"""Of layers that smaller networks here and in tests/dpltm/gradients have, too."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in (*CASES, *LABELS, *PARTS)],
+)
 def test_sums_are_those_of_a_loop_over_records(name):
     """Clipped to norm 1/10 and summed, one record at a time by autograd."""
     case = {**CASES, **LABELS, **PARTS}[name]

@@ -75,6 +75,7 @@ def test_what_is_certified_is_just_above_the_truth(
     assert low * (1 - 1e-6) <= found <= high * 1.015  # 1.2 % where one step spreads far more than its deviation
 
 
+@pytest.mark.long
 def test_epsilon_rises_steadily_as_delta_falls() -> None:
     """Down to where rounding of all steps is far above delta, and with no jump where losses begin to be tilted."""
     sigma, rate, steps = 0.7, 4e-5, 100_000

@@ -116,6 +116,7 @@ def test_the_best_of_ten(each: float, renyi: float, most: float) -> None:
     assert by_profile < epsilon([training] * 10, DELTA)
 
 
+@pytest.mark.long
 def test_the_price_grows_with_the_number_of_tries() -> None:
     training = calibrate_noise(0.5, DELTA, TRAINING)
     prices = [epsilon([search(mean, training)], DELTA) for mean in (1.01, 3, 30, 300)]
@@ -123,6 +124,7 @@ def test_the_price_grows_with_the_number_of_tries() -> None:
     assert prices[0] == pytest.approx(0.5, rel=0.05)
 
 
+@pytest.mark.long
 def test_settings_cost_what_they_cost_in_the_mean() -> None:
     cheap, dear = (calibrate_noise(each, DELTA, TRAINING) for each in (0.3, 0.6))
     low, mixed, high = (epsilon([search(10, *some)], DELTA) for some in ((cheap,), (cheap, dear), (dear,)))

@@ -123,7 +123,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) > 2 and all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(7)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("settings", [{}, {"physical_batch": 7}, {"microbatch": 4}], ids=str)
 @pytest.mark.parametrize("network", NETWORKS)
@@ -214,6 +214,7 @@ def test_a_device_without_float64_is_refused_by_name() -> None:
         )
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("filter", [Clip(0.1), Sigmoid(1.0, 2.0), Tanh(1.0, 0.5, Clip(1.0))], ids=str)
 @pytest.mark.parametrize("way", ["plain", "present", "weights", "groups", "chunks"])
 def test_what_fills_a_pass_up_counts_for_nothing(way: str, filter: Filter) -> None:

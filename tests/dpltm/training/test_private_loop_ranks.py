@@ -96,6 +96,7 @@ STEP_FAILED = (
 )
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("case", "said"),
     [
