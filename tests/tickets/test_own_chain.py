@@ -260,6 +260,7 @@ def chain(model: type[nn.Module], folder, **more):
     return load(folder / "set", model=model), again, x, y, facts
 
 
+@pytest.mark.one_of(9)
 @pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name not in NEEDED])
 def test_a_layer_may_have_the_name_of_any_attribute_of_a_module(name, tmp_path):
     """``add_module`` refuses these, and ``self.half = nn.Linear(...)`` does not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from functools import partial
 
@@ -30,6 +31,12 @@ ONE, SEVERAL = LABELS["one quantity"], LABELS["quantities"]
 def trained(case=SEVERAL, **more):
     x, y = case.records(60, 0)
     return dpltm.train(case.model, x, y, ledger=dpltm.Ledger(), **case.settings, **TRAINING, **case.facts, **more)
+
+
+@functools.cache
+def spec_of_several() -> OwnNetwork:
+    """Of one training, for tests that change its JSON."""
+    return trained().spec
 
 
 def tickets(case=SEVERAL, **more):
@@ -260,7 +267,7 @@ def test_a_loop_with_such_labels_is_a_run():
     ],
 )
 def test_a_layout_that_contradicts_itself_is_refused(labels, classes):
-    spec = trained().spec
+    spec = spec_of_several()
     body = {**spec.to_json(), "labels": labels}
     if labels is None:
         del body["labels"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from functools import partial
 
@@ -24,6 +25,12 @@ CASE = PARTS["mapping"]
 
 def trained(case=CASE, **more):
     return dpltm.train(case.model, *case.records(60, 0), ledger=dpltm.Ledger(), **TRAINING, **case.facts, **more)
+
+
+@functools.cache
+def spec() -> OwnNetwork:
+    """Of one training, for tests that change its JSON."""
+    return trained().spec
 
 
 @pytest.mark.parametrize("name", ["mapping", "tuple", "rows"])
@@ -143,7 +150,7 @@ def test_the_layout_is_on_disk(tmp_path):
 )
 def test_layouts_that_are_none(parts):
     document = {"model": "m:N", "features": 10, "classes": CLASSES}
-    body = {**trained().spec.to_json(), "parts": parts}
+    body = {**spec().to_json(), "parts": parts}
     told = refused(OwnNetwork.from_json, "here", document, body, kind=ArtifactError)
     assert told.startswith("here: own: ")
 
