@@ -114,12 +114,14 @@ class Spent:
     Attributes:
         looked: whether a score was measured exactly.
         protected: the records and persons of all fits and paid scores.
+        fitting: those of fits that go on.
     """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
     looked: bool = False
     protected: RecordSet = field(default_factory=RecordSet, repr=False)
+    fitting: list[RecordSet] = field(default_factory=list, repr=False)
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -128,7 +130,7 @@ class Spent:
 
     def __getstate__(self) -> dict[str, Any]:
         told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
-        return {**told, "protected": self.protected, "process": 0}
+        return {**told, "protected": self.protected, "fitting": [], "process": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
@@ -139,6 +141,11 @@ class Spent:
             self.lineage |= lineage
             if rows is not None:
                 self.protected.add(rows)
+
+    def protects(self, rows: Rows, *, of_persons: bool) -> bool:
+        """Return whether a fit or a paid score is, or was, of some of these records, or of the persons whose they are."""
+        with self.lock:
+            return any(known.has_any(rows, of_persons=of_persons) for known in (self.protected, *self.fitting))
 
 
 def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
@@ -484,14 +491,26 @@ class TicketEstimator(BaseEstimator):
         options |= self._of_classes
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
-        ledger = self._open_ledger(dataset.noun)
+        ledger, spent, records = self._open_ledger(dataset.noun), self._spent, RecordSet()
+        records.add(dataset.rows)
         try:
-            with in_python(dataset="x"):
+            with in_python(dataset="x"), spent.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
-                check_private(ledger.account(self._spent.lineage), part)
+                check_private(ledger.account(spent.lineage), part)
                 self._check_known(part, dataset.rows)
+                spent.fitting.append(records)
         except InputError as error:
             raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
+        before = len(ledger.entries)
+        try:
+            return self._trained(dataset, ledger, options, behind)
+        finally:
+            with spent.lock:
+                if len(ledger.entries) > before:  # it may have paid, also where it failed after that
+                    spent.protected.add(dataset.rows)
+                spent.fitting.remove(records)
+
+    def _trained(self, dataset: Dataset, ledger: Ledger, options: dict[str, Any], behind: dict[str, Any]) -> Run:
         tickets = self._drawn(dataset, ledger, behind)
         features = self.features
         if features == "auto":
@@ -624,13 +643,19 @@ class TicketEstimator(BaseEstimator):
         """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""
         held_out, _ = self._scored(X, codes, units)
         try:
+            if self._spent.process != os.getpid():
+                raise InputError(
+                    "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where"
+                    " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
+                )
             ledger = self._open_ledger()
             with in_python(test="x", dataset="x"):
-                spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
-                check_declared(spent, part, "measured without a price")
-                self._check_separate(held_out.tested().rows)
+                with self._spent.lock:
+                    spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
+                    check_declared(spent, part, "measured without a price")
+                    self._check_separate(held_out.tested().rows)
+                    self._spent.looked = True
                 found = api.evaluate(self.run_, held_out, ledger=ledger)
-                self._spent.looked = True
                 for draft in ledger.apart(held_out):
                     if (declared := ledger.book.found(draft)) is not None:
                         self._spent.add(ledger.lineage(declared))
@@ -640,14 +665,12 @@ class TicketEstimator(BaseEstimator):
 
     def _check_separate(self, rows: Rows) -> None:
         """Refuse to measure exactly on rows, or persons, that this estimator or a clone protects."""
-        of_persons = bool(self.run_.config.get("of_persons"))
-        if self.rows_coincide and not of_persons:
-            return
-        if self._spent.protected.has_any(rows, of_persons=of_persons):
+        persons = bool(self.run_.config.get("of_persons")) and self._spent.protects(rows, of_persons=True)
+        if persons or (not self.rows_coincide and self._spent.protects(rows, of_persons=False)):
             raise InputError(
-                f"`X`: some of these {'persons' if of_persons else 'records'} are protected by a release on record, a fit"
+                f"`X`: some of these {'persons' if persons else 'records'} are protected by a release on record, a fit"
                 " or paid score of this estimator or a clone; they cannot be measured without a price: take others"
-                + ("" if of_persons else "; where rows of different people may well be equal, say `rows_coincide`")
+                + ("" if persons else "; where rows of different people may well be equal, say `rows_coincide`")
             )
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -316,6 +316,12 @@ def check_private(account: Account, part: Part) -> None:
                 f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
                 " records cannot be private here: take another `subset`, other records, or a ledger of their own"
             )
+    for entry in account.paid:
+        if entry.part.regroups(part):
+            raise InputError(
+                f"`units`: an earlier release ({entry.words}, {entry.day}) protects other persons than {part} says, in the"
+                " same records, and no figure would hold for both; name the same persons"
+            )
 
 
 def check_moves(account: Account) -> None:

@@ -87,8 +87,8 @@ class Part:
     Attributes:
         name: what the user calls the dataset; says nothing.
         snapshot: id of a dataset as it is now. Without one the part may overlap everything.
-        columns: names that hashes of records are taken by, sorted; none where records have no names of columns. Of a cut by
-            person the noun of whom.
+        columns: names that hashes of records are taken by, sorted; none where records have no names of columns. Where
+            something says whose each record is, the noun of those, and an id of who has which.
         cut: how the part is cut out.
         start, stop: half-open range, of ``HASHES`` or of places.
 
@@ -120,7 +120,7 @@ class Part:
             return False
         if self.cut == "place":
             return unit == RECORD
-        return adjacency == "add-remove" and (unit == RECORD or (self.cut == "person" and self.columns == (unit,)))
+        return adjacency == "add-remove" and (unit == RECORD or (self.cut == "person" and self.columns[:1] == (unit,)))
 
     def apart(self, other: Part, unit: str, adjacency: Adjacency) -> bool:
         """Return whether no neighbour changes both parts: disjoint ranges of one public cut of one snapshot.
@@ -132,6 +132,12 @@ class Part:
         """
         one_cut = self.cut_key == other.cut_key and self.can_be_apart(unit, adjacency)
         return one_cut and not (self.start < other.stop and other.start < self.stop)
+
+    def regroups(self, other: Part) -> bool:
+        """Return whether the two say of one snapshot that other persons have its records: no figure holds for both."""
+        if self.snapshot is None or self.snapshot != other.snapshot or "record" in (self.cut, other.cut):
+            return False
+        return len(self.columns) == len(other.columns) == 2 and self.columns[1] != other.columns[1]
 
     def overlaps(self, other: Part) -> bool:
         """Return whether the two surely share places or hashes of one snapshot: this may refuse, and never counts."""

@@ -256,7 +256,19 @@ class Ledger:
         """Return the part of a dataset, with its snapshot: published records have one name everywhere, others one here."""
         published = dataset.published_id()
         snapshot = self.snapshot(dataset.content_digest()) if published is None else published
-        return replace(dataset.part, name=dataset.name, snapshot=snapshot)
+        return self.owned(
+            replace(dataset.part, name=dataset.name, snapshot=snapshot), dataset.noun, dataset.owners_digest()
+        )
+
+    def owned(self, part: Part, noun: str, owners: bytes | None) -> Part:
+        """Return a part with whose its records are.
+
+        Args:
+            part: what the records are.
+            noun: whom they are of.
+            owners: digest of whose each one is; None where nothing says so.
+        """
+        return part if owners is None else replace(part, columns=(noun, self.snapshot(owners)))
 
     def public(self, dataset: Dataset, words: str) -> tuple[Entry, ...]:
         """Return the draft that declares ``dataset`` public, with ``words`` on what is read."""
@@ -412,7 +424,11 @@ class Dataset(Protocol):
     @property
     def test(self) -> object: ...
 
+    @property
+    def noun(self) -> str: ...
+
     def content_digest(self) -> bytes: ...
+    def owners_digest(self) -> bytes | None: ...
     def tested(self) -> Dataset: ...
     def published_id(self) -> Id | None: ...
 

@@ -239,8 +239,12 @@ class Dataset:
         return replace(self, train=moved(self.train), test=test, columns=tuple(columns))
 
     def content_digest(self) -> bytes:
-        """SHA-256 of the whole file as it was read, labels and persons included; private, for ``Ledger.snapshot``."""
+        """SHA-256 of the whole file as it was read, labels included; private, for ``Ledger.snapshot``."""
         return (self.rows if self.file is None else self.file).digest
+
+    def owners_digest(self) -> bytes | None:
+        """SHA-256 of whose each record of the whole file is; None where nothing says so. Private, as the content's."""
+        return (self.rows if self.file is None else self.file).owners_digest
 
     def published_id(self) -> Id | None:
         """Return the id of a published dataset in every ledger; None of all others, whose content is private.
@@ -312,7 +316,10 @@ class Rows:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of these records in their order: of the cells as they were read, labels and persons included."""
+        """SHA-256 of these records in their order: of the cells as they were read, labels included.
+
+        Whose they are is left out unless a column says so, so the same records are the same whoever is protected.
+        """
         names = None if self._names is None else self._names[1]
         content = hashlib.sha256(repr((names, len(self))).encode())
         if self._ragged is not None:
@@ -324,9 +331,12 @@ class Rows:
             # of a table whose a record is counts exactly
             for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
                 content.update((rows if self._names is None else rows[:, self._names[0]]).tobytes())
-        if self._units is not None and self.units_name not in (self.columns or ()):
-            content.update(repr((self.units_name, self._units.tolist())).encode())
         return content.digest()
+
+    @property
+    def owners_digest(self) -> bytes | None:
+        """SHA-256 of whose each record is, by name, as cuts by person hash them; None where nothing says so."""
+        return None if self._units is None else hashlib.sha256(repr(self._units.tolist()).encode()).digest()
 
     def public_hashes(self) -> np.ndarray:
         """Return a number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from its content alone.
@@ -365,8 +375,9 @@ class Rows:
         return replace(self, _cells=cells)
 
     def known_as(self, other: Rows) -> Rows:
-        """Return the same records, told from others by the cells of ``other``, which are of as many."""
-        return self.known_by(other._cells)
+        """Return the same records, told from others by the cells of ``other``, in the order of its columns' names."""
+        order = slice(None) if other.columns is None else np.argsort(other.columns)
+        return self.known_by(np.ascontiguousarray(other._cells[:, order]))
 
     def owned(self, units: np.ndarray, units_name: str) -> Rows:
         """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""

@@ -353,7 +353,7 @@ class PrivateLoop:
         self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
         draft = Entry(
             "release",
-            Part("arrays", self.ledger.snapshot(rows.digest) if ranks.first else None),
+            self._part_of(rows) if ranks.first else Part("arrays"),
             (terms.mechanism(config.sampling_rate, live), *exposed),
             f"a loop, {config.filtered}, {live:,} live weights",
             facts_digest(self._facts) if self._facts else "",
@@ -384,6 +384,10 @@ class PrivateLoop:
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
         return _steps_of(self.entry)
+
+    def _part_of(self, rows: Rows) -> Part:
+        part = Part("arrays", self.ledger.snapshot(rows.digest))
+        return self.ledger.owned(part, rows.units_name, rows.owners_digest)
 
     def _facts_of(self, x: Tensor | np.ndarray, y: Tensor | np.ndarray, mask: Mask) -> dict[str, Any]:
         """Return what a loop that goes on must have in common with the one that began; as JSON."""
