@@ -75,12 +75,14 @@ class Cells:
     Attributes:
         codes: the place of each record's cell among those that differ, ``(n,)``.
         values: the cells that differ, in the order in which they come: texts without blanks around them, or numbers.
-        hole: text of a number that is not there.
+        hole: text of a cell that is not there, for a schema; by it no record is told from another.
+        nulls: which of ``values`` are not there, ``(m,)`` bool; None for none.
     """
 
     codes: np.ndarray
     values: Any
     hole: str = ""
+    nulls: np.ndarray | None = None
 
     @classmethod
     def of(cls, column: Any, hole: str = "") -> Cells:
@@ -91,10 +93,11 @@ class Cells:
         except pa.ArrowNotImplementedError:  # lists, and the like
             coded = pa.array(list(map(text_of, column.to_pylist())), pa.string()).dictionary_encode("encode")
         values = coded.dictionary
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
         if not is_numeric(values.type):
             texts = values if is_text(values.type) else pa.array(list(map(text_of, values.to_pylist())), pa.string())
             values = pc.fill_null(pc.utf8_trim_whitespace(texts), hole)
-        return cls(coded.indices.to_numpy(), values, hole)
+        return cls(coded.indices.to_numpy(), values, hole, nulls)
 
     @classmethod
     def of_objects(cls, cells: list[Any]) -> Cells:
@@ -119,8 +122,12 @@ class Cells:
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
+        if self.nulls is not None:
+            numbers[self.nulls] = math.nan  # whatever text a schema has for them
         words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
         texts = self._texts(self.values.take(pa.array(unsure)))
+        if self.nulls is not None:
+            texts = ["" if null else text for text, null in zip(texts, self.nulls[unsure], strict=True)]
         maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
             number = as_number(text) if no_word else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -250,3 +251,11 @@ def test_numbers_of_cells_by_hand(cells: list[str]) -> None:
     assert numbers.tobytes() == np.array([number_of(cell) for cell in stripped]).tobytes()
     words = Cells.of_objects(cells).words[Cells.of_objects(cells).codes]
     assert words.tolist() == [as_number(cell) is None for cell in stripped]
+
+
+@pytest.mark.parametrize("kept", [pa.array([1.5, None, 2.0, None]), pa.array(["u", None, "v", "?"])])
+def test_a_cell_that_is_not_there_is_one_thing_under_every_schema(kept: pa.Array) -> None:
+    """Records are told apart before any schema, whatever texts one has for what is missing."""
+    alike = [Cells.of(kept, hole).numbers.tolist() for hole in ("", "?", "NA", "-1")]
+    assert alike[0] == alike[1] == alike[2] == alike[3]
+    assert alike[0][1] == number_of("")
