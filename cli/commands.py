@@ -31,8 +31,8 @@ from typer.exceptions import TyperException
 
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
+from dpltm.gone import instead
 from dpltm.options import resolve, section_of, value_type
-from dpltm.options.gone import instead
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_shared
 

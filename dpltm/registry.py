@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.options.gone import instead
+from dpltm.gone import instead
 
 
 class Descriptor(Protocol):

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeVar
 
 from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
-from dpltm.options.gone import instead
+from dpltm.gone import instead
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ import pytest
 import dpltm
 from commands import PRIVATE, PUBLIC, TINY
 from dpltm.errors import DataError, InputError
+from dpltm.gone import GONE
 from dpltm.networks import ModelSpec
 from dpltm.options import arguments
-from dpltm.options.gone import GONE
 from dpltm.options.privacy import CurveRequest, EpsilonRequest
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.options.tune import TuneOptions
