@@ -34,9 +34,6 @@ Affects = Literal["plan", "mechanism", "records", "files", "display"]
 METRICS = ("accuracy", "balanced-accuracy", "auc", "rmse")
 """By which networks are judged on records that are not protected; the last is of ratings alone."""
 
-PER_UNIT = 64
-"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
-
 
 def option(
     default: Any,

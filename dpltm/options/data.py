@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpltm.features import metavar
-from dpltm.options import PER_UNIT, option
+from dpltm.options import option
+from dpltm.privacy.checks import PER_UNIT
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
 UNPROTECTED_HELP = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
-from dpltm.options import METRICS, PER_UNIT, option
+from dpltm.options import METRICS, option
 from dpltm.options.data import (
     BY_HELP,
     LEDGER_SHOWN,
@@ -19,6 +19,7 @@ from dpltm.options.data import (
 )  # fmt: skip
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
+from dpltm.privacy.checks import PER_UNIT
 
 LEAST_SQUARES = "least-squares"
 """The head that has nothing to tune."""

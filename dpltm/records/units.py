@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpltm.errors import DataError
-from dpltm.options import PER_UNIT
+from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, Origin, RawSplit, Rows

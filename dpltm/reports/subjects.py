@@ -13,8 +13,8 @@ from dpltm.errors import ArtifactError, DataError
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill
-from dpltm.options import PER_UNIT
 from dpltm.privacy.account import Account
+from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import PrivacyReport, of_run, statement

@@ -21,12 +21,12 @@ from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import check_names, content_id, reshard, sharded, weights_of
-from dpltm.options import PER_UNIT, arguments, check_required
+from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
-from dpltm.privacy.checks import check_count, check_delta_of, check_epsilon, check_noise
+from dpltm.privacy.checks import PER_UNIT, check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process

@@ -50,7 +50,8 @@ def test_a_ticket_of_a_change_leaves_the_other_weights_as_they_were():
     layer, live = run.model.get_submodule("1"), tickets.body.tickets[1].mask["1.change.weight"]
     assert int(live.sum()) == 5
     assert torch.equal(layer.start.weight, pretrained[1].weight)
-    assert torch.equal(layer.change.weight != 0, live)
+    assert not bool(layer.change.weight[~live].any())
+    assert bool(layer.change.weight[live].any()), "noise on a grid may be nothing in one place, hardly in five"
     assert not torch.equal(run.model.get_submodule("3").weight, pretrained[3].weight), "the head is trained whole"
 
 
