@@ -130,22 +130,22 @@ class Spent:
 
     def __getstate__(self) -> dict[str, Any]:
         told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
-        return {**told, "protected": self.protected, "fitting": [], "process": 0}
+        return {**told, "protected": RecordSet(), "fitting": [], "process": 0}  # what tells records stays here
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
 
-    def add(self, lineage: Lineage, rows: Rows | None = None) -> None:
-        """Add what one of them spent, and the records that it was spent on."""
+    def add(self, lineage: Lineage, records: RecordSet | None = None) -> None:
+        """Add what one of them spent, and the records that it was spent on, unless a fit adds them itself."""
         with self.lock:
             self.lineage |= lineage
-            if rows is not None:
-                self.protected.add(rows)
+            if records is not None:
+                self.protected = self.protected.with_all_of(records)
 
     def protects(self, rows: Rows, *, of_persons: bool) -> bool:
         """Return whether a fit or a paid score is, or was, of some of these records, or of the persons whose they are."""
         with self.lock:
-            return any(known.has_any(rows, of_persons=of_persons) for known in (self.protected, *self.fitting))
+            return self.protected.with_all_of(*self.fitting).has_any(rows, of_persons=of_persons)
 
 
 def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
@@ -481,7 +481,7 @@ class TicketEstimator(BaseEstimator):
             planned = plan(settle(start, behind, asked, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
         winner = api.select(tickets, dataset, ledger=ledger, **options)
-        self._spent.add(winner.lineage, dataset.rows)
+        self._spent.add(winner.lineage)
         return winner
 
     def _train(self, dataset: Dataset) -> Run:
@@ -491,8 +491,7 @@ class TicketEstimator(BaseEstimator):
         options |= self._of_classes
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         behind = {**options, "features": None if self.features == "auto" else self.features}
-        ledger, spent, records = self._open_ledger(dataset.noun), self._spent, RecordSet()
-        records.add(dataset.rows)
+        ledger, spent, records = self._open_ledger(dataset.noun), self._spent, RecordSet(dataset.rows)
         try:
             with in_python(dataset="x"), spent.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
@@ -507,7 +506,7 @@ class TicketEstimator(BaseEstimator):
         finally:
             with spent.lock:
                 if len(ledger.entries) > before:  # it may have paid, also where it failed after that
-                    spent.protected.add(dataset.rows)
+                    spent.protected = spent.protected.with_all_of(records)
                 spent.fitting.remove(records)
 
     def _trained(self, dataset: Dataset, ledger: Ledger, options: dict[str, Any], behind: dict[str, Any]) -> Run:
@@ -522,7 +521,7 @@ class TicketEstimator(BaseEstimator):
             run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
         else:
             run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
-        self._spent.add(run.lineage, dataset.rows)
+        self._spent.add(run.lineage)
         return run
 
     def _check_known(self, part: Part, rows: Rows) -> None:
@@ -621,7 +620,7 @@ class TicketEstimator(BaseEstimator):
             return Once(entry, lineage, partial(noisy_sums, whole, each))
 
         paid = pay(planned, ledger)
-        self._spent.add(paid.lineage, held_out.test_rows)
+        self._spent.add(paid.lineage, RecordSet(held_out.test_rows))
         self._spent.notes |= {SCORED: None}
         return next(paid.values) / whole.shape[1]
 

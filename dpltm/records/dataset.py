@@ -422,18 +422,18 @@ class Rows:
 
 
 class RecordSet:
-    """Records and persons, by which a refusal knows them again: in the memory of this process, and empty once pickled."""
+    """Records and persons, by which a refusal knows them again: private, and in the memory of one process alone."""
 
-    def __init__(self) -> None:
-        self._digests = np.zeros(0, np.uint64)
+    def __init__(self, rows: Rows | None = None) -> None:
+        records = [] if rows is None else [rows.identities()]
+        persons = [] if rows is None or rows._units is None else [rows.identities(of_persons=True)]
+        self._digests = np.unique(np.concatenate([*records, *persons])) if records else np.zeros(0, np.uint64)
 
-    def __reduce__(self) -> tuple[type[RecordSet], tuple[()]]:
-        return RecordSet, ()
-
-    def add(self, rows: Rows) -> None:
-        """Add records, and whose they are, where something says so."""
-        persons = rows.identities(of_persons=True) if rows._units is not None else self._digests[:0]
-        self._digests = np.unique(np.concatenate([self._digests, rows.identities(), persons]))
+    def with_all_of(self, *others: RecordSet) -> RecordSet:
+        """Return the records and persons of this set and of others."""
+        joined = RecordSet()
+        joined._digests = np.unique(np.concatenate([each._digests for each in (self, *others)]))
+        return joined
 
     def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
         """Return whether it has some of these records, or of the persons whose they are."""
