@@ -382,7 +382,8 @@ class TicketEstimator(BaseEstimator):
         before = dict(vars(self))
         try:
             with _named_as_parameters():
-                self._fit(*self._validated(X, y), units)
+                x, targets = self._validated(X, y)
+                self._fit(x, targets, units)
         except BaseException:
             self.__dict__ = before  # what the last fit learned stays whole
             raise
@@ -409,14 +410,11 @@ class TicketEstimator(BaseEstimator):
                 unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
             )  # fmt: skip
         names = self.__dict__.get("feature_names_in_")
-        plain = names is not None and schema is None and self.record_shape is None
-        dataset = replace(
-            dataset,
-            rows=known(dataset.rows),
-            columns=tuple(names.tolist()) if plain else dataset.columns,
-            of_table=self.record_shape is None,
-            **({} if schema is None else {"schema": schema.text, "lineage": lineage_of(schema)}),
-        )
+        if names is not None and schema is None and self.record_shape is None:
+            dataset = replace(dataset, columns=tuple(names.tolist()))
+        dataset = replace(dataset, rows=known(dataset.rows), of_table=self.record_shape is None)
+        if schema is not None:
+            dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
         try:
             self.run_ = self._train(dataset)
         except Begun:  # another worker was first with a new ledger file; nothing was entered here

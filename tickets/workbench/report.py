@@ -36,13 +36,21 @@ from dpltm.reports.wording import (
     verdict,
 )
 from dpltm.tickets import charts
-from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
+from dpltm.tickets.files import (
+    MAX_JSON,
+    check_free,
+    check_writable,
+    free_name,
+    new_file,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import KINDS, card_text, for_page, signed, template
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
-from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
 
 
