@@ -337,8 +337,7 @@ def load_unfinished(
         records = declared_facts(None, None, records)[2]
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
-    facts = (0.0, 1.0), max(2, len(schema.label.values))  # or it is to be found as well
-    whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
+    whole = settle(path.stem, raw, hold_out=hold_out)
     dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
     keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
