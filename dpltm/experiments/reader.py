@@ -259,7 +259,7 @@ def _rows(body: Section) -> Iterator[dict[str, Any]]:
 
 def _arm(body: Section, document: Section, over: Section) -> Arm:
     """Return the arm of a row, with the options of all arms under its own, and those of --quick over them."""
-    options: dict[str, Section | None] = dict.fromkeys(("select", "tune"))
+    options = dict[str, Any]()
     for command in SHARED:
         shared, quick = document.get(command, {}), over.get(command, {})
         if "tickets" in body:
@@ -277,7 +277,7 @@ def _arm(body: Section, document: Section, over: Section) -> Arm:
         number = over.get("round", number)
     elif number is None and "tickets" in body and "select" not in body:
         number = "tuned"
-    rest = {key: body.get(key) for key in ("varied", "paper", "tickets", "against", "note")}
+    rest: dict[str, Any] = {key: body.get(key) for key in ("varied", "paper", "tickets", "against", "note")}
     return Arm(name=body["name"], group=body.get("group", body["name"]), round=number, **options, **rest)
 
 
@@ -368,7 +368,7 @@ def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
         ("tune rounds", searched, int(part)) for part in str(search.get("rounds", "")).split(",") if part.isdecimal()
     ]
     for place, name, number in tried:
-        if name in recipe.tickets:
+        if name is not None and name in recipe.tickets:
             rounds = recipe.chain(name)[-1].get("rounds", GenerateRequest().rounds)
             if not 0 <= number <= rounds:
                 yield f"{place}: {number} is none of the rounds of {name}"
@@ -392,7 +392,8 @@ def _wrong_draw(arm: Arm, select: Section, recipe: Recipe) -> Iterator[str]:
         yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
     if spent is not None and budget is not None and 0 < budget <= spent:
         yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
-    if reads_no_records(select) and arm.tickets in recipe.tickets and recipe.provenance(arm.tickets) != "public":
+    known = arm.tickets is not None and arm.tickets in recipe.tickets
+    if reads_no_records(select) and known and recipe.provenance(str(arm.tickets)) != "public":
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
 
 
