@@ -412,7 +412,8 @@ class TicketEstimator(BaseEstimator):
         names = self.__dict__.get("feature_names_in_")
         if names is not None and schema is None and self.record_shape is None:
             dataset = replace(dataset, columns=tuple(names.tolist()))
-        dataset = replace(dataset, rows=known(dataset.rows), of_table=self.record_shape is None)
+        split = replace(dataset.train, rows=known(dataset.rows))
+        dataset = replace(dataset, train=split, of_table=self.record_shape is None)
         if schema is not None:
             dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
         try:
@@ -572,7 +573,7 @@ class TicketEstimator(BaseEstimator):
             with in_python():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
             rows = rows.owned(names, self.run_.config["unit"])
-        return replace(dataset, rows=rows), names
+        return replace(dataset, train=replace(dataset.train, rows=rows)), names
 
     def _declare_apart(self, scored: Dataset) -> None:
         """Declare records apart from the people of the ledger; refuse those that a release is of, as far as is known."""
