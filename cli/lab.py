@@ -183,7 +183,7 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
 
 
-epsilon_command = answering(Deferred("dpltm.verbs.latent:claim"), show_claim)
+epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
 encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -22,9 +22,9 @@ LAB = (
     "dpltm.options.latent",
     "dpltm.tickets.scheme_files",
     "dpltm.tickets.workbench.latent",
+    "dpltm.tickets.workbench.recipes",
     "dpltm.tickets.workbench.sweep",
     "dpltm.verbs.audit",
-    "dpltm.verbs.latent",
 )
 """Modules, or packages with all in them."""
 

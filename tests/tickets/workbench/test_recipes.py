@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.experiments.reader import override
+from dpltm.tickets.workbench.recipes import override
 from recipes import DENSE, HEAD, SETS, read_recipe
 
 

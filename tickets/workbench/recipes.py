@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.recipe import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
+from dpltm.experiments import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
 from dpltm.networks import model_spec
 from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
@@ -29,8 +29,9 @@ from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, at_unit
+from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, latent, select, train, transfer, tune
+from dpltm.verbs import generate, select, train, transfer, tune
 
 MAX_SEEDS, MAX_ARMS = 1000, 1000
 """More is taken for a slip of the finger."""
