@@ -14,7 +14,6 @@ from programs import ROOT, program
 modules = program("scripts/house.py").modules
 
 LAB = (
-    "dpltm.audit.attacks",
     "dpltm.cli.lab",
     "dpltm.experiments",
     "dpltm.local",

@@ -102,6 +102,9 @@ _LAYER = {**dict(zip(SHARED, SHARED, strict=True)), "latent": {stage: f"latent {
 
 _ARM = {"name": str, "paper": (int, float), "tickets": str, "round": (int, str), "against": str, "note": str, **_LAYER}
 
+_VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
+"""Tables whose options may vary."""
+
 _ROW = {**_ARM, "group": str, "varied": (int, float, str, bool)}
 
 _DOCUMENT = {
@@ -182,15 +185,16 @@ def _wrong_form(document: Section) -> Iterator[str]:
         where = f"[[arm]] {body.get('name', number)!r}"
         if "name" not in body:
             yield f"{where}: has no name"
-        problems = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict}))
-        if not problems:
-            try:
-                problems = [problem for row in _rows(body) for problem in _wrong(where, row, _ROW)]
-            except InputError as error:
-                problems = [f"{where} {error}"]
+        problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict})), []
+        try:
+            rows = [] if problems else list(_rows(body))
+        except InputError as error:
+            problems = [f"{where} {error}"]
         yield from problems
-        if "latent" in body and {*SHARED, "tickets", "round"} & body.keys():
-            yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
+        for row in rows:
+            yield from _wrong(where, row, _ROW)
+            if "latent" in row and {*SHARED, "tickets", "round"} & row.keys():
+                yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
 
 
 def _wrong(where: str, value: Any, form: Any) -> Iterator[str]:
@@ -235,9 +239,8 @@ def _rows(body: Section) -> Iterator[dict[str, Any]]:
         yield plain
         return
     lists = {key: values if isinstance(values, list) else [values] for key, values in body["vary"].items()}
-    if wrong := [key for key in lists if "." not in key]:
-        form = "train.KEY, select.KEY, tune.KEY or, where the arm is one of latent, latent.scheme.KEY"
-        raise InputError(f"vary: {wrong[0]!r} is not of the form {form}")
+    if wrong := [key for key in lists if key.rpartition(".")[0] not in _VARIED]:
+        raise InputError(f"vary: {wrong[0]!r} is not of the form {'.KEY, '.join(_VARIED)}.KEY")
     if isinstance(body.get("paper"), list):
         lists["paper"] = body["paper"]
     sizes = {len(values) for values in lists.values()}
