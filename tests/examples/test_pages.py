@@ -226,7 +226,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ),
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
-    ("stages.md", "dpltm train --dense --dataset mnist --features drawings"): another_reader,
     ("stages.md", "dpltm train --dense --model mlp --dataset table.npz"): another_reader,
     ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
@@ -240,15 +239,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("how-to.md", "dpltm datasets schema visits.csv"): both(another_reader, many_visits),
     ("how-to.md", "dpltm train --dense --dataset visits.csv"): both(another_reader, filled_in),
     ("how-to.md", "dpltm train --dense --dataset scans.npz"): another_reader,
-    ("how-to.md", "dpltm train --dense --dataset stays.csv"): another_reader,
-    (
-        "how-to.md",
-        "dpltm train --dense --dataset claims.npz --bounds 0,1 --classes 2 --records 40000 --test",
-    ): another_reader,
-    (
-        "how-to.md",
-        "dpltm train --dense --dataset claims.npz --bounds 0,1 --classes 2 --records 40000 --eval",
-    ): another_reader,
 }
 
 
