@@ -143,7 +143,6 @@ def tables(folder: Path) -> None:
     (folder / "claims.csv").write_text(text.replace("patient,ill", "months,fraud"), encoding="utf-8")
     facts = np.random.default_rng(0).random((1200, 3)).round(3)
     np.savez(folder / "claims.npz", x_train=facts, y_train=(facts.sum(1) > 1.5).astype(int))
-    np.savez(folder / "table.npz", x_train=facts * 15, y_train=np.arange(1200) % 26)
     x, y = images(300)
     archive(folder / "scans.npz", x, y % 4, held_out=60)
     archive(folder / "photos.npz", *images(60, channels=3), held_out=10)
@@ -226,8 +225,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ),
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
-    ("stages.md", "dpltm train --dense --model mlp --dataset table.npz"): another_reader,
-    ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
