@@ -14,6 +14,7 @@ import json
 import re
 import runpy
 import shlex
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,20 +153,6 @@ def tables(folder: Path) -> None:
     np.savez(folder / "new.npz", x=digits.images[:5].astype(np.uint8))
 
 
-def many_visits(folder: Path) -> None:
-    """So many that something stands out of the noise."""
-    lines = (folder / "visits.csv").read_text(encoding="utf-8").splitlines()
-    (folder / "visits.csv").write_text("\n".join([lines[0], *lines[1:] * 40]) + "\n", encoding="utf-8")
-
-
-def filled_in(folder: Path) -> None:
-    """The draft of a schema with what is public."""
-    names = ("age", "weight", "days", "patient")
-    columns = "".join(f'[column.{name}]\nkind = "number"\nbounds = [0, 400]\n\n' for name in names)
-    label = '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
-    (folder / "visits.toml").write_text(columns + label, encoding="utf-8")
-
-
 def adult(folder: Path) -> None:
     """Two made-up persons as the files of Adult have them, again and again at other ages."""
     first = "Private, 1, Bachelors, 13, Never-married, Sales, Unmarried, White, Female, 0, 0, 40, Canada, <=50K"
@@ -233,8 +220,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("data.md", "dpltm datasets schema visits.csv --label"): both(another_reader, with_words),
     ("data.md", "python examples/visits.py"): another_reader,
     ("data.md", "dpltm train --dense --dataset visits.csv"): both(another_reader, tables),
-    ("how-to.md", "dpltm datasets schema visits.csv"): both(another_reader, many_visits),
-    ("how-to.md", "dpltm train --dense --dataset visits.csv"): both(another_reader, filled_in),
     ("how-to.md", "dpltm train --dense --dataset scans.npz"): another_reader,
 }
 
@@ -247,7 +232,8 @@ def given() -> dict[str, Any]:
     return {
         "x_public": x[:600], "y_public": y[:600], "x": x[600:1500], "y": y[600:1500], "x_test": x[1500:], "y_test": y[1500:],
         "torch": torch, "nn": nn, "PrivateLoop": PrivateLoop, "ledger": Ledger(),
-        "model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
+        "folder": tempfile.mkdtemp(), "model": model,
+        "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
     }  # fmt: skip
 
 
