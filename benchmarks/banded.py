@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.experiments.recipe import paired, summary
+from dpltm.experiments import paired, summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
@@ -34,9 +34,8 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import BandedSgd, NoisySgd
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Public, load
+from dpltm.records import Public, Rows, load
 from dpltm.records.batches import Records
-from dpltm.records.dataset import Rows
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
