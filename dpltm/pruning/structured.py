@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
-from dpltm.networks.feed_forward import PROJECTION
+from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
 from dpltm.networks.unit_groups import UnitGroup, positions, unit_groups
 from dpltm.pruning import PruningRound, Schedule
@@ -32,7 +32,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
         live: how many weights are to stay. Neither biases nor weights of a layer ``project`` count (see
-            ``dpltm.networks.feed_forward``); they are never pruned.
+            ``dpltm.networks.kinds``); they are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 
     Guarantees:

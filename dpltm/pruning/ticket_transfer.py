@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, Network, build, resolve
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
 
@@ -198,6 +198,6 @@ def retarget(
     spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
 ) -> ModelSpec:
     """The network of ``spec`` for records of another shape, classes or ``tables`` of positions; InputError if none."""
-    kind, *rest = spec.text.split(":")
-    named = resolve(kind, shape, tables)  # with what the data decide, which stands right behind the kind
-    return ModelSpec(spec.text if named == kind else ":".join([named, *rest[1:]]), features, classes)
+    name = spec.name
+    sizes = name.kind.sizes_of(spec.text.partition(":")[0], shape, tables)
+    return ModelSpec(spec.text if sizes == name.sizes else str(replace(name, sizes=sizes)), features, classes)
