@@ -555,7 +555,8 @@ def network_trained(
     Raises:
         InputError: a module that artifacts cannot hold, or whose outputs are no classes.
     """
-    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, labels, own=model)
+    classes = 1 if labels is None else 0
+    draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, own=model)
     module = draft.made(None)
     check_module(module, model.text)
     draft = replace(
