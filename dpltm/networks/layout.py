@@ -124,7 +124,7 @@ class Layout:
         }
 
     @classmethod
-    def from_json(cls, where: str, document: Mapping[str, Any], body: object) -> Self:
+    def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> Self:
         """Return the network, without code and outputs, that ``document`` states; ArtifactError if it is none.
 
         Args:
