@@ -40,7 +40,6 @@ from torch import nn
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import pair_bound
 from dpltm.audit.findings import audit, examine
 from dpltm.cli import main as command
@@ -66,6 +65,7 @@ from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.descent import plant
+from dpltm.verbs.audit import local_bound
 
 PUBLIC = Public("a benchmark")
 

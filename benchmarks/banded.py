@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.experiments.recipe import paired, summary
+from dpltm.experiments import paired, summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build

@@ -35,13 +35,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.normalisation import SENSITIVITY, principal_axes, release_mean
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
-from dpltm.local.scheme import fitted_to
+from dpltm.local.scheme import channel_statistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
@@ -205,7 +205,9 @@ def fitted_to_public(public: str, features: str, components: int | None) -> Feat
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
     plain = make_feature_map(features, records.train.shape, records.bounds)
-    return fitted_to(plain, records.train.open(PUBLIC).x[some], components)
+    x = records.train.open(PUBLIC).x[some]
+    found = replace(plain, statistics=channel_statistics(plain, x)) if plain.base.channels else plain
+    return found if components is None else replace(found, projection=principal_axes(found(x), components, 0.25))
 
 
 @cache

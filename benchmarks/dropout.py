@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from certified_accuracy import noise
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter

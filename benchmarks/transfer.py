@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy

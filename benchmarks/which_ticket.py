@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
