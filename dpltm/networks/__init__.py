@@ -229,8 +229,19 @@ class ModelSpec:
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
+    name, before, widths = spec.name, spec.shapes(), list[int]()
     try:
-        candidate = replace(spec, text=str(spec.name.fitted(shapes, spec.features, spec.classes)))
+        for place, width in enumerate(name.widths):
+            wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
+            sizes = (
+                shapes[parameter][axis]
+                for parameter, shape in wider.shapes(spec.features, spec.classes).items()
+                for axis, size in enumerate(shape)
+                if size == before[parameter][axis] + 1
+            )
+            widths.append(next(sizes))
+        usual = not name.projected and tuple(widths) == name.kind.usual(name.sizes)
+        candidate = replace(spec, text=str(replace(name, explicit=None if usual else tuple(widths))))
     except (KeyError, IndexError):
         candidate = None
     if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpltm.errors import InputError
@@ -234,23 +234,6 @@ class NetworkName:
         """Return name and shape of every parameter, in order."""
         layers = self.layers(features, classes)
         return {f"{layer.name}.{name}": shape for layer in layers for name, shape in layer.parameters.items()}
-
-    def fitted(self, shapes: Shapes, features: int, classes: int) -> NetworkName:
-        """Return the name of the same layers with these parameters; KeyError or IndexError if there is none."""
-        before, widths = self.shapes(features, classes), []
-        for place, width in enumerate(self.widths):
-            wider = (*self.widths[:place], width + 1, *self.widths[place + 1 :])
-            after = replace(self, explicit=wider).shapes(features, classes)
-            widths.append(
-                next(
-                    shapes[name][axis]
-                    for name, shape in after.items()
-                    for axis, size in enumerate(shape)
-                    if size == before[name][axis] + 1
-                )
-            )
-        usual = not self.projected and tuple(widths) == self.kind.usual(self.sizes)
-        return replace(self, explicit=None if usual else tuple(widths))
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
