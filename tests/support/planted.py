@@ -32,7 +32,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import batches, units
 from dpltm.records.units import ABSENT
 from dpltm.tickets.ledger_file import FileStore
-from dpltm.tickets.workbench import tune
+from dpltm.tickets.workbench import stages
 from dpltm.training import config
 from dpltm.training import descent as training
 from dpltm.training import release as training_release
@@ -417,7 +417,7 @@ BUGS = (
     ),
     Bug("fewer steps than are charged", "count", _other(training.Descent, "run", _fewer_steps)),
     Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
-    Bug("search on the private records", "read", _other(tune, "tune", _search_on_the_records), SEARCH),
+    Bug("search on the private records", "read", _other(stages, "tune", _search_on_the_records), SEARCH),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
     Bug("entry that is not on disk when it is used", "late", _never_written, SHARED),
     Bug("one noise draw used twice in banded noise", "reuse", _one_draw_twice, BANDED),

@@ -33,7 +33,7 @@ from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.tickets import checkpoint_files
-from dpltm.tickets.workbench import train as _  # noqa: F401 - imported before the fork
+from dpltm.tickets.workbench import stages as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
