@@ -7,7 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -75,11 +75,11 @@ def write_run(
 
 def save_run(folder: Path, run: Run) -> None:
     """Write a run into ``folder`` (a staging folder of ``new_folder``): with its lineage and its result."""
-    settings = (
-        {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
-    )
+    settings = dict(run.config)
+    if "resolved" in settings:
+        settings["resolved"] = published(settings["resolved"])
     if isinstance(run.network, OwnNetwork):
-        settings = {**settings, "own": run.network.to_json()}
+        settings["own"] = run.network.to_json()
         write_outputs(folder, run.network)
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
@@ -166,18 +166,14 @@ def load_run(path: Path) -> Run:
         raise ArtifactError(
             f"{path / 'config.json'}: feature_map gives {feature_map.features} features, the network takes {spec.features}"
         )
-    options = config.get("options")
-    observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
-    lineage = read_lineage(path, network_id(model, mask))
-    network = spec if isinstance(spec, OwnNetwork) else None
     return Run(
         config,
         model,
         mask,
         feature_map,
-        network=network,
-        lineage=lineage,
-        observations=observations,
+        network=spec if isinstance(spec, OwnNetwork) else None,
+        lineage=read_lineage(path, network_id(model, mask)),
+        observations=read_observations(path, section(config, "options").get("audit")),
         label=str(path),
         path=path,
     )
@@ -230,22 +226,21 @@ class FoundRun:
 
     Attributes:
         state: whether it ended, is still to end, or has something damaged or missing.
-        run: its network and mask; None, as ``config`` and the others, where they cannot be read.
+        config, result, environment, metrics: empty where they cannot be read, or belong to other weights.
+        run: its network and mask; None where they cannot be read.
         lineage: everything that it depends on, its training among it; empty where that is not known.
-        weights: digest of its weights and mask; None where they cannot be read. ``result`` and ``metrics`` of other weights
-            are left out.
+        weights: digest of its weights and mask; None where they cannot be read.
     """
 
     path: Path
     state: State
     problems: tuple[str, ...] = ()
     label: str = ""
-    config: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    environment: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
     run: Run | None = None
     metrics: Mapping[int, tuple[float, float]] | None = None
-    measure: str = "accuracy"
     lineage: Lineage = NO_LINEAGE
     entry: Entry | None = None
     weights: str | None = None
@@ -260,6 +255,11 @@ class FoundRun:
         return None if self.entry is None else self.entry.part
 
     @property
+    def measure(self) -> str:
+        """What it is judged by."""
+        return "rmse" if "rmse" in self.result else "accuracy"
+
+    @property
     def account(self) -> Account:
         """Account of its lineage by itself, without its ledger; with no guarantee where its training is not known."""
         account = Account.alone(self.lineage)
@@ -269,28 +269,22 @@ class FoundRun:
         return account + unknown
 
     @cached_property
-    def privacy(self) -> Mapping[str, Any] | None:
-        """Price of its lineage by itself, at its own terms, as JSON; None where no rule says what that is."""
-        if self.config is None:
-            return None
+    def privacy(self) -> Mapping[str, Any]:
+        """Price of its lineage by itself, at its own terms, as JSON; empty where no rule says what that is."""
         with contextlib.suppress(DpltmError):
-            return guarantee_of_run(self.config, self.account).to_json()
-        return None
+            return guarantee_of_run(self.config, self.account).to_json() if self.state != "unfinished" else {}
+        return {}
 
     @property
     def understated(self) -> str | None:
         """Return what is wrong with the certified epsilon that it states; None where its lineage gives no larger one."""
-        stated, due = (
-            section(section(body or {}, "privacy"), "certified").get("epsilon")
-            for body in (self.result, {"privacy": self.privacy})
-        )
-        if stated is None or stated == "inf" or number(stated) is None:
-            return None
+        stated = section(section(self.result, "privacy"), "certified").get("epsilon")
+        due = section(self.privacy, "certified").get("epsilon")
         least = math.inf if due is None or due == "inf" else float(due)
-        if stated >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
-            return None
+        if stated == "inf" or (epsilon := number(stated)) is None or epsilon >= least * (1 - 1e-3):
+            return None  # what its ledger holds beside may add to it
         return (
-            f"result.json says certified epsilon {figure(stated)}, but its lineage gives {figure(least)}: one of them was"
+            f"result.json says certified epsilon {figure(epsilon)}, but its lineage gives {figure(least)}: one of them was"
             " changed"
         )
 
@@ -298,9 +292,8 @@ class FoundRun:
 def run_folder(path: Path) -> Path:
     """Return the run in a folder of ``dpltm run``; else the folder itself."""
     inner = path / "run"
-    if (path / "config.json").exists():
-        return path
-    return inner if (inner / "config.json").exists() or progress_of(inner) is not None else path
+    within = (inner / "config.json").exists() or progress_of(inner) is not None
+    return inner if within and not (path / "config.json").exists() else path
 
 
 def is_run(path: Path) -> bool:
@@ -314,22 +307,21 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     path = run_folder(path)
     if not is_run(path):
         raise InputError(f"{path}: no run there; name a folder made by dpltm train or dpltm run")
-    going = progress_of(path)
-    if going is not None and not (path / "config.json").exists():
-        said = (
-            "is still going: another process is at work on it" if going == "at work" else
+    progress = progress_of(path)
+    if progress is not None and not (path / "config.json").exists():
+        ending = (
+            "is still going: another process is at work on it" if progress == "at work" else
             "was interrupted, and has no result; the same command goes on with it"
         )  # fmt: skip
         paid = "its entry stands in the ledger that its command named, which is not known here"
-        return FoundRun(path, "unfinished", (f"{path} {said}", paid), label)
+        return FoundRun(path, "unfinished", (f"{path} {ending}", paid), label)
     problems: list[str] = []
 
-    def attempt(what: Callable[[], T]) -> T | None:
+    def attempt(read: Callable[[], T]) -> T | None:
         try:
-            return what()
+            return read()
         except (DpltmError, OSError, ValueError) as error:
-            if (said := first_line(error)) not in problems:
-                problems.append(said)
+            problems.append(first_line(error))
             return None
 
     config = attempt(lambda: read_config(path / "config.json")) or {}
@@ -338,8 +330,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     run = attempt(lambda: load_run(path)) if config else None
     result = attempt(lambda: _read_object(path / "result.json")) or {}
     environment = attempt(lambda: _read_object(path / "environment.json")) or {}
-    measure = "rmse" if "rmse" in result else "accuracy"
-    metrics = read_metrics(path / "metrics.jsonl", measure)
+    metrics = read_metrics(path / "metrics.jsonl", "rmse" if "rmse" in result else "accuracy")
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     entry = None if run is None else attempt(lambda: run.entry)
@@ -351,20 +342,17 @@ def find_run(path: Path, label: str = "") -> FoundRun:
             f" out; {there}"
         )
         result, metrics = {}, None
-    state: State = "damaged" if problems else "finished"
-    lineage = NO_LINEAGE if run is None else run.lineage
     return FoundRun(
         path,
-        state,
-        tuple(problems),
+        "damaged" if problems else "finished",
+        tuple(dict.fromkeys(problems)),
         label,
         config,
         result,
         environment,
         run,
         metrics,
-        measure,
-        lineage,
+        NO_LINEAGE if run is None else run.lineage,
         entry,
         weights,
     )

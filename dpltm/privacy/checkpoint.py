@@ -26,13 +26,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.privacy.entry import Entry
 
 AGAIN = "say `fresh` to begin again"
 """Answer to a refused checkpoint where a command has that option; see :func:`begun_again_by`."""
@@ -76,21 +75,6 @@ class Checkpoints:
 NOT_KEPT = Checkpoints()
 
 
-class PartOf(Checkpoints):
-    """Checkpoints of a part of some work, each with the ``state`` of the whole."""
-
-    def __init__(self, whole: Checkpoints, state: Mapping[str, Any]) -> None:
-        super().__init__(whole.held)
-        self._whole, self._state = whole, dict(state)
-
-    def offer(self, make: Callable[[], Checkpoint]) -> bool:
-        def joined() -> Checkpoint:
-            made = make()
-            return replace(made, state={**made.state, **self._state})
-
-        return self._whole.offer(joined)
-
-
 @contextlib.contextmanager
 def begun_again_by(how: str) -> Iterator[None]:
     """A block of a command without that option, whose refusals say ``how`` to begin again."""
@@ -99,11 +83,6 @@ def begun_again_by(how: str) -> Iterator[None]:
     except DpltmError as error:
         error.args = (str(error).replace(AGAIN, how),)
         raise
-
-
-def standing(facts: Mapping[str, Any], entry: Entry, step: int) -> dict[str, Any]:
-    """Return what every checkpoint of a release says once something was drawn; ``step`` counts the steps done."""
-    return {"of": dict(facts), "id": entry.id, "step": step}
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -163,7 +164,8 @@ class Rounds:
                 return
             self._prune()
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self, beside: Mapping[str, Any]) -> Checkpoint:
+        """Return where it stands, with what else the state holds."""
         epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
@@ -174,7 +176,7 @@ class Rounds:
         }
         return Checkpoint(
             f"round {len(self.tickets)}, step {self._done} of {self._config.steps}",
-            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self._done, "taken": taken},
+            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self._done, "taken": taken, **beside},
             {"epoch": epoch.numpy(), **bits, **numbers},
         )
 
@@ -241,12 +243,14 @@ def generate(
     evaluation: tuple[Inputs, Tensor] | None = None,
     progress: Callable[[int, int], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
+    beside: Mapping[str, Any] | None = None,
 ) -> Tickets:
     """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
     Args:
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
+        beside: what else the state of a checkpoint holds.
 
     Raises:
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
@@ -260,7 +264,7 @@ def generate(
     with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)
-        rounds.run(progress, lambda: checkpoints.offer(rounds.checkpoint))
+        rounds.run(progress, lambda: checkpoints.offer(lambda: rounds.checkpoint(beside or {})))
     return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
 

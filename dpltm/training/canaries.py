@@ -161,30 +161,3 @@ class Canaries:
         layers = self._layers[which]
         gradients = (signs * LENGTH)[:, None].expand(layers.shape)
         return filtered(self._filter, gradients, layers, self._deepest).double()
-
-
-class NoCanaries:
-    """Of a training that is not audited."""
-
-    extra, observations = 0, None
-
-    def split(self, index: np.ndarray, records: int) -> np.ndarray:
-        """Return the sample as it is."""
-        del records
-        return index
-
-    def add_to(self, total: Tensor) -> None:
-        """Add nothing."""
-
-    def observe(self, released: Tensor, divisor: float, noise_std: float) -> None:
-        """See :meth:`Canaries.observe`."""
-
-    def state(self) -> dict[str, np.ndarray]:
-        """There is none."""
-        return {}
-
-    def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on with nothing."""
-
-
-NO_CANARIES = NoCanaries()

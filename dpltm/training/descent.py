@@ -30,7 +30,7 @@ from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample, record_keys, truncate
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
-from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
+from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks, Shards
@@ -93,7 +93,7 @@ class NoisyGradients:
                 self.gradients.check(*example, records.fillings())
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
-        self.canaries: Canaries | NoCanaries = NO_CANARIES
+        self.canaries: Canaries | None = None
         self.allocation = sampling  # or where it begins, from where a resumed training draws it again
         self.step = 0
         self._allocated: Iterator[np.ndarray] | None = None
@@ -125,7 +125,7 @@ class NoisyGradients:
             if self._example is not None:
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         total = self._sums.take(self._draw() if self._first else None)
-        if self._first:
+        if self.canaries is not None:
             self.canaries.add_to(total)
         self.release(total)
         self._sums.clear()
@@ -147,10 +147,16 @@ class NoisyGradients:
         counting = follows(self.filter)
         return {} if counting is None else {"clip_norm": counting.clip_norm}
 
+    @property
+    def observations(self) -> Observations | None:
+        """What its canaries saw; None where there are none."""
+        return None if self.canaries is None else self.canaries.observations
+
     def state(self) -> dict[str, Tensor]:
         """What it remembers of its steps, by name; not copied. Noise of the last steps is secret."""
         state = {name: torch.tensor(value, dtype=torch.float64) for name, value in self.moved.items()}
-        state |= {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
+        if self.canaries is not None:
+            state |= {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
         return state if self.banded is None else {**state, BANDED: self.banded.noise}
 
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
@@ -160,7 +166,7 @@ class NoisyGradients:
             self._sums.filter = replace(counting, clip_norm=float(state["clip_norm"]))
         if self.banded is not None:
             self.banded.resume(state[BANDED])
-        if self._first:
+        if self.canaries is not None:
             canaries = {name: value.numpy() for name, value in state.items() if name.startswith(CANARIES)}
             self.canaries.resume({name.removeprefix(CANARIES): value for name, value in canaries.items()})
 
@@ -168,8 +174,9 @@ class NoisyGradients:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
         keys."""
         records, persons = len(self._records), self._records.persons
-        index = self._sampled(records + self.canaries.extra)
-        index = self.canaries.split(index, records)
+        index = self._sampled(records + (0 if self.canaries is None else self.canaries.extra))
+        if self.canaries is not None:
+            index = self.canaries.split(index, records)
         sizes: list[int] | None = None
         if persons is not None:  # by a coin each, with all their records
             theirs = [persons[person] for person in index]
@@ -205,7 +212,8 @@ class NoisyGradients:
             mean = noisy_mean(query, self.noise_std * grown, self.plan.divisor, self._noise)
             if self.banded is not None:
                 self.banded.keep(mean.double() * self.plan.divisor, total, self.step)
-            self.canaries.observe(mean, self.plan.divisor, self.noise_std)
+            if self.canaries is not None:
+                self.canaries.observe(mean, self.plan.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             length = self.gradients.length_of(self.filter)

@@ -116,7 +116,7 @@ class Ranks:
         said[self.rank] = own
         return [int(number) for number in self._carry(said, group.all_reduce).tolist()]
 
-    def hear(self, body: Any) -> list[Any]:
+    def gather(self, body: Any) -> list[Any]:
         """Return the JSON values of all ranks, in order of rank."""
         data = json.dumps(body).encode()
         lengths = self.numbers(len(data))
@@ -145,35 +145,36 @@ class Ranks:
         Args:
             work: no part of it may wait for another rank.
         """
-        made, refused = _tried(work)
-        return self._all_well(made, refused)
+        result, refused = None, None
+        try:
+            result = work()
+        except DpltmError as error:
+            refused = error
+        refusals = self.gather(None if refused is None else [refused.exit_code, str(refused)])
+        if refused is not None:
+            raise refused
+        for rank, refusal in enumerate(refusals):
+            if refusal is not None:
+                raise _REFUSALS.get(refusal[0], InputError)(f"rank {rank}: {refusal[1]}")
+        return result  # type: ignore[return-value]
 
     def agree(self, facts: Mapping[str, str], private: Mapping[str, str] | None = None) -> None:
         """Raise InputError on all ranks, naming what differs, unless all have the same facts; never shows ``private``."""
-        heard = self.hear([dict(facts), dict(private or {})])
-        for rank, (other, digests) in enumerate(heard):
-            for name in {**heard[0][0], **other}:
-                had, has = heard[0][0].get(name), other.get(name)
+        (first, hidden), *others = self.gather([dict(facts), dict(private or {})])
+        for rank, (shown, digests) in enumerate(others, 1):
+            for name in {**first, **shown}:
+                had, has = first.get(name), shown.get(name)
                 if had != has:
                     raise InputError(
                         f"{name}: rank 0 has {had!s:.80} and rank {rank} {has!s:.80}; start all ranks with the same"
                         " command, files and versions"
                     )
-            for name in {**heard[0][1], **digests}:
-                if heard[0][1].get(name) != digests.get(name):
+            for name in {**hidden, **digests}:
+                if hidden.get(name) != digests.get(name):
                     raise InputError(
                         f"{name}: rank {rank} has others than rank 0; start all ranks with the same command, files and"
                         " versions"
                     )
-
-    def _all_well(self, made: T | None, refused: DpltmError | None) -> T:
-        said = self.hear(None if refused is None else [refused.exit_code, str(refused)])
-        if refused is not None:
-            raise refused
-        for rank, words in enumerate(said):
-            if words is not None:
-                raise _REFUSALS.get(words[0], InputError)(f"rank {rank}: {words[1]}")
-        return made  # type: ignore[return-value]
 
     def _carry(self, values: Tensor, operate: Callable[[Tensor], object]) -> Tensor:
         """Run an operation of the group, in place, on a device that it works on."""
@@ -212,13 +213,6 @@ def rows_digest(*arrays: Tensor | np.ndarray) -> str:
         for some in pieces(rows):
             digest.update(np.ascontiguousarray(some).data)
     return digest.hexdigest()
-
-
-def _tried(work: Callable[[], T]) -> tuple[T | None, DpltmError | None]:
-    try:
-        return work(), None
-    except DpltmError as error:
-        return None, error
 
 
 ENDED, FAILED = -1, -2

@@ -27,7 +27,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
@@ -436,7 +436,8 @@ def steps_so_far(
     more: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
-    state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
+    done = {"of": dict(facts), "id": entry.id, "step": descent.step}
+    state = {**done, "sources": sources.state(), **(more or {})}
     values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
     return Checkpoint(f"step {descent.step} of {descent.gradients.plan.mechanism.steps}", state, values)
 

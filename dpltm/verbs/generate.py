@@ -27,7 +27,7 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
@@ -392,8 +392,7 @@ def _with_no_mechanism(plan: Generation) -> tuple[Tickets, Lineage]:
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
-        kept = PartOf(plan.checkpoints, state)
-        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
+        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, plan.checkpoints, state)
         return tickets, plan.on_record(ledger.book).lineage | entered
 
 

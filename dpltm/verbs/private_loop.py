@@ -16,30 +16,34 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
-from dpltm.networks.state import check_names, content_id, reshard, sharded, weights_of
+from dpltm.networks.own import own_model
+from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
+from dpltm.networks.state import check_names, content_id, evaluating, reshard, sharded, weights_of
 from dpltm.options import arguments, check_required
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
 from dpltm.privacy.checks import PER_UNIT, check_count, check_delta_of, check_epsilon, check_noise
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
-from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
-from dpltm.records.split import Rows
+from dpltm.records.scaling import affine, prepare, unscale
+from dpltm.records.split import LabelForm, Rows
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
+from dpltm.training.artifacts import Run
 from dpltm.training.canaries import check_canaries
 from dpltm.training.descent import NoisyGradients, plant
 from dpltm.training.plan import NoisySteps, class_weights, noisy_steps
@@ -47,7 +51,6 @@ from dpltm.training.ranks import Ranks, environment, rows_digest
 
 if TYPE_CHECKING:
     from dpltm.audit.findings import Findings
-    from dpltm.training.artifacts import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +131,9 @@ class LoopSettings(LoopOptions):
         )
 
 
+TOKENS = (torch.int32, torch.int64)
+"""Types of whole numbers that a loop hands to the model as they are."""
+
 _OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
@@ -154,21 +160,21 @@ def check_type(name: str, value: object) -> None:
 
 
 def agree(
-    ranks: Ranks, model: nn.Module, mask: Mask, given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+    ranks: Ranks, model: nn.Module, mask: Mask, terms: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
 ) -> None:
     """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
-    options = {f"`{item.name}`": repr(getattr(given, item.name)) for item in fields(LoopOptions)}
-    named = dict(model.named_parameters())
-    shards: dict[str, Any] = {name: value for name, value in named.items() if sharded(value)}
+    options = {f"`{item.name}`": repr(getattr(terms, item.name)) for item in fields(LoopOptions)}
+    named: dict[str, Any] = dict(model.named_parameters())
+    shards = {name: value for name, value in named.items() if sharded(value)}
     whole = {name: value for name, value in named.items() if name not in shards}
     private = {
         "`x`, `y`": rows_digest(x, y),
-        "`units`": str(None if given.units is None else given.units.tolist()),
+        "`units`": str(None if terms.units is None else terms.units.tolist()),
         "shards of the model": str([(name, *value.shape, value.placements) for name, value in shards.items()]),
         "model": content_id({name: value.detach().cpu().numpy() for name, value in whole.items()}),
         "`mask`": content_id({name: mask[name].cpu().numpy() for name in whole if name in mask}),
     }
-    facts = {"`filter`": str(given.filter), "`noise`": type(given.noise).__name__}
+    facts = {"`filter`": str(terms.filter), "`noise`": type(terms.noise).__name__}
     ranks.agree(options | facts | environment(), private)
 
 
@@ -186,7 +192,6 @@ START_NOTE = (
     "starting weights were taken as data-free: nothing says what they come from; pass lineage=run.lineage, or declare"
     " provenance"
 )
-COUNTED_NOTE = "the number of {} was counted and is treated as public; say records=... to keep it private"
 
 
 class Step:
@@ -320,7 +325,7 @@ class PrivateLoop:
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
-        count = at_hand if terms.records is None else terms.records
+        count = terms.records or at_hand
         plan = terms.plan(count)
         check_delta_of(terms.delta, count, at_hand)
         reshard(model)
@@ -343,28 +348,31 @@ class PrivateLoop:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)
         self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
+        part = Part("arrays")
+        if ranks.first:
+            part = Part("arrays", self.ledger.snapshot(rows.digest))
+            part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
         steps = noisy_steps(terms.filter, live, terms.batch_size / count, terms.steps, plan.options)
-        draft = Entry(
-            "release",
-            self._part_of(rows) if ranks.first else Part("arrays"),
-            (steps, *exposed),
-            f"a loop, {plan.filtered}, {live:,} live weights",
-            facts_digest(self._facts) if self._facts else "",
-            unit=terms.protected,
-        )
+        words = f"a loop, {plan.filtered}, {live:,} live weights"
+        facts = facts_digest(self._facts) if self._facts else ""
+        draft = Entry("release", part, (steps, *exposed), words, facts, unit=terms.protected)
         self._refused: BudgetError | None = None
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
-        self._state = LoopState(with_noise(draft, multiplier))
-        self.gradients.plan = replace(plan, mechanism=self.mechanism)
-        check_canaries(terms.audit, terms.filter, live, self.mechanism.noise_multiplier)
+        self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
+        self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
+        check_canaries(terms.audit, terms.filter, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
-        self._notes = [
-            *([COUNTED_NOTE.format("records" if persons is None else "persons")] if terms.records is None else []),
-            *([persons_note(terms.unit, terms.per_unit)] if persons is not None else []),
-            *shares_notes(terms.class_shares),
-            *([START_NOTE] if lineage is None and provenance is None else []),
-        ]
+        self._notes = shares_notes(terms.class_shares)
+        if persons is not None:
+            self._notes.insert(0, persons_note(terms.unit, terms.per_unit))
+        if terms.records is None:
+            counted = "records" if persons is None else "persons"
+            self._notes.insert(
+                0, f"the number of {counted} was counted and is treated as public; say records=... to keep it private"
+            )
+        if lineage is None and provenance is None:
+            self._notes.append(START_NOTE)
         self._odometer: Odometer | None = None
         self._process, self._lock = os.getpid(), threading.RLock()
 
@@ -376,11 +384,7 @@ class PrivateLoop:
     @property
     def mechanism(self) -> NoisySgd:
         """Its noisy steps."""
-        return _steps_of(self.entry)
-
-    def _part_of(self, rows: Rows) -> Part:
-        part = Part("arrays", self.ledger.snapshot(rows.digest))
-        return self.ledger.owned(part, rows.units_name, rows.owners_digest)
+        return self.gradients.plan.mechanism
 
     def _facts_of(self, x: Tensor | np.ndarray, y: Tensor | np.ndarray, mask: Mask) -> dict[str, Any]:
         """Return what a loop that goes on must have in common with the one that began; as JSON."""
@@ -401,11 +405,12 @@ class PrivateLoop:
     def _multiplier(self, draft: Entry) -> float:
         """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
         terms, account = self.settings, self.ledger.account(self.lineage)
-        steps = replace(_steps_of(draft), noise_multiplier=terms.noise_multiplier or 0.0)
+        (steps,) = draft.of(NoisySgd)
+        steps = replace(steps, noise_multiplier=terms.noise_multiplier or 0.0)
         try:
             if terms.epsilon is not None:
                 steps = calibrate_noise(terms.epsilon, terms.delta, steps, Planned(account))
-            drafts = (with_noise(draft, steps.noise_multiplier),)
+            drafts = (replace(draft, mechanisms=(steps, *draft.mechanisms[1:])),)
             (account + drafts).epsilon(terms.delta)  # refuses what the accountant cannot take
             account.check_budget(drafts)
         except BudgetError as refused:
@@ -413,7 +418,7 @@ class PrivateLoop:
             if not begun:
                 raise
             self._refused = refused  # unless a state is loaded: then its steps are paid for
-            steps = _steps_of(begun[-1])
+            (steps,) = begun[-1].of(NoisySgd)
         return steps.noise_multiplier
 
     def __len__(self) -> int:
@@ -464,10 +469,11 @@ class PrivateLoop:
         return Once(entry, self.lineage, lambda _: None)
 
     def _take_over(self, paid: Paid[None]) -> None:
+        (steps,) = paid.entry.of(NoisySgd)
+        self.gradients.plan = replace(self.gradients.plan, mechanism=steps)
         self._move(entry=paid.entry, lineage=paid.lineage)
         if self.settings.on_step is not None:
-            others = tuple(other for other in self.entry.mechanisms if other is not self.mechanism)
-            beside = Planned(paid.account.without(self.entry), self.entry.part, others)
+            beside = Planned(paid.account.without(self.entry), self.entry.part, self.entry.mechanisms[1:])
             self._odometer = Odometer(beside, self.mechanism, self.settings.delta)
 
     def _steps(self) -> Iterator[Step]:
@@ -523,8 +529,13 @@ class PrivateLoop:
             raise InputError("`save_every` is missing: say how many steps the ledger is to hand out at a time")
         if not self._state.begun:
             raise InputError("`state_dict`: the loop has not begun, so there is nothing to go on with")
-        state = standing(self._facts, self.entry, self._state.taken) | {"weights": self._weights_id()}
-        return state | {"gradients": {name: value.clone() for name, value in self.gradients.state().items()}}
+        return {
+            "of": dict(self._facts),
+            "id": self.entry.id,
+            "step": self._state.taken,
+            "weights": self._weights_id(),
+            "gradients": {name: value.clone() for name, value in self.gradients.state().items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the steps that another loop paid for and nobody was handed. Load model and optimizer before iterating.
@@ -552,7 +563,7 @@ class PrivateLoop:
 
         def plan(book: Book, known: Entry | None) -> Once[None]:
             assert known is not None  # as was looked up above
-            entry = with_noise(self.entry, _steps_of(known).noise_multiplier)
+            entry = replace(self.entry, mechanisms=(*known.of(NoisySgd), *self.entry.mechanisms[1:]))
             return self._release(entry, book.account(self.lineage))
 
         begun = Checkpoint("a state", {"of": had, "id": state["id"]})
@@ -562,7 +573,6 @@ class PrivateLoop:
                 self.gradients.resume(int(state["step"]), state["gradients"])
                 self._move(taken=int(state["step"]), loaded=str(state["weights"]))
             self._take_over(paid)
-            self.gradients.plan = replace(self.gradients.plan, mechanism=self.mechanism)
 
     def audit(self, confidence: float = 0.95) -> Findings:
         """Lower bounds on the epsilon of this loop, from its canaries.
@@ -577,7 +587,7 @@ class PrivateLoop:
 
         if not self._ranks.first:
             raise InputError("`audit`: rank 0 has the canaries of this loop; audit it there")
-        observations = self.gradients.canaries.observations
+        observations = self.gradients.observations
         if observations is None:
             raise InputError("`audit`: this loop has no canaries to look for; make another one with audit=1000")
         if not self._state.begun:
@@ -607,8 +617,6 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        from dpltm.verbs.loop_run import run_of
-
         if any(map(sharded, self.model.parameters())):
             raise InputError(
                 "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
@@ -624,9 +632,46 @@ class PrivateLoop:
             raise InputError(
                 "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
             )
-        blocks = handed_out(self.ledger.book, self.entry)
-        paid = state.lineage | self.ledger.lineage(self.entry, *blocks) if blocks else state.lineage
-        return run_of(self, paid, state.taken, bounds, words, inputs)
+        terms, (x, y), plan = self.settings, self.records, self.gradients.plan
+        dtype = (x[:0] if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy())).dtype
+        tables: tuple[int, ...] = ()
+        if words is not None:
+            tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
+        elif dtype in TOKENS and terms.prepare is None:
+            raise InputError(
+                "`words` is missing: the records are whole numbers, positions of words; say how many there are"
+            )
+        affine(bounds)
+        declared = self.provenance if self.provenance in ("data-free", "public") else None
+        own = own_model(self.model, inputs=inputs, start_provenance=declared)
+        pruned = None if terms.mask is None else terms.mask.prunable
+        network, built = network_trained(own, tuple(x.shape[1:]), tables, _label_form(y), pruned, lineage=self.lineage)
+        _check_computes_the_same(network, built, self, dtype, bounds)
+        tensors = {name: torch.ones(size, dtype=torch.bool) for name, size in network.shapes().items()}
+        live = {name: value.cpu() for name, value in (terms.mask or {}).items() if name not in network.frozen}
+        mask = network.mask(tensors | live)
+        if any(bool(value[~mask[name]].any()) for name, value in built.named_parameters()):
+            raise InputError(
+                "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
+            )
+        options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
+        options["filter"] = str(terms.filter)
+        for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
+            parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
+            options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+        resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
+        report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
+        return Run(
+            plan.run_config(network, self.entry, bounds, terms.units is not None, options=options, resolved=resolved),
+            built,
+            mask,
+            metrics=({"step": state.taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None},),
+            privacy=report,
+            ledger=self.ledger,
+            lineage=state.lineage | self.ledger.lineage(self.entry, *blocks) if blocks else state.lineage,
+            observations=self.gradients.observations,
+            network=network,
+        )
 
     def _weights_id(self) -> str:
         values = weights_of(self.model)
@@ -672,17 +717,6 @@ def _by_person(
     return replace(given, units=names, per_unit=slots), rows, persons
 
 
-def _steps_of(entry: Entry) -> NoisySgd:
-    (steps,) = entry.of(NoisySgd)
-    return steps
-
-
-def with_noise(draft: Entry, multiplier: float) -> Entry:
-    """Return the draft of a loop with another noise multiplier."""
-    steps, others = _steps_of(draft), draft.mechanisms[1:]
-    return replace(draft, mechanisms=(replace(steps, noise_multiplier=multiplier), *others))
-
-
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
     """Return whether a mask was made from private records with no mechanism, as its maker declares."""
     if provenance not in (None, "data-free", "public", "private"):
@@ -693,3 +727,37 @@ def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: 
             " data-free, public or private"
         )
     return provenance == "private"
+
+
+def _label_form(y: Tensor | np.ndarray) -> LabelForm | None:
+    """Return the form of labels that are no class numbers, of more than one dimension or quantities; None of others."""
+    quantities = y.is_floating_point() if isinstance(y, Tensor) else y.dtype.kind == "f"
+    form = LabelForm("float32" if quantities else "int64", tuple(y.shape[1:]))
+    return form if quantities or y.ndim > 1 else None
+
+
+@torch.no_grad()
+def _check_computes_the_same(
+    network: OwnNetwork, built: nn.Module, loop: PrivateLoop, dtype: torch.dtype, bounds: tuple[float, float]
+) -> None:
+    """Raise InputError unless a run gives, for made-up records, what the model of the loop gives for them."""
+    model = loop.model
+    like = next(model.parameters())
+    made_up = network.made_up().numpy()
+    stored = torch.from_numpy(made_up if network.tables else unscale(made_up, bounds)).unflatten(
+        1, network.record_shape
+    )
+    stored = stored.to(dtype) if dtype.is_floating_point else stored.round().to(dtype)
+    records = Records(
+        stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=loop.settings.prepare
+    )
+    with evaluating(model), evaluating(built):
+        wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
+        found = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))
+    largest = max(float(wanted.abs().max()), 1e-30)
+    if wanted.shape != found.shape or not torch.allclose(found, wanted, rtol=0, atol=AGREE * largest, equal_nan=True):
+        raise InputError(
+            f"`bounds`, `inputs`: a run scales records by `bounds` ({bounds[0]:g}, {bounds[1]:g}), and for made-up ones its"
+            " network then gives something else than the model of the loop; give the public range of `x`, and `inputs`,"
+            " from scaled records to what the model takes"
+        )

@@ -143,7 +143,7 @@ def train_start(
         ledger,
         paid.lineage,
         drawn.seconds,
-        observations=gradients.canaries.observations,
+        observations=gradients.observations,
         network=as_trained(start.spec, start.model),
         skill=drawn.skill,
     )

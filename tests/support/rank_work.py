@@ -133,7 +133,7 @@ def exchange() -> dict[str, Any]:
                 {} if ranks.rank else {"w/0": torch.ones(1, 2), "norm": torch.tensor(0.1, dtype=torch.float64)}
             ).items()
         },
-        "hear": ranks.hear(["rank", ranks.rank, "x" * 5 * ranks.rank]),
+        "hear": ranks.gather(["rank", ranks.rank, "x" * 5 * ranks.rank]),
         "broadcast": ranks.broadcast(values.clone()).tolist(),
         "reduce": summed if ranks.first else None,
         "any": [ranks.any(ranks.rank == 1), ranks.any(False)],

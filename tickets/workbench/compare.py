@@ -122,10 +122,10 @@ def unlike(one: FoundRun, other: FoundRun) -> str | None:
     if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
         return f"another part of the data: {theirs}, not {ours}"
     for what, key in (("test records", "test_records"), ("classes", "classes")):
-        mine, its = count((one.config or {}).get(key)), count((other.config or {}).get(key))
+        mine, its = count(one.config.get(key)), count(other.config.get(key))
         if mine != its and None not in (mine, its):
             return f"other {what}: {its:,}, not {mine:,}"
-    if ("rmse" in (one.result or {})) != ("rmse" in (other.result or {})):
+    if ("rmse" in one.result) != ("rmse" in other.result):
         return "another measure"
     if _measured_privately(one) != _measured_privately(other):
         return "accuracy on training records, with noise, beside that on the test split"
@@ -133,12 +133,12 @@ def unlike(one: FoundRun, other: FoundRun) -> str | None:
 
 
 def _measured_privately(one: FoundRun) -> bool:
-    return section(one.config or {}, "options").get("eval_private") is not None
+    return section(one.config, "options").get("eval_private") is not None
 
 
 def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
-    config, result, privacy = one.config or {}, one.result or {}, one.privacy
-    facts, certified = section(config, "resolved"), section(privacy or {}, "certified")
+    config, result, privacy = one.config, one.result, one.privacy
+    facts, certified = section(config, "resolved"), section(privacy, "certified")
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
     ends, skill = interval(accuracy, tested), skill_in(result)
@@ -158,7 +158,7 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "auc": None if skill is None or skill.auc is None else skill.auc.value,
         "rmse": number(result.get("rmse")),
         "certified": certified.get("epsilon"),
-        "nominal": section(privacy or {}, "nominal").get("epsilon"),
+        "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
         "density": density,
         "live": count(facts.get("live")),

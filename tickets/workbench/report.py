@@ -19,7 +19,7 @@ from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
+from dpltm.reports.subjects import number, run_subject, section, set_subject, terms_of_run, text
 from dpltm.reports.wording import cells, columns, render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
@@ -129,7 +129,7 @@ def _reported(request: ReportRequest, progress: Progress) -> Reported:
 
 
 def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Reported:
-    config, result, problems = found.config or {}, found.result or {}, list(found.problems)
+    config, result, problems = found.config, found.result, list(found.problems)
     account, name = found.account, found.path.resolve().name
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
@@ -190,13 +190,13 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 
 def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
     """Return what a page of a run shows; ``provenance`` as far as its lineage and configuration know it."""
-    config, metrics, tickets = found.config or {}, found.metrics, _tickets_of(found)
+    config, metrics, tickets = found.config, found.metrics, _tickets_of(found)
     if tickets is not None:
         provenance = "private" if "private" in (provenance, tickets.provenance) else tickets.provenance
     if config.get("ticket_set_id") is None:
         provenance = "data-free"  # the whole network
     return {
-        "skill": skill_in(found.result or {}),
+        "skill": skill_in(found.result),
         "over_steps": charts.over_steps(metrics, found.measure) if metrics and len(metrics) > 1 else (),
         "tickets": tickets,
         "chosen": config.get("round"),
@@ -207,7 +207,7 @@ def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
 
 
 def _tickets_of(found: FoundRun) -> TicketSet | None:
-    config = found.config or {}
+    config = found.config
     named, wanted = text(section(config, "options").get("ticket")), text(config.get("ticket_set_id"))
     if named is None or wanted is None:
         return None
