@@ -19,7 +19,7 @@ from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import number, run_subject, section, set_subject, terms_of_run, text
+from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.wording import cells, columns, render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
