@@ -199,7 +199,7 @@ def test_losses_that_nobody_told_of_understate_nothing() -> None:
     """A new loss adds up by its own distribution and divergences; what is quicker than these knows of it or gives up."""
 
     @dataclasses.dataclass(frozen=True)
-    class NewLoss(accountant.GaussianLoss):
+    class NewLoss(accountant.privacy_loss.GaussianLoss):
         pass
 
     @dataclasses.dataclass(frozen=True)
