@@ -203,7 +203,7 @@ def test_losses_that_nobody_told_of_understate_nothing() -> None:
         pass
 
     @dataclasses.dataclass(frozen=True)
-    class FailingLoss(accountant.BoundedLoss):
+    class FailingLoss(accountant.privacy_loss.BoundedLoss):
         delta: float
 
     assert accountant.bounded_epsilon(NewLoss(1.0)) == accountant._pure_epsilon(NewLoss(1.0)) == math.inf
