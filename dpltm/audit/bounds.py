@@ -178,27 +178,25 @@ def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], fl
     return epsilon(high)
 
 
-class NoiseFamily:
-    """All trainings like one, with more noise or less: the family of a bound by trade-off functions."""
+def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff], bool]) -> float:
+    """The largest epsilon of a training like one, with more noise or less, whose trade-off function is refuted; 0 for none.
 
-    def __init__(self, mechanism: NoisySgd, delta: float) -> None:
-        self._mechanism, self._delta = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None), delta
+    With more noise, ``refuted`` stays true.
+    """
+    alike = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None)
 
-    def bound(self, refuted: Callable[[TradeOff], bool]) -> float:
-        """The largest epsilon of a member that is refuted; 0 where none is. With more noise, ``refuted`` stays true."""
+    def claims(noise: float) -> tuple[Profile, TradeOff] | None:
+        return _claims(replace(alike, noise_multiplier=noise))
 
-        def at(noise: float) -> bool:
-            known = self._member(noise)
-            return known is not None and refuted(known[1])
+    def at(noise: float) -> bool:
+        claimed = claims(noise)
+        return claimed is not None and refuted(claimed[1])
 
-        def epsilon(noise: float) -> float:
-            known = self._member(noise)
-            return math.inf if known is None else known[0].epsilon(self._delta)
+    def epsilon(noise: float) -> float:
+        claimed = claims(noise)
+        return math.inf if claimed is None else claimed[0].epsilon(delta)
 
-        return family_bound(at, epsilon, max(self._mechanism.noise_multiplier, 0.5))
-
-    def _member(self, noise: float) -> tuple[Profile, TradeOff] | None:
-        return _claims(replace(self._mechanism, noise_multiplier=noise))
+    return family_bound(at, epsilon, max(mechanism.noise_multiplier, 0.5))
 
 
 @lru_cache(maxsize=200)

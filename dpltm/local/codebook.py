@@ -63,6 +63,7 @@ class Codebook:
 
     protocol: ClassVar[str] = "codebook"
     record_bytes: ClassVar[int] = NUMBER_BYTES + INDEX_BYTES
+    labels_are_public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_sizes(self.values, self.classes, MAX_CLASSES)

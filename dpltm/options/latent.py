@@ -46,7 +46,6 @@ class SchemeOptions:
     features: str = option(
         "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
     )
-    components: int | None = option(None, "Principal components of public features that are kept.", "K")
     protocol: str = option(
         CODEBOOK.name,
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
@@ -91,7 +90,7 @@ class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
     with it (dpltm latent encode), and the server trains with it (dpltm latent train).
 
     Examples:
-        dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
+        dpltm latent scheme --public mnist --features drawings --epsilon 4 --out images.scheme
     """
 
     out: str | None = option(None, "Folder to write.", "DIR", required=True)

@@ -25,8 +25,7 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
-from dpltm.experiments.reader import COMMANDS, check_ready, override, read_recipe
-from dpltm.experiments.recipe import (
+from dpltm.experiments import (
     SEARCHED,
     Arm,
     Recipe,
@@ -70,12 +69,9 @@ from dpltm.tickets.scheme_files import load_scheme, read_messages
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.recipes import COMMANDS, check_ready, override, read_recipe
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import train
-from dpltm.tickets.workbench.transfer import transfer
-from dpltm.tickets.workbench.tune import tune
+from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
 MAX_JOBS = 1024
 
