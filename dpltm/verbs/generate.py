@@ -52,7 +52,7 @@ from dpltm.records.notes import feature_notes, public_input_notes, test_notes, u
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
-from dpltm.training.release import Training
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import fresh, in_front
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
@@ -82,7 +82,7 @@ class Generation:
     beside: tuple[Entry, ...]
     services: Services
     own: bool = False
-    training: Training | None = None
+    training: TrainingPlan | None = None
 
     @property
     def under_dp(self) -> bool:
