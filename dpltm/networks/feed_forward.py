@@ -8,13 +8,10 @@ other ones with a new layer in front (DPLTM, section 4.5).
 8 x 8 with stride 2, 32 of 4 x 4 with stride 2, each with ReLU and a 2 x 2 maximum of stride 1, then 32 units: 26,010
 parameters on images of 28 x 28. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units, as compaction leaves it.
 
-``latent`` is that of LATENT (Arachchige et al. 2019), whole and without its randomised bits. The paper states every layer of
-both its networks, for MNIST and for CIFAR-10 at 56 x 56. These are keras's examples, and were not compared with it layer by
-layer; the 9,216 values of an MNIST image that are flattened are the paper's too. For grey images: filters of 3 x 3, 32 and
-then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For images of several channels: twice two layers of filters
-of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then 512 units.
-Dropout, which both examples have, is left out: the noise of private training takes its place. Other widths may be said,
-three for grey images (``latent:28x28x1:32,64,128``), five for the others.
+``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images:
+filters of 3 x 3, 32 and then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For several channels: twice two layers
+of filters of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then
+512 units. Other widths may be said, three for grey images (``latent:28x28x1:32,64,128``), five for the others.
 """
 
 from __future__ import annotations
