@@ -6,7 +6,7 @@ Its score is the log-likelihood ratio of what is released on its coordinates (do
 
 A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers,
 is attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m
-each. Where the filter takes mean gradients of groups (``training.config``), a canary that is sampled is a group by
+each. Where the filter takes mean gradients of groups (``training.plan``), a canary that is sampled is a group by
 itself, and adds the filter's bound: half of what is certified.
 
 Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
