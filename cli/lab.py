@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import Attacked, audit
+from dpltm.audit import Attacked, audit, check_confidence
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
 from dpltm.errors import ArtifactError, InputError
@@ -22,8 +21,8 @@ from dpltm.registry import Deferred
 from dpltm.tickets.charts import new_picture, write_audit_plot
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
-from dpltm.tickets.scheme_files import load_scheme
 from dpltm.tickets.store import find_set
+from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.audit import audit_tickets, demo, local_bound
