@@ -19,11 +19,11 @@ from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
 from dpltm.tickets.charts import new_picture, write_audit_plot
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set
 from dpltm.tickets.workbench.latent import load_scheme
-from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.audit import audit_tickets, demo, local_bound
 

@@ -24,6 +24,7 @@ from dpltm.features import Choice, parse
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import (
     FeatureStore,
+    Services,
     feature_shape,
     features_of_rows,
     features_title,
@@ -229,6 +230,11 @@ class FeatureCache(FeatureStore):
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return found
+
+
+def services(progress: Progress) -> Services:
+    """Return the services of a stage: features from the user's cache."""
+    return Services(progress, FeatureCache())
 
 
 def cache_path(split: Split, feature_map: FeatureMap, dtype: str = "<f2") -> Path:

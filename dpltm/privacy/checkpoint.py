@@ -111,7 +111,7 @@ def reading() -> Iterator[None]:
     """A block that reads a checkpoint: whatever goes wrong in it is an ArtifactError, since the checkpoint is damaged."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, DpltmError):
         raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 

@@ -8,7 +8,7 @@ noise. Its score is the log-likelihood ratio of what is released on its coordina
 A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
 attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m each.
 
-Where the filter takes mean gradients of groups (``training.config``), a canary that is sampled is a group by itself. There
+Where the filter takes mean gradients of groups (``training.plan``), a canary that is sampled is a group by itself. There
 it adds the filter's bound, half of what is certified: only in a group whose other records agree could it move the sum by
 all of that, and such records are not made up here.
 

@@ -68,13 +68,9 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.generate import generate
 from dpltm.tickets.workbench.recipes import COMMANDS, check_ready, override, read_recipe
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import train
-from dpltm.tickets.workbench.transfer import transfer
-from dpltm.tickets.workbench.tune import tune
+from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
 MAX_JOBS = 1024
 
