@@ -44,7 +44,6 @@ from dpltm.options import parse_numbers, recorded
 from dpltm.options.data import DataOptions
 from dpltm.options.latent import (
     MAX_COPIES,
-    EncodeOptions,
     EncodeRequest,
     EpsilonRequest,
     SchemeOptions,
@@ -270,7 +269,7 @@ class Encoding:
 
 
 def encoding(
-    scheme: Scheme, dataset: Dataset, options: EncodeOptions, ledger: Ledger, progress: Progress = SILENT
+    scheme: Scheme, dataset: Dataset, options: EncodeRequest, ledger: Ledger, progress: Progress = SILENT
 ) -> Encoding:
     """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
