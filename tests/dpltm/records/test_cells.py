@@ -260,4 +260,3 @@ def test_a_cell_that_is_not_there_is_an_empty_one_whatever_counts_as_missing(kep
     assert cells.numbers[1] == number_of("")
     assert cells.records()[1] == ""
     assert cells.among(frozenset({"x"}))[cells.codes].tolist() == [cell is None for cell in kept.to_pylist()]
-
