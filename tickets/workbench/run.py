@@ -26,7 +26,6 @@ from dpltm.privacy.checkpoint import begun_again_by, check_same
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
-from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
@@ -246,9 +245,8 @@ def _planned_draw(
     densities = scheduled_densities(made.spec, made.config)[1:]
     fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
     metric = private_score(request.metric, request.class_shares, scored, made.spec.score)
-    draw = selection.settle(request, scored.records, densities, fixed, metric)
-    mechanism = Selection(draw.eps1, draw.certified_epsilon, draw=draw.mechanism, adjacency=draw.adjacency)
-    return Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit)
+    settled = selection.settle(request, scored.records, densities, fixed, metric)
+    return selection.draft(request, settled, part, scored.unit)
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:
