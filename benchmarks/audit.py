@@ -22,8 +22,7 @@ from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
-from dpltm.training.artifacts import Run
-from dpltm.training.start import fresh
+from dpltm.training.artifacts import Run, fresh
 from dpltm.verbs.train import train_start
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -55,8 +55,8 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.training import descent, release
 from dpltm.training import plan as training_plan
+from dpltm.training.artifacts import StartingPoint, fresh, from_round
 from dpltm.training.release import TrainingPlan
-from dpltm.training.start import StartingPoint, fresh, from_round
 from dpltm.verbs import train as train_verb
 from dpltm.verbs.private_loop import PrivateLoop
 

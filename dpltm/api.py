@@ -43,9 +43,8 @@ from dpltm.records.arrays import arrays_of, as_array, records_of
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame
-from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
+from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point
 from dpltm.training.launcher import check_alone
-from dpltm.training.start import DEFAULT_NETWORK, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb

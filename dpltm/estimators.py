@@ -64,8 +64,7 @@ from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
 from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
-from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
-from dpltm.training.start import starting_point
+from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.predict import ROWS
 from dpltm.verbs.train import OWN_NOTE, plan, settle

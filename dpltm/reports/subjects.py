@@ -60,20 +60,18 @@ def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _columns(named: object) -> str | None:
-    """Return names of columns as one text; their number, where they are too many to read."""
-    known = [text(one) for one in named] if isinstance(named, list) else []
-    if not known or None in known:
+def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
+    """Return the names of the features of a table as one text; their number, where they are too many to read."""
+    named = config.get("columns") or facts.get("columns")
+    if not named:
+        with contextlib.suppress(DataError):
+            schema = parse_schema(str(config.get("table_schema") or ""), "schema")
+            named = [column.name for column in schema.columns if column.features]
+    names = [text(name) for name in named] if isinstance(named, list) else []
+    if not names or None in names:
         return None
-    said = ", ".join(map(str, known))
-    return said if len(said) <= MAX_COLUMNS else f"{len(known):,} columns"
-
-
-def _of_schema(schema: object) -> list[str]:
-    """Return the names of the columns that a table's schema makes features of; none where there is none that can be read."""
-    with contextlib.suppress(DataError):
-        return [each.name for each in parse_schema(str(schema or ""), "schema").columns if each.features]
-    return []
+    joined = ", ".join(map(str, names))
+    return joined if len(joined) <= MAX_COLUMNS else f"{len(names):,} columns"
 
 
 def terms_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,12 +105,12 @@ def run_subject(
     Args:
         weights: digest of its weights and mask.
     """
-    options, facts = section(config, "options"), section(config, "resolved")
-    bounds = config.get("bounds")
+    options, facts, part = section(config, "options"), section(config, "resolved"), section(config, "part")
+    bounds, notes = config.get("bounds"), section(result, "privacy").get("notes")
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
-        "dataset": text(section(config, "part").get("name")),
-        "records": text(section(config, "part").get("name")),
+        "dataset": text(part.get("name")),
+        "records": text(part.get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
@@ -121,7 +119,7 @@ def run_subject(
         "low": low,
         "high": high,
         "bounds_origin": text(config.get("bounds_origin")),
-        "columns": _columns(config.get("columns") or facts.get("columns") or _of_schema(config.get("table_schema"))),
+        "columns": _columns(config, facts),
         "expected_batch": number(config.get("expected_batch")),
         "groups": count(facts.get("groups")),
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
@@ -138,8 +136,15 @@ def run_subject(
     if (ticket_set := text(config.get("ticket_set_id"))) is not None:
         written = config.get("provenance")
         settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
-    outcome, terms = outcome_of(config, result), terms_of_run(config)
-    return Subject("run", name, settings, outcome, _notes(result), _texts(versions or {}), **terms)
+    return Subject(
+        "run",
+        name,
+        settings,
+        _outcome(config, result),
+        tuple(note for note in notes if text(note) is not None) if isinstance(notes, list) else (),
+        {library: said for library, said in (versions or {}).items() if None not in (text(library), text(said))},
+        **terms_of_run(config),
+    )
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,25 +157,28 @@ def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str,
     return {"filter_name": name, "clip_norm": norm, "clip_quantile": quantile}
 
 
-def outcome_of(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outcome of a run: accuracy with its interval, and on what it was measured."""
+def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a run: accuracy, and on what it was measured."""
     private = section(config, "options").get("eval_private") is not None
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
-    shown: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
+    outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
     balanced = number(result.get("balanced_accuracy")) if private else None
     if balanced is not None:
-        shown["balanced_accuracy"] = balanced
+        outcome["balanced_accuracy"] = balanced
     if accuracy is not None or balanced is not None:
-        shown["accuracy_of"] = (
+        outcome["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
     if accuracy is not None and records is not None and not private:
-        shown |= {"test_records": records}
+        outcome["test_records"] = records
     if (rmse := number(result.get("rmse"))) is not None:
-        shown["rmse"] = rmse
+        outcome["rmse"] = rmse
     if not private and (skill := skill_in(result)) is not None:
-        shown |= _of_skill(skill)
-    return shown
+        outcome |= {name: getattr(skill, name) for name in ("majority", "majority_accuracy", "calibration_error")}
+        outcome |= {"balanced_accuracy": skill.balanced_accuracy.value, "verdict": skill.verdict}
+        auc = {"auc": "value", "auc_low": "low", "auc_high": "high"}
+        outcome |= {name: None if skill.auc is None else getattr(skill.auc, end) for name, end in auc.items()}
+    return outcome
 
 
 def skill_in(result: Mapping[str, Any]) -> Skill | None:
@@ -184,21 +192,6 @@ def skill_in(result: Mapping[str, Any]) -> Skill | None:
     classes = len(skill.classes)
     square = skill.confusion is None or {len(skill.confusion), *map(len, skill.confusion)} == {classes}
     return skill if square and classes >= 2 and len(skill.bins) == BINS and skill.records > 0 else None
-
-
-def _of_skill(skill: Skill) -> dict[str, Any]:
-    """Return what a statement holds of it."""
-    auc = skill.auc
-    return {
-        "majority": skill.majority,
-        "majority_accuracy": skill.majority_accuracy,
-        "balanced_accuracy": skill.balanced_accuracy.value,
-        "auc": None if auc is None else auc.value,
-        "auc_low": None if auc is None else auc.low,
-        "auc_high": None if auc is None else auc.high,
-        "calibration_error": skill.calibration_error,
-        "verdict": skill.verdict,
-    }
 
 
 def set_subject(tickets: TicketSet) -> Subject:
@@ -230,12 +223,3 @@ def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | Non
     linear = bool(kernels) and model is not None and model.split(":")[0] == "mlp"  # it has linear layers alone
     wide = wide or facts.get("groups") is not None or (linear and all(one in _WIDE for one in kernels))
     return WIDE_SUMS if wide else CHUNKED_SUMS
-
-
-def _notes(result: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = section(result, "privacy").get("notes")
-    return tuple(note for note in notes if text(note) is not None) if isinstance(notes, list) else ()
-
-
-def _texts(body: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in body.items() if text(name) is not None and text(value) is not None}

@@ -30,9 +30,9 @@ from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, releas
 from dpltm.records import Arrays, Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
+from dpltm.training.artifacts import StartingPoint
 from dpltm.training.optimizers import NewtonSteps
 from dpltm.training.plan import NoisySteps
-from dpltm.training.start import StartingPoint
 
 STEPS = 16
 """Newton steps. Eight lose half a point at most at epsilon 0.2 and 1."""

@@ -1,7 +1,7 @@
 """The processes, or ranks, of one training: what they tell each other, and how all of them end when one fails.
 
 Every rank has the same records and the same network. Rank 0 draws, adds the noise, writes, and answers; the others compute
-their share of each sum (``dpltm.training.sample_sums``). Nothing that ranks send each other is a pickle: tensors, and JSON.
+their share of each sum (``dpltm.training.descent``). Nothing that ranks send each other is a pickle: tensors, and JSON.
 
 - What one rank refuses before anything is spent, all refuse, in the words of the first (``together``, ``agree``).
 - A rank that is gone closes its connections. Whoever waits for it raises ``RankError``, and ends as well.

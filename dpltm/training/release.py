@@ -43,10 +43,10 @@ from dpltm.records.schema import class_names
 from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
+from dpltm.training.artifacts import StartingPoint, weights_id
 from dpltm.training.descent import FIRST, Descent, NoisyGradients, cross_entropy, plant, user_cross_entropy
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
-from dpltm.training.start import StartingPoint, weights_id
 
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
@@ -110,7 +110,7 @@ class TrainingPlan(NoisySteps):
         account: what counts with it.
         paid: the entry on record; None before it is drawn.
         ranks: that share the work, of which this is rank 0; None for one process.
-        engines: how gradients are computed, by network and settings: the rehearsal decides it, and the training uses it.
+        engines: how gradients are computed, by network and loss: the rehearsal decides it, and the training uses it.
     """
 
     start: StartingPoint
@@ -213,7 +213,14 @@ class TrainingPlan(NoisySteps):
             centre = None if before.mean is None or feature_map is None else feature_map.centre
             ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
             ranks.share({} if centre is None else {CENTRE: centre})
-        drawn = Drawn(plan, secret, sources, second, together(ranks, lambda: _descent(plan, sources, second, secret)))
+
+        def descent() -> Descent:
+            gradients = prepare(plan, sources, plan.inputs.open(secret))
+            least_squares = head.is_least_squares(plan.options)
+            newton = head.newton(plan.start, plan.dataset, before.second, second) if least_squares else None
+            return Descent(gradients, newton)
+
+        drawn = Drawn(plan, secret, sources, second, together(ranks, descent))
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -251,19 +258,22 @@ def _means(opened: Arrays) -> Iterator[torch.Tensor]:
         yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
 
 
-def _descent(plan: TrainingPlan, sources: Sources, second: torch.Tensor | None, secret: Secret) -> Descent:
-    gradients = prepare(plan, sources, plan.inputs.open(secret))
-    if not head.is_least_squares(plan.options):
-        return Descent(gradients)
-    return Descent(gradients, head.newton(plan.start, plan.dataset, plan.before_steps.second, second))
-
-
 def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradients:
-    """Return the training before its first draw; refuse what cannot be trained."""
-    dataset, ranks = plan.dataset, plan.ranks
+    """Return the training before its first draw; of several ranks, the random numbers of rank 0 count.
+
+    Raises:
+        InputError: the network, its loss, or a record cannot be trained, or features cannot be had.
+    """
+    start, dataset, options, ranks = plan.start, plan.dataset, plan.options, plan.ranks
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
-    gradients = noisy_gradients(plan, plan.start, dataset, sources, opened, ranks, plan.engines)
+    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
+    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
+    engine = plan.engines.get((model, loss), loss)
+    gradients = NoisyGradients(
+        model, start.mask, engine, records, plan, sampling=sources.sampling, noise=sources.noise, ranks=ranks
+    )
+    plan.engines[model, loss] = gradients.gradients
     # coins that begin anew: they are the same, however often this is called
     if sources.allocation is not None:
         gradients.allocation = source_of(sources.allocation.state)
@@ -293,28 +303,6 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     records = batched_records(made_up.made_up(), dataset, whole=True)
     gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
-
-
-def noisy_gradients(
-    steps: NoisySteps,
-    start: StartingPoint,
-    dataset: Dataset,
-    sources: Sources,
-    opened: Arrays,
-    ranks: Ranks | None = None,
-    engines: dict[object, RecordGradients] | None = None,
-) -> NoisyGradients:
-    """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
-    options, engines = steps.options, {} if engines is None else engines
-    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
-    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
-    key = model, loss, options.compile, options.kernels, steps.groups is None
-    gradients = NoisyGradients(
-        model, start.mask, engines.get(key, loss), records, steps, sampling=sources.sampling, noise=sources.noise,
-        ranks=ranks,
-    )  # fmt: skip
-    engines[key] = gradients.gradients
-    return gradients
 
 
 @dataclass
@@ -413,42 +401,30 @@ class Drawn:
         return {"accuracy": None, options.metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
     def _checkpoint(self) -> Checkpoint:
-        plan, feature_map = self.plan, self.plan.dataset.feature_map
-        tensors = {} if self.second is None else {SECOND: self.second}
+        plan, descent, feature_map = self.plan, self.descent, self.plan.dataset.feature_map
+        state = {
+            "of": dict(plan.facts),
+            "id": plan.entry.id,
+            "step": descent.step,
+            "sources": self.sources.state(),
+            "metrics": self.metrics,
+            "seconds": self.seconds,
+        }
+        tensors = descent.state() | ({} if self.second is None else {SECOND: self.second})
         if plan.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
             tensors[CENTRE] = feature_map.centre
-        more = {"metrics": self.metrics, "seconds": self.seconds}
-        return steps_so_far(plan.facts, plan.entry, self.descent, self.sources, tensors, more)
+        values = {name: value.cpu().numpy() for name, value in tensors.items()}
+        return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
     def resume(self, held: Checkpoint) -> None:
-        """Go to where a checkpoint was taken."""
-        resume_steps(self.descent, held)
+        """Go to where a checkpoint was taken; ArtifactError for a damaged one."""
         with reading():
+            step = int(held.state["step"])
+            if not 0 <= step <= self.plan.mechanism.steps:
+                raise ValueError(step)
+            tensors = {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()}
+            self.descent.resume(step, tensors)
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
-
-
-def steps_so_far(
-    facts: Mapping[str, Any],
-    entry: Entry,
-    descent: Descent,
-    sources: Sources,
-    tensors: Mapping[str, torch.Tensor],
-    more: Mapping[str, Any] | None = None,
-) -> Checkpoint:
-    """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
-    done = {"of": dict(facts), "id": entry.id, "step": descent.step}
-    state = {**done, "sources": sources.state(), **(more or {})}
-    values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
-    return Checkpoint(f"step {descent.step} of {descent.gradients.plan.mechanism.steps}", state, values)
-
-
-def resume_steps(descent: Descent, held: Checkpoint) -> None:
-    """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
-    with reading():
-        step = int(held.state["step"])
-        if not 0 <= step <= descent.gradients.plan.mechanism.steps:
-            raise ValueError(step)
-        descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------

@@ -40,8 +40,7 @@ from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records import Arrays, Dataset, Split
-from dpltm.training.artifacts import TicketSet
-from dpltm.training.start import fresh
+from dpltm.training.artifacts import TicketSet, fresh
 from dpltm.verbs.train import train_start
 
 # --- tickets ----------------------------------------------------------------------------------------------------------

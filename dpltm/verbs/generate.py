@@ -51,9 +51,8 @@ from dpltm.records import Arrays, Dataset, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
-from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
+from dpltm.training.artifacts import ProvenanceKind, TicketSet, fresh, in_front, with_start
 from dpltm.training.release import TrainingPlan
-from dpltm.training.start import fresh, in_front
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training

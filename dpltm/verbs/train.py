@@ -70,13 +70,12 @@ from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
-from dpltm.training.artifacts import Run
+from dpltm.training.artifacts import Run, StartingPoint, weights_id
 from dpltm.training.canaries import check_canaries
 from dpltm.training.optimizers import DECAY
 from dpltm.training.plan import class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import TrainingPlan, settled_together
-from dpltm.training.start import StartingPoint, weights_id
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""

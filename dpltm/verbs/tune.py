@@ -47,10 +47,9 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Arrays, Dataset
 from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
-from dpltm.training.artifacts import TicketSet
+from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps
-from dpltm.training.start import StartingPoint, default_network, fresh, from_round, in_front
 
 MAX_TRIALS = 10_000
 """Most combinations of a grid."""

@@ -17,8 +17,8 @@ import torch
 from dpltm.cli.main import run
 from dpltm.options import Affects
 from dpltm.options.train import TrainRequest
+from dpltm.training.artifacts import weights_id
 from dpltm.training.release import TrainingPlan
-from dpltm.training.start import weights_id
 from dpltm.verbs import train as verb
 from transcripts import fixed_randomness
 

@@ -16,9 +16,8 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.records import Dataset, from_arrays, prepare
-from dpltm.training.artifacts import TicketSet
+from dpltm.training.artifacts import StartingPoint, TicketSet, from_round
 from dpltm.training.release import TrainingPlan
-from dpltm.training.start import StartingPoint, from_round
 from dpltm.verbs.train import plan, settle
 from opened import arrays_of
 

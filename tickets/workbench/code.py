@@ -28,8 +28,7 @@ from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import run_with_code, set_with_code
 from dpltm.tickets.ticket_set import MAX_SET
-from dpltm.training.artifacts import Run, TicketSet
-from dpltm.training.start import DEFAULT_NETWORK
+from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet
 
 
 class NamesModel(Protocol):

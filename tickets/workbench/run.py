@@ -38,9 +38,9 @@ from dpltm.tickets.ledger_file import BESIDE
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import check_request, generate, opened_ledger, select, train
+from dpltm.training.artifacts import fresh
 from dpltm.training.canaries import check_canaries
 from dpltm.training.plan import private_score
-from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
 from dpltm.verbs import train as training

@@ -59,12 +59,11 @@ from dpltm.tickets.ticket_set import (
 )
 from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, Winner
+from dpltm.training.artifacts import Parent, ProvenanceKind, Run, StartingPoint, TicketSet, Winner, starting_point
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import TrainingPlan, follow
-from dpltm.training.start import StartingPoint, starting_point
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
 from dpltm.verbs.train import check_options, plan, settle, stated, train_start

@@ -17,8 +17,8 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING
 from dpltm.records.units import ABSENT
+from dpltm.training.descent import weights_of
 from dpltm.training.plan import NoisySteps, class_weights
-from dpltm.training.sample_sums import weights_of
 from gradient_cases import (
     cross_entropy,
     filters_for,

@@ -20,9 +20,8 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
-from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.descent import NoisyGradients, SampleSums, cross_entropy
 from dpltm.training.plan import NoisySteps
-from dpltm.training.sample_sums import SampleSums
 from gradient_cases import steps_of
 
 DEVICES = [

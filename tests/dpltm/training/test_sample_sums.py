@@ -21,9 +21,8 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import dense_mask
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
-from dpltm.training.descent import user_cross_entropy
+from dpltm.training.descent import ExactSum, SampleSums, user_cross_entropy
 from dpltm.training.plan import NoisySteps
-from dpltm.training.sample_sums import ExactSum, SampleSums
 
 BOUND = st.sampled_from([1.0, 0.3, 1e-5, 40.0])
 

@@ -16,8 +16,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays, load
-from dpltm.training.artifacts import Run
-from dpltm.training.start import fresh
+from dpltm.training.artifacts import Run, fresh
 from dpltm.verbs import audit as verb
 from dpltm.verbs.train import train_start
 from refusals import refused

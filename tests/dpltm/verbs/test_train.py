@@ -29,8 +29,7 @@ from dpltm.privacy.truncated_sampling import truncation_chance
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
-from dpltm.training.artifacts import Run, Winner
-from dpltm.training.start import default_network, fresh, from_round, starting_point
+from dpltm.training.artifacts import Run, Winner, default_network, fresh, from_round, starting_point
 from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of

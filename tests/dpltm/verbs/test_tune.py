@@ -21,7 +21,7 @@ from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import from_arrays
-from dpltm.training.start import fresh
+from dpltm.training.artifacts import fresh
 from dpltm.verbs import tune as stage
 from dpltm.verbs.train import train_start
 from refusals import refused
