@@ -27,15 +27,12 @@ from torch.nn.parameter import UninitializedParameter
 
 from dpltm import __version__
 from dpltm.errors import InputError, did_you_mean, first_line
-from dpltm.networks import MAX_NAME_LENGTH, names_code
+from dpltm.networks import MAX_NAME_LENGTH, Batch, names_code
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
 from dpltm.records.files import file_digest, read_weights
-
-Batch = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels to one value a record, ``(batch,)``."""
 
 Code = nn.Module | Callable[[], nn.Module] | str
 """A module, its class or another factory without arguments, or the name of a kind."""
