@@ -171,12 +171,10 @@ class ModelSpec(Network):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
                 raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
         if (size := math.prod(self.record_shape)) != self.features:
-            raise InputError(
-                f"`model`: {self.text}: such {name.inputs} have {size} features, but the records have {self.features}"
-            )
+            raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
         if self.parameters > MAX_WEIGHTS:
             raise InputError(
-                f"`model`: {self.text} has {self.parameters:,} weights, more than the {MAX_WEIGHTS:,} that are taken"
+                f"`model`: {self.text} has {self.parameters:,} weights; at most {MAX_WEIGHTS:,} are taken"
             )
 
     @cached_property
@@ -234,9 +232,7 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
     except (KeyError, IndexError):
         candidate = None
     if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
-        raise InputError(
-            f"model: no widths of {spec.text} give parameters of these names and shapes; it is another network"
-        )
+        raise InputError(f"model: no widths of {spec.text} give parameters of these shapes; it is another network")
     return candidate
 
 
@@ -345,9 +341,7 @@ def check_kind_takes(kind: str, dataset: Dataset) -> None:
     if dataset.input_parts:
         raise InputError(f"`model`: {kind} takes one array, and records of {dataset.name} have several; give a module")
     if dataset.labels is not None:
-        raise InputError(
-            f"`model`: {kind} has one output a class, and {dataset.labels} are no class numbers; give a module of your own"
-        )
+        raise InputError(f"`model`: {kind} has one output a class, not {dataset.labels}; give a module of your own")
 
 
 def check_takes(spec: Network, dataset: Dataset, whose: str, fix: str = "", like: str = "its own") -> None:

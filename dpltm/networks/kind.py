@@ -239,13 +239,3 @@ class NetworkName:
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
     """Numbers of a name; 0 for what is none."""
     return tuple(int(part) if re.fullmatch("[1-9][0-9]{0,7}", part) else 0 for part in text.split(separator))
-
-
-def stack(widths: tuple[int, ...], names: tuple[str, ...]) -> tuple[LayerSpec, ...]:
-    """Linear layers of these names, with ReLU behind each ``fcN`` but the last: ``widths`` are theirs, inputs first."""
-    layers: list[LayerSpec] = []
-    for name, inputs, outputs in zip(names, widths[:-1], widths[1:], strict=True):
-        layers.append(layer(name, "Linear", inputs, outputs))
-        if name.startswith("fc") and name != names[-1]:
-            layers.append(layer(name.replace("fc", "relu"), "ReLU"))
-    return tuple(layers)

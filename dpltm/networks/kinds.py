@@ -9,23 +9,17 @@ other ones with a new layer in front (DPLTM, section 4.5).
 parameters on images of 28 x 28, channels last as stored. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units, as
 compaction leaves it.
 
-``latent`` is that of LATENT (Arachchige et al. 2019), whole and without its randomised bits. The paper states every layer of
-both its networks, for MNIST and for CIFAR-10 at 56 x 56. These are keras's examples, and were not compared with it layer by
-layer; the 9,216 values of an MNIST image that are flattened are the paper's too. For grey images: filters of 3 x 3, 32 and
-then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For images of several channels: twice two layers of filters
-of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then 512 units.
-Dropout, which both examples have, is left out: the noise of private training takes its place. Three widths make the first,
-five the second.
+``latent`` is that of LATENT (Arachchige et al. 2019), whole and without its randomised bits: keras's examples, not compared
+with the paper's layer by layer. For grey images: filters of 3 x 3, 32 and then 64, each layer with ReLU, a 2 x 2
+maximum, 128 units. For images of several channels: twice two layers of filters of 3 x 3, 32 and 32, then 64 and 64, the
+first of each two padded, each two followed by a 2 x 2 maximum, then 512 units. Dropout, which both examples have, is left
+out: the noise of private training takes its place. Three widths make the first, five the second.
 
 ``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16 numbers,
 the mean of these over all positions of a record, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers
 and 16 units, ``embed:10000:32`` no units in between. Padding counts as a position whose vector is zero, for good: in the
 paper it is one more word that is trained, and ``embed-pad`` has it so, with 160,306 parameters. Most reviews are padded, so
-that row is where most of a record's gradient goes, and of the norm that clipping leaves, little is for the words. The
-paper's code, as published, is spared that: TensorFlow clips by the norm of the gradients of all positions, and adds those
-of one word up later. What it adds can be 16 times as long, the root of 256 positions, as the bound that its noise is for;
-padding alone makes it several times as long. The table starts with Glorot normal values as the other layers do: of
-deviation 0.014, where keras, which the paper used, has uniform ones up to 0.05. Adam's first step is as long as either.
+that row is where most of a record's gradient goes, and of the norm that clipping leaves, little is for the words.
 
 ``ncf`` is neural collaborative filtering, the network for MovieLens of the same authors, from the MovieLens tutorial of
 TensorFlow Privacy (after He et al. 2017): vectors of 5 numbers for user and item, multiplied number by number (generalised
@@ -42,32 +36,28 @@ go row by row. Of texts, ``lstm:10000`` looks words up in a table of 10,000, wit
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from dpltm.errors import InputError
-from dpltm.networks.kind import (
-    MAX_LAYERS,
-    MAX_WIDTH,
-    PROJECTION,
-    LayerSpec,
-    NetworkKind,
-    NetworkName,
-    layer,
-    stack,
-)
+from dpltm.networks.kind import MAX_LAYERS, MAX_WIDTH, PROJECTION, LayerSpec, NetworkKind, NetworkName, layer
 from dpltm.registry import Registry
 
 
-def _hidden(count: int) -> tuple[str, ...]:
-    return tuple(f"fc{number}" for number in range(1, count + 1))
+def _linear(widths: tuple[int, ...]) -> list[LayerSpec]:
+    """Linear layers ``fc1``, ``fc2``, ... with ReLU between them: ``widths`` are theirs, inputs first."""
+    layers: list[LayerSpec] = []
+    for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
+        layers += [layer(f"fc{number}", "Linear", inputs, outputs), layer(f"relu{number}", "ReLU")]
+    return layers[:-1]
 
 
 def _mlp(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    front = (PROJECTION,) if name.projected else ()
-    names = (*front, *_hidden(len(name.widths) + 1 - len(front)))
-    return stack((features, *name.widths, classes), names)
+    if name.projected:
+        return (layer(PROJECTION, "Linear", features, name.widths[0]), *_linear((*name.widths, classes)))
+    return tuple(_linear((features, *name.widths, classes)))
 
 
 MLP = NetworkKind(
@@ -176,7 +166,7 @@ def _embed(
         layer("words", "Positions", words),
         layer("table", table, words, widths[0]),
         layer("mean", "Mean"),
-        *stack((*widths, classes), _hidden(len(widths))),
+        *_linear((*widths, classes)),
     )
 
 

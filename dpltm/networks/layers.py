@@ -141,9 +141,7 @@ def check_batch_norm(model: nn.Module) -> None:
                 + (", or call eval() on it to keep its running statistics" if module.running_mean is not None else "")
             )
         if getattr(module, "track_running_stats", False) and module.training:
-            raise InputError(
-                f"{where} keeps running statistics of the records outside the ledger; use track_running_stats=False"
-            )
+            raise InputError(f"{where} keeps statistics of records outside the ledger; use track_running_stats=False")
 
 
 def without_batch_norm(model: nn.Module) -> nn.Module:
@@ -218,18 +216,18 @@ def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module
         InputError: a pattern that no linear layer has a name like, or a layer that shares a parameter.
     """
     copied = copy.deepcopy(model)
-    found = {name: part for name, part in copied.named_modules() if type(part) in LINEAR}
+    linear = {name: part for name, part in copied.named_modules() if type(part) in LINEAR}
     chosen = set[str]()
     for pattern in [layers] if isinstance(layers, str) else layers:
-        alike = {name for name in found if fnmatchcase(name, pattern)}
+        alike = {name for name in linear if fnmatchcase(name, pattern)}
         if not alike:
             raise InputError(
-                f"`layers`: no linear layer has a name like {pattern!r:.80}{did_you_mean(pattern, found)}"
+                f"`layers`: no linear layer has a name like {pattern!r:.80}{did_you_mean(pattern, linear)}"
             )
         chosen |= alike
     names = [(id(value), name) for name, value in copied.named_parameters(remove_duplicate=False)]
     for name in sorted(chosen):
-        for value in found[name].parameters():
+        for value in linear[name].parameters():
             tied = [where for key, where in names if key == id(value)]
             if len(tied) > 1:
                 raise InputError(f"`layers`: {tied[0]} and {tied[1]} are one parameter; leave {name} out")
@@ -237,5 +235,5 @@ def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module
         return Changed(copied)
     for name in chosen:
         place, _, last = name.rpartition(".")
-        setattr(layer_at(copied, place), last, Changed(found[name]))
+        setattr(layer_at(copied, place), last, Changed(linear[name]))
     return copied

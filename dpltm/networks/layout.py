@@ -161,9 +161,7 @@ class Layout(Network):
     def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> Self:
         """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
         if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
-            raise ArtifactError(
-                f"{where}: the outputs on made-up records are not those of the network; damaged or changed"
-            )
+            raise ArtifactError(f"{where}: the outputs on made-up records are not the network's; damaged or changed")
         return replace(self, outputs=outputs)
 
     def check(self, where: str) -> None:
@@ -182,9 +180,7 @@ class Layout(Network):
         if weights > MAX_WEIGHTS:
             raise InputError(f"{where} has {weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken")
         if math.prod(self.record_shape) != self.features:
-            raise InputError(
-                f"{where} takes records of shape {self.record_shape}, which are not {self.features} values"
-            )
+            raise InputError(f"{where} takes records of shape {self.record_shape}, not of {self.features} values")
         if not {*self.frozen} < shapes.keys() or not {*self.prunable} <= shapes.keys() - {*self.frozen}:
             raise InputError(f"{where}: frozen or prunable names parameters that there are none of")
         if any(len(shapes[name]) < 2 for name in self.prunable):

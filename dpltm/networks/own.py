@@ -168,9 +168,7 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
 def check_no_code(name: str) -> None:
     """Raise InputError for a name of code, in Python, where it is imported."""
     if names_code(name):
-        raise InputError(
-            f"`model`: {name!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
-        )
+        raise InputError(f"`model`: {name!r:.80} names code; import it in Python, and give it itself: model=MyNet")
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:

@@ -234,9 +234,7 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     ]:
         raise InputError(f"`model`: {text} gives another network each time: its parameters have other names or shapes")
     if not all(torch.equal(value, second[name]) for name, value in first.items()):
-        raise InputError(
-            f"`model`: {text} gives other weights under the same seed; draw them by torch's own generator"
-        )
+        raise InputError(f"`model`: {text} gives other weights under the same seed; draw them by torch's generator")
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.made(1), given=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
@@ -653,7 +651,7 @@ def _logits(outputs: Any, text: str) -> Tensor:
         found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
         if not isinstance(found, Tensor):
             raise InputError(
-                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or something with .logits"
+                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits"
             )
         return found
     return outputs

@@ -73,7 +73,7 @@ class GenerationConfig:
             raise InputError(f"`scope`: unknown scope {self.scope!r}; known: {', '.join(SCOPES)}")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
-                f"`rewind`: {self.rewind} is not a step from 0 to {self.iterations - 1}, before the last of the first round"
+                f"`rewind`: {self.rewind} is not a step of the first round, from 0 to {self.iterations - 1}"
             )
 
     @property
@@ -342,9 +342,7 @@ def _next_mask(criterion: str, step: PruningRound) -> Mask:
     if not isinstance(mask, Mask) or not mask.nested_in(step.mask):
         raise InputError(f"`criterion`: {criterion}: gives no mask that is nested in that of the round before")
     if (kept := sum(int(mask[name].sum()) for name in step.live)) != wanted:
-        raise InputError(
-            f"`criterion`: {criterion}: keeps {kept:,} weights where the schedule says {wanted:,}; keep exactly as many"
-        )
+        raise InputError(f"`criterion`: {criterion}: keeps {kept:,} weights where the schedule says {wanted:,}")
     return mask
 
 
@@ -386,9 +384,7 @@ def make_schedule(spec: Network, config: GenerationConfig) -> Schedule:
     )
     criterion = CRITERIA[config.criterion]
     if criterion.looks_at == "initial weights" and len(sizes) == 1 and isinstance(spec, ModelSpec):
-        raise InputError(
-            f"`criterion`: {criterion.name} ranks initial weights, and those of a single layer are zero; take random"
-        )
+        raise InputError("`criterion`: initial weights of a single layer are zero, which rank nothing; take random")
     criterion.check(spec, schedule)
     return schedule
 

@@ -50,17 +50,13 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     mask.check_fits(model)
     state = _Live(Units(model, example, mask.prunable), mask)
     if live > state.total:
-        raise InputError(
-            f"`prune`: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
-        )
+        raise InputError(f"`prune`: {live} live weights are asked for, but only {state.total} live now; ask for fewer")
     if live == state.total:
         return mask
     sizes = state.units.flat({name: value.detach().cpu().double().abs() for name, value in model.named_parameters()})
     nothing = torch.tensor([], dtype=torch.long)
     if not state.without(nothing, sizes, 0).works():
-        raise InputError(
-            "mask: no live weights lead from the inputs through every layer to the outputs; prune less before"
-        )
+        raise InputError("mask: no live weights lead from the inputs to the outputs; prune less before")
     state = state.without(nothing, sizes, live)
     for unit in _order(state, sizes):
         weights = state.units.weights[unit]
@@ -225,9 +221,7 @@ def _check_not_tied(model: nn.Module) -> None:
     names: dict[int, str] = {}
     for name, value in model.named_parameters(remove_duplicate=False):
         if id(value) in names:
-            raise InputError(
-                f"model: {names[id(value)]} and {name} are one and the same; units of tied layers cannot be removed"
-            )
+            raise InputError(f"model: {names[id(value)]} and {name} are one; units of tied layers cannot be removed")
         names[id(value)] = name
 
 

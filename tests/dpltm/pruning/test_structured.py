@@ -261,9 +261,9 @@ def nowhere() -> Mask:
 @pytest.mark.parametrize(
     ("mask", "live", "message"),
     [
-        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 are live now; ask for fewer"),
+        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 live now; ask for fewer"),
         (Mask.dense(tiny()), 3, "`prune`: 3 live weights cannot be reached by removing units: with one left in every"),
-        (nowhere(), 3, "mask: no live weights lead from the inputs through every layer to the outputs; prune less"),
+        (nowhere(), 3, "mask: no live weights lead from the inputs to the outputs; prune less"),
         (Mask.dense(build(ModelSpec("mlp:4", 2, 2))), 3, "mask fc1.weight: shape"),
     ],
 )
@@ -280,7 +280,7 @@ def test_networks_that_are_refused():
     tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
     assert refused(prune_units, tied, Mask.dense(tied), 3, torch.zeros(1, 3)) == (
-        "model: 0.weight and 2.weight are one and the same; units of tied layers cannot be removed"
+        "model: 0.weight and 2.weight are one; units of tied layers cannot be removed"
     )
 
 
