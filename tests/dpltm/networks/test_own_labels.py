@@ -158,7 +158,7 @@ def test_what_does_not_go_with_them_is_refused_by_name():
         "`class_weight`: float32 labels"
     )
     assert refused(dpltm.train, HandMade, x, y, metric="auc", **given).startswith(
-        "`metric`: the network has a `score`"
+        "`metric`: the `score` of the network"
     )
     assert refused(dpltm.train, HandMade, x, y, units=np.arange(60), **given).startswith("`units`: a person's labels")
     assert len(ledger.entries) == 0
