@@ -359,7 +359,8 @@ class Attacked:
             sampling=FastSource(2 * seed), noise=FastSource(2 * seed + 1), ledger=Ledger(),
         )  # fmt: skip
         (self.mechanism,) = loop.entry.of(NoisySgd)
-        loop.gradients.noise_std *= self.share  # the bug
+        lessened = replace(self.mechanism, noise_multiplier=self.mechanism.noise_multiplier * self.share)  # the bug
+        loop.gradients.plan = replace(loop.gradients.plan, mechanism=lessened)
         optimizer = torch.optim.SGD(model.parameters(), LR)
         for step in loop:
             step.backward()

@@ -40,9 +40,9 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.records.arrays import arrays_of, as_array, records_of
-from dpltm.records.frames import is_frame
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
+from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 from dpltm.training.launcher import check_alone
 from dpltm.training.start import DEFAULT_NETWORK, starting_point

@@ -23,6 +23,7 @@ from dpltm.local.channels import channel
 from dpltm.networks import KINDS, ModelSpec, build, for_tables, renamed, resolve
 from dpltm.networks.kind import LayerSpec, NetworkKind, NetworkName, layer
 from dpltm.networks.masks import Mask
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.unstructured import keep_topk
@@ -30,8 +31,8 @@ from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import ROUNDING
 from dpltm.records.batches import Records
 from dpltm.registry import Deferred, Parameter, Registry
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 SHORT = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 3 --batch-size 32"
 
@@ -111,7 +112,7 @@ def test_a_filter_in_the_library():
     x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)
-    config = TrainingConfig(half, 1.0, 1, 4.0, 0.0, 1.0)
+    config = NoisySteps(half, NoisySgd(1.0, 1, 0.0), 4.0, 1.0)
     train(model, Mask.dense(model), Records(x, y), config, sampling=FastSource(0), noise=FastSource(0))
     # a step of size 1 along a mean gradient that is longer than C, without noise
     assert torch.cat([value.flatten() for value in model.parameters()]).norm().item() == pytest.approx(

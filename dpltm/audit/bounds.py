@@ -1,33 +1,27 @@
 """Lower bounds on epsilon: from one run, by trade-off functions, and from many releases of two neighbouring inputs.
 
-**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run").
-
-m canaries are each in or out by a fair coin. Whoever sees what was released guesses r of the coins, with v right. Theorem
-5.2 there: if the release is (epsilon, delta)-DP for one canary more or less, then for W ~ Binomial(r, 1 / (1 + e^-epsilon))
+**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run"). m canaries are each in or out
+by a fair coin, and r of the coins are guessed, v right. Theorem 5.2 there, for W ~ Binomial(r, 1 / (1 + e^-epsilon)):
 
     P[at least v right] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= W < v] / i.                              (1)
 
 **Trade-off functions**, a tighter bound from one run (Mahloujifar, Melis, Chaudhuri 2024, "Auditing f-DP in One Run").
-
-Of m canaries, each in or out by a fair coin, r are guessed; p_j is the chance that j guesses are right. Let f be a symmetric
-trade-off function of the release for one canary more or less. Theorem 9 there: for every i,
+With p_j the chance that j guesses are right, and f a symmetric trade-off function of the release for one canary more or
+less, Theorem 9 there says for every i
 
     sum_{j >= i} (j / m) p_j <= 1 - f( sum_{j >= i} ((r - j + 1) / m) p_{j - 1} ).                                      (2)
 
-(Take a guess at random. That it is right, with i or more right, is an event; with that coin turned it is wrong, with one
-fewer right. f is convex, so Jensen's inequality averages over coins.) With h_i = sum_{j >= i} j p_j / m and
-k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
+With h_i = sum_{j >= i} j p_j / m and k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
 
 Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: by (2),
 k_{i - 1} has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all
 chances. Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
 
-**Pairs**: many releases of two neighbouring inputs, told apart by a score.
-
-If a mechanism is (epsilon, delta)-DP, a test that says "first" with probability a on the first input, and b on the second,
-has a <= e^epsilon b + delta (Wasserman, Zhou 2010; Kairouz, Oh, Viswanath 2015). Clopper-Pearson intervals on a and b make a
-lower bound on epsilon of that. The test is a threshold on the score; one half of the releases decides it, and the other half
-is counted, so that the intervals hold whatever the scores are.
+**Pairs**: many releases of two neighbouring inputs, told apart by a score. If a mechanism is (epsilon, delta)-DP, a test
+that says "first" with probability a on the first input, and b on the second, has a <= e^epsilon b + delta (Kairouz, Oh,
+Viswanath 2015). Clopper-Pearson intervals on a and b make a lower bound on epsilon of that. The test is a threshold on
+the score; one half of the releases decides it, and the other half is counted, so that the intervals hold whatever the
+scores are.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
@@ -47,14 +48,13 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
-from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Arrays, Dataset, Split, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
-from dpltm.training.config import TrainingConfig, noisy_steps
 from dpltm.training.descent import Descent
+from dpltm.training.plan import NoisySteps, noisy_steps
 from dpltm.training.release import Sources, noisy_gradients, resume_steps, steps_so_far
 from dpltm.training.start import fresh, in_front
 from dpltm.verbs.train import check_takes_persons
@@ -164,8 +164,8 @@ class Generation:
         """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
         plan, part, options, config = self.on_record(book), self.ledger.part(self.dataset), self.options, self.config
         if known is None:
-            sampled, before = (config.batch_size / self.dataset.records, config.iterations), plan.account(book)
-            draft = noisy_steps(CLIPPED, self.spec.parameters, sampled)
+            rate, before = config.batch_size / self.dataset.records, plan.account(book)
+            draft = noisy_steps(CLIPPED, self.spec.parameters, rate, config.iterations, TrainOptions())
             mechanism = calibrate_noise(options.epsilon or 0.0, options.delta, draft, Planned(before, part))
         else:
             (mechanism,) = known.of(NoisySgd)
@@ -176,12 +176,17 @@ class Generation:
     def rehearse(self) -> None:
         """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
-        unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
+        unused = Sources.unused(TrainOptions())
         self._inputs.check(lambda records: self._training(unused, records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
-        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at), at, secret)
+        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at, self._steps), at, secret)
+
+    @property
+    def _steps(self) -> NoisySteps:
+        (mechanism,) = self.entry.of(NoisySgd)
+        return NoisySteps(CLIPPED, mechanism, float(self.config.batch_size), self.config.lr)
 
     @property
     def _inputs(self) -> Split:
@@ -195,12 +200,8 @@ class Generation:
         return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
 
     def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
-        (mechanism,) = self.entry.of(NoisySgd)
-        config, dataset = self.config, self.dataset
-        start, batch = fresh(self.spec, config.seed), float(config.batch_size)
-        rate, noise_std = mechanism.sampling_rate, mechanism.noise_std
-        settings = TrainingConfig(CLIPPED, rate, config.iterations, batch, noise_std, config.lr)
-        return start.model, Descent(noisy_gradients(start, dataset, settings, sources, opened))
+        start = fresh(self.spec, self.config.seed)
+        return start.model, Descent(noisy_gradients(self._steps, start, self.dataset, sources, opened))
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
         """Tickets of a network trained under DP; predictors are that network under each mask."""

@@ -36,7 +36,7 @@ from dpltm.records import Dataset, at_unit
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
-from dpltm.training.config import private_score
+from dpltm.training.plan import private_score
 from dpltm.training.release import check_trainable
 from dpltm.verbs.train import check_takes_persons
 

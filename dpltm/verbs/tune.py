@@ -33,6 +33,7 @@ from dpltm.networks.evaluation import (
 from dpltm.networks.own import OwnModel
 from dpltm.options import check_choices, check_required, parse_numbers
 from dpltm.options.network import check_set_decides
+from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
@@ -47,8 +48,8 @@ from dpltm.records import Arrays, Dataset
 from dpltm.records.batches import Records
 from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.training.artifacts import TicketSet
-from dpltm.training.config import TrainingConfig, settings_of
 from dpltm.training.descent import cross_entropy, train
+from dpltm.training.plan import NoisySteps
 from dpltm.training.start import StartingPoint, default_network, fresh, from_round, in_front
 
 MAX_TRIALS = 10_000
@@ -296,11 +297,11 @@ def _score(
     batch = min(trial.batch_size, float(count))
     filter = make_filter("clip", clip_norm=trial.clip_norm)
     noise_std = trial.noise_multiplier * filter.certified_bound(start.mask.live) * batch / trial.batch_size
-    named = settings_of(options) | {"filter": filter, "lr": trial.lr, "steps": trial.steps}
-    config = TrainingConfig(**named, sampling_rate=batch / count, expected_batch=batch, noise_std=noise_std)
+    moves = TrainOptions(optimizer=options.optimizer, schedule=options.schedule, average=options.average)
+    steps = NoisySteps(filter, NoisySgd(batch / count, trial.steps, noise_std), batch, trial.lr, options=moves)
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
-    train(start.model, start.mask, Records(*rows), config, sampling=sampling, noise=noise, loss=loss)
+    train(start.model, start.mask, Records(*rows), steps, sampling=sampling, noise=noise, loss=loss)
     if options.metric == "accuracy":
         return accuracy(start.model, *test, score=start.spec.score)
     if options.metric == "rmse":

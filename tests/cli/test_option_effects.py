@@ -16,9 +16,8 @@ import torch
 
 from dpltm.cli.main import run
 from dpltm.options import Affects
-from dpltm.options.train import LoopOptions, TrainOptions, TrainRequest
-from dpltm.training.config import TrainingConfig, settings_of
-from dpltm.training.release import Training
+from dpltm.options.train import TrainRequest
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import weights_id
 from dpltm.verbs import train as verb
 from transcripts import fixed_randomness
@@ -108,6 +107,9 @@ CASES = {
     "dry_run": Case("--dry-run"),
     "resume": Case("--resume"),
 }
+SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "kernels", "microbatch")
+"""Settings of steps, which the engine reads from the options of a plan."""
+
 ELSEWHERE = {"fresh": Path(__file__).parent / "test_resume.py"}
 """Options that show after an interruption alone, and whose tests have one."""
 
@@ -145,9 +147,9 @@ def observed(
 ) -> Any:
     """Run a training in a folder of its own; return what it shows, by kind, or what it is refused for."""
     shutil.copytree(material().name, folder)
-    plan, trainings = verb.plan, list[Training]()
+    plan, trainings = verb.plan, list[TrainingPlan]()
 
-    def recorded(*arguments: Any, **options: Any) -> Training:
+    def recorded(*arguments: Any, **options: Any) -> TrainingPlan:
         trainings.append(plan(*arguments, **options))
         return trainings[-1]
 
@@ -174,11 +176,15 @@ def observed(
     metrics = [path.read_text(encoding="utf-8") for path in folder.rglob("metrics.jsonl")]
     dataset, start = training.dataset, training.start
     return {
-        "plan": (repr(training.config), start.spec.identity, weights_id(start), training.before_steps, metrics),
+        "plan": (
+            training.filtered, training.mechanism, training.lr, training.expected_batch, training.class_weight,
+            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity, weights_id(start),
+            training.before_steps, metrics,
+        ),
         "mechanism": (training.entry.mechanisms, answer["privacy"]),
         "records": (
             training.entry.part, training.entry.unit, training.facts["records"], training.facts["features"],
-            dataset.bounds, dataset.classes, dataset.records, training.config.class_weight,
+            dataset.bounds, dataset.classes, dataset.records, training.class_weight,
             training.ledger.population,
         ),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
@@ -209,19 +215,3 @@ def test_equal_options_show_the_same(tmp_path, monkeypatch, capfd):
     assert observed(tmp_path / "a", case, "", monkeypatch, capfd) == observed(
         tmp_path / "b", case, "", monkeypatch, capfd
     )
-
-
-@pytest.mark.parametrize("kind", [TrainOptions, LoopOptions])
-def test_options_with_the_name_of_a_setting_are_handed_on(kind):
-    shared = {item.name for item in fields(kind)} & {item.name for item in fields(TrainingConfig)}
-    assert (
-        set(settings_of(kind())) == shared >= {"physical_batch", "precision", "compile", "microbatch", "class_weight"}
-    )
-
-
-def test_a_new_option_reaches_the_training_by_its_name():
-    @dataclass(frozen=True, kw_only=True)
-    class More(TrainOptions):
-        strategy: tuple[float, ...] = (1.0, 0.5)
-
-    assert settings_of(More())["strategy"] == (1.0, 0.5)

@@ -39,7 +39,7 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     Selection,
 )
-from dpltm.training import config
+from dpltm.training import plan
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -294,7 +294,7 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
         mock.patch.object(Probe, "check_apart", _try_once),
-        mock.patch.object(config, "check_filter_bound", _bound_once(config.check_filter_bound)),
+        mock.patch.object(plan, "check_filter_bound", _bound_once(plan.check_filter_bound)),
     ):
         yield
 

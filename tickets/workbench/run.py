@@ -40,7 +40,7 @@ from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import check_request, generate, opened_ledger, select, train
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import private_score
+from dpltm.training.plan import private_score
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
@@ -219,7 +219,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     mask, sparsest = planned.start.mask, scheduled_densities(made.spec, made.config)[-1]
     pruned = round((1 - sparsest) * sum(mask[name].numel() for name in mask.prunable))
     fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
-    check_canaries(learning.audit, planned.config.filter, fewest, planned.mechanism.noise_multiplier)
+    check_canaries(learning.audit, planned.filter, fewest, planned.mechanism.noise_multiplier)
     planned.rehearse()
     return training.stated(planned)
 

@@ -63,7 +63,7 @@ from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, Win
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
-from dpltm.training.release import Training, follow
+from dpltm.training.release import TrainingPlan, follow
 from dpltm.training.start import StartingPoint, starting_point
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
@@ -319,7 +319,7 @@ def train_with_ranks(
         except RankError as error:
             raise RankError(f"{error}; the same command goes on") from None
 
-    def settled() -> Training:
+    def settled() -> TrainingPlan:
         start, dataset = open_start(request)
         return settle(start, dataset, request, Ledger(unit=dataset.unit), services(SILENT))
 

@@ -44,7 +44,7 @@ from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, part_from_json, to_json
+from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, to_json, value_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
@@ -426,7 +426,7 @@ def _check_same_records(
     """Refuse where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
     for trial in recipe.trials:
         had, now = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
-        if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
+        if had is not None and now is not None and value_from_json(Part, had, "part").snapshot != now.snapshot:
             raise InputError(
                 f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand; take"
                 " another `out`, or remove its result.json, to have it run again"

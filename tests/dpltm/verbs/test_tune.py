@@ -210,9 +210,10 @@ def test_options_reach_the_training(monkeypatch):
     monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
     best = search(optimizer="adam", schedule="cosine", average="poly", clip_norm="0.25").best
     (config,) = configs
-    assert (config.optimizer, config.schedule, config.average, config.lr) == ("adam", "cosine", "poly", 1)
-    assert (config.filter.clip_norm, config.steps, config.expected_batch) == (0.25, 7, 100)
-    assert config.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
+    moves = config.options
+    assert (moves.optimizer, moves.schedule, moves.average, config.lr) == ("adam", "cosine", "poly", 1)
+    assert (config.filter.clip_norm, config.mechanism.steps, config.expected_batch) == (0.25, 7, 100)
+    assert config.mechanism.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
 
 
 def test_nothing_is_spent(scores):
