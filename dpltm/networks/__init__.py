@@ -1,11 +1,6 @@
 """Networks by name.
 
-``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
-averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``,
-``cnn-tanh`` and so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
-training rewards (Papernot et al. 2021).
-
-A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kinds``). A network of the user's own is an
+A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kind``). A network of the user's own is an
 ``OwnNetwork`` (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
 """
 
@@ -19,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.networks.kind import KINDS as KINDS
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName
-from dpltm.networks.kinds import KINDS as KINDS
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred

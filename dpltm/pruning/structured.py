@@ -35,7 +35,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
         live: how many weights are to stay. Neither biases nor weights of a layer ``project`` count (see
-            ``dpltm.networks.kinds``); they are never pruned.
+            ``dpltm.networks.kind``); they are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 
     Guarantees:
