@@ -201,6 +201,10 @@ class ModelSpec(Network):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
+        return dict(self._shapes)
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         return self.name.shapes(self.features, self.classes)
 
     def build(self, seed: int | None) -> nn.Sequential:

@@ -44,7 +44,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpltm.errors import InputError
-from dpltm.registry import Registry
+from dpltm.registry import Deferred, Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,11 +80,11 @@ _NO_SUCH: Mapping[Inputs, str] = {
     "ratings": "ratings, positions of users and items in two tables; take such as those of movielens",
 }
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-"""Number of products of a unit's inputs, and of its last state, in a step of a recurrent layer."""
-
 Shapes = Mapping[str, tuple[int, ...]]
 """Name and shape of every parameter, in order."""
+
+
+_shapes_of = Deferred("dpltm.networks.layers:shapes_of")
 
 
 @dataclass(frozen=True)
@@ -96,32 +96,6 @@ class LayerSpec:
     module: str | Callable[..., nn.Module]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
-
-    @property
-    def parameters(self) -> Shapes:
-        match self.module, self.arguments:
-            case "Linear", (inputs, outputs):
-                return {"weight": (outputs, inputs), "bias": (outputs,)}
-            case "Conv2d", (inputs, outputs, side):
-                return {"weight": (outputs, inputs, side, side), "bias": (outputs,)}
-            case "Embedding", (size, dimension):
-                return {"weight": (size, dimension)}
-            case "Vectors", (size, dimension):  # position 0 has no row
-                return {"rows.weight": (size - 1, dimension)}
-            case ("LSTM" | "GRU" | "RNN") as cell, (inputs, units):
-                gates = GATES[cell] * units
-                weights = {"weight_ih_l0": (gates, inputs), "weight_hh_l0": (gates, units)}
-                return {**weights, "bias_ih_l0": (gates,), "bias_hh_l0": (gates,)}
-            case "Factors", (users, items, product, beside):
-                products = {"user_product.weight": (users, product), "item_product.weight": (items, product)}
-                return {**products, "user_beside.weight": (users, beside), "item_beside.weight": (items, beside)}
-        if isinstance(self.module, str):
-            return {}
-        import torch
-
-        with torch.device("meta"):
-            module = self.module(*self.arguments, **self.options)
-        return {name: tuple(value.shape) for name, value in module.named_parameters()}
 
 
 def layer(name: str, module: str | Callable[..., nn.Module], *arguments: Any, **options: Any) -> LayerSpec:
@@ -264,8 +238,8 @@ class NetworkName:
 
     def shapes(self, features: int, classes: int) -> dict[str, tuple[int, ...]]:
         """Return name and shape of every parameter, in order."""
-        layers = self.layers(features, classes)
-        return {f"{layer.name}.{name}": shape for layer in layers for name, shape in layer.parameters.items()}
+        shapes: dict[str, tuple[int, ...]] = _shapes_of(self.layers(features, classes))
+        return shapes
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
@@ -385,7 +359,7 @@ LATENT = NetworkKind(
 
 
 def _embed(
-    table: Literal["Vectors", "Embedding"], name: NetworkName, features: int, classes: int
+    table: Literal["Vectors", "table"], name: NetworkName, features: int, classes: int
 ) -> tuple[LayerSpec, ...]:
     del features
     (words,), widths = name.sizes, name.widths
@@ -413,7 +387,7 @@ EMBED_PAD = replace(
     name="embed-pad",
     help="The same with a vector of padding that is trained.",
     metavar="",
-    layers=partial(_embed, "Embedding"),
+    layers=partial(_embed, "table"),
 )
 
 
@@ -450,7 +424,7 @@ def _recurrent(name: NetworkName, features: int, classes: int) -> tuple[LayerSpe
         front = (layer("steps", "Unflatten", 1, name.sizes),)
     else:
         (words,), inputs = name.sizes, name.widths[0]
-        front = (layer("words", "Positions", words), layer("table", "Embedding", words, inputs))
+        front = (layer("words", "Positions", words), layer("table", "table", words, inputs))
     return (
         *front,
         layer("recurrent", name.kind.name.upper(), inputs, units, batch_first=True),

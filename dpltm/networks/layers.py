@@ -45,12 +45,17 @@ class Positions(nn.Module):
         return torch.where((x >= 0) & (x < self.size), x, 0).long()
 
 
+def table(size: int, dimension: int) -> nn.Embedding:
+    """Return a table of zeros; drawing torch's own values where nothing has memory imports for seconds."""
+    return nn.Embedding.from_pretrained(torch.zeros(size, dimension), freeze=False)
+
+
 class Vectors(nn.Module):
     """Positions in a table of ``size``, ``(batch, positions)``, to vectors: of position 0 it is zero, of 1 the first row."""
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        self.rows = nn.Embedding(size - 1, dimension)
+        self.rows = table(size - 1, dimension)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows((x - 1).clamp_min(0)) * (x > 0)[..., None]
@@ -77,13 +82,21 @@ class Factors(nn.Module):
     def __init__(self, users: int, items: int, product: int, beside: int) -> None:
         super().__init__()
         self.users, self.items = Positions(users), Positions(items)
-        self.user_product, self.item_product = nn.Embedding(users, product), nn.Embedding(items, product)
-        self.user_beside, self.item_beside = nn.Embedding(users, beside), nn.Embedding(items, beside)
+        self.user_product, self.item_product = table(users, product), table(items, product)
+        self.user_beside, self.item_beside = table(users, beside), table(items, beside)
 
     def forward(self, x: Tensor) -> Tensor:
         user, item = self.users(x[..., 0]), self.items(x[..., 1])
         product = self.user_product(user) * self.item_product(item)
         return torch.cat([product, self.user_beside(user), self.item_beside(item)], -1)
+
+
+def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every parameter of these layers, in order, without memory for any."""
+    with torch.device("meta"):
+        modules = [(layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers]
+    named = ((name, module.named_parameters()) for name, module in modules)
+    return {f"{name}.{part}": tuple(value.shape) for name, parts in named for part, value in parts}
 
 
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
