@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError, did_you_mean
 from dpltm.networks.kind import KINDS as KINDS
@@ -207,9 +207,9 @@ class ModelSpec(Network):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return self.name.shapes(self.features, self.classes)
 
-    def build(self, seed: int | None) -> nn.Sequential:
+    def build(self, seed: int | None) -> nn.Module:
         """See :func:`build`."""
-        model: nn.Sequential = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
+        model: nn.Module = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
         return model
 
 
@@ -294,10 +294,6 @@ def _kind(text: str) -> NetworkKind:
     return kind
 
 
-@overload
-def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential: ...
-@overload
-def build(spec: Network, seed: int | None = None) -> nn.Module: ...
 def build(spec: Network, seed: int | None = None) -> nn.Module:
     """Build the network of ``spec``: ``(batch, features)`` to ``(batch, classes)``, with weights drawn from ``seed`` alone,
     or any weights.
@@ -312,10 +308,6 @@ def build(spec: Network, seed: int | None = None) -> nn.Module:
     return spec.build(seed)
 
 
-@overload
-def model_spec(named: str, dataset: Dataset) -> ModelSpec: ...
-@overload
-def model_spec(named: str | OwnModel, dataset: Dataset) -> Network: ...
 def model_spec(named: str | OwnModel, dataset: Dataset) -> Network:
     """The network of that name, or of the user's own, for these records."""
     if not isinstance(named, str):

@@ -451,13 +451,9 @@ def network_notes(network: Network) -> tuple[str, ...]:
     """Return what is said of starting weights that were handed in, of a score, and of code that was edited."""
     if not isinstance(network, OwnNetwork) or network.own is None:
         return ()
-    notes = []
-    if (
-        network.own.start_provenance is not None or network.start_provenance == "public"
-    ):  # a file keeps what was declared
-        notes.append(
-            f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
-        )
+    notes, start = [], network.start_provenance
+    if network.own.start_provenance is not None or start == "public":  # a file keeps what was declared
+        notes.append(f"the starting weights of {network.text} were declared {start}; that was not checked")
     if network.score is not None:
         notes.append("accuracy is the mean of what the score of the network says of a record, from 0 to 1")
     if network.edited:
@@ -479,8 +475,13 @@ def check_labels(network: Network, dataset: Dataset) -> None:
 
     def look(records: Arrays) -> None:
         for labels in map(torch.tensor, pieces_of(records.y)):
+            given = outputs.expand(len(labels), *outputs.shape[1:])
             for name, function in (("loss", network.loss), ("score", network.score)):
-                failure = "" if function is None else _failure(function, outputs, labels)
+                try:
+                    shape = (len(labels),) if function is None else tuple(function(given, labels).shape)
+                    failure = "" if shape == (len(labels),) else f"shape {shape}"
+                except Exception as error:  # the user's own code
+                    failure = type(error).__name__
                 if failure:
                     raise InputError(
                         f"`{name}`: fails on a label of {dataset.name} ({failure}); give it labels that all are as it takes"
@@ -488,14 +489,6 @@ def check_labels(network: Network, dataset: Dataset) -> None:
                     )
 
     dataset.train.check(look)
-
-
-def _failure(function: Batch, outputs: Tensor, labels: Tensor) -> str:
-    try:
-        values = function(outputs.expand(len(labels), *outputs.shape[1:]), labels)
-    except Exception as error:  # the user's own code
-        return type(error).__name__
-    return "" if values.shape == (len(labels),) else f"shape {tuple(values.shape)}"
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
