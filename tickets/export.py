@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
-from dpltm.networks import ModelSpec, Network, build
+from dpltm.networks import Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
