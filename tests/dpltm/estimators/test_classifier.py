@@ -266,6 +266,11 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
 
 # refusals
 
+NO_PAIR = (
+    "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the 4 columns; pass the public"
+    " range of the features"
+)
+
 
 @pytest.mark.parametrize(
     ("made", "y", "text"),
@@ -280,13 +285,12 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
         (
             classifier(bounds=3),
             None,
-            "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each column;"
-            " pass the public range of the features",
+            NO_PAIR,
         ),
         (
             classifier(bounds=([0, 0], [1, 1])),
             None,
-            "`bounds`: low has shape (2,), but records have 4 columns; give a number for each",
+            NO_PAIR,
         ),
         (
             classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
