@@ -523,16 +523,6 @@ def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
     assert asked == [2 * ROWS]
 
 
-def test_records_that_were_scored_for_free_cannot_be_trained_on():
-    (x, y), (x_test, y_test) = table(), table(1, 50)
-    made = classifier().fit(x, y)
-    made.score(x_test, y_test)
-    with pytest.raises(
-        InputError, match=r"^`X`: an exact score was measured, .* to cross-validate on private records give `score_eps"
-    ):
-        made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
-
-
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypatch):
     """The sums are whole numbers of steps that a record changes by GRID at most, and each gets its part of epsilon."""
