@@ -29,7 +29,7 @@ from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
-from dpltm.records import Dataset, DatasetCache
+from dpltm.records import Dataset
 from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
@@ -119,10 +119,10 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
     parts = {"run": replace(options, dry_run=False), **pipeline}
     asked = {f"[{part}] {name}": one for part, each in parts.items() for name, one in asdict(each).items()}
-    unfinished, dataset_cache = Path(options.out or "") / UNFINISHED, DatasetCache()
+    unfinished = Path(options.out or "") / UNFINISHED
     answers = _answers(unfinished, asked)
     if answers is None or options.dry_run:
-        privacy = _plan(options, pipeline, partial(open_dataset, dataset_cache=dataset_cache))
+        privacy = _plan(options, pipeline, open_dataset)
     if options.dry_run:
         body = {
             "dry_run": True,
@@ -146,7 +146,7 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     keep()
     for name, stage in stages.items():
         if name not in ended:
-            ended[name] = stage(pipeline[name], progress, dataset_cache=dataset_cache, ending=partial(keep, name))
+            ended[name] = stage(pipeline[name], progress, ending=partial(keep, name))
     for name in ("generate", "train"):
         remove_ended(Path(pipeline[name].out))
     unfinished.unlink()
