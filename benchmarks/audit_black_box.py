@@ -360,9 +360,9 @@ class Attacked:
         )  # fmt: skip
         (self.mechanism,) = loop.entry.of(NoisySgd)
         lessened = replace(self.mechanism, noise_multiplier=self.mechanism.noise_multiplier * self.share)  # the bug
+        optimizer, steps = torch.optim.SGD(model.parameters(), LR), iter(loop)
         loop.gradients.plan = replace(loop.gradients.plan, mechanism=lessened)
-        optimizer = torch.optim.SGD(model.parameters(), LR)
-        for step in loop:
+        for step in steps:
             step.backward()
             optimizer.step()
         return lambda records: model(torch.tensor(records)).detach().numpy()

@@ -53,13 +53,11 @@ def progress_of(target: Path) -> str | None:
     folder = checkpoint_path(target)
     if not _is_folder(folder):
         return None
-    try:
-        held = lock(folder)
-    except OSError:
-        return "interrupted"
-    if held is None:
-        return "at work"
-    os.close(held)
+    with contextlib.suppress(OSError):
+        descriptor = lock(folder)
+        if descriptor is None:
+            return "at work"
+        os.close(descriptor)
     return "interrupted"
 
 

@@ -324,21 +324,16 @@ class Run:
         named = self.config.get("entry")
         if named is None:
             return None
-        found = next((entry for entry in self.lineage.entries if entry.id == named), None)
-        if found is None or not any(map(self._fits, _trainings(found))):
-            raise ArtifactError(
-                f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
-            )
-        return found
-
-    def _fits(self, mechanism: NoisySgd) -> bool:
         facts, both = self.config.get("resolved"), ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
-        return isinstance(facts, Mapping) and all(getattr(mechanism, name) == facts.get(name) for name in both)
-
-
-def _trainings(entry: Entry) -> list[NoisySgd]:
-    tried = [sgd for search in entry.of(PrivateSearch) for sgd in search.trainings]
-    return [*entry.of(NoisySgd), *tried]
+        stated = [facts.get(name) for name in both] if isinstance(facts, Mapping) else []
+        for entry in self.lineage.entries:
+            searched = (training for search in entry.of(PrivateSearch) for training in search.trainings)
+            trainings = (*entry.of(NoisySgd), *searched)
+            if entry.id == named and stated in ([getattr(training, name) for name in both] for training in trainings):
+                return entry
+        raise ArtifactError(
+            f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
+        )
 
 
 # --- starting points ----------------------------------------------------------------------------------------------

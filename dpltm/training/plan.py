@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dpltm.errors import InputError
@@ -76,6 +76,7 @@ class NoisySteps:
             person's records it is their mean.
         options: how gradients are computed, and what an optimizer makes of them. In bfloat16, passes have one shape, and
             with ``compile``, batches; sums do not depend on ``physical_batch`` but for rounding.
+        tried: the filter whose bound was tried on made-up gradients.
     """
 
     filter: Filter
@@ -84,9 +85,12 @@ class NoisySteps:
     lr: float = 1.0
     class_weight: tuple[float, ...] | None = None
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (a frozen value)
+    tried: Filter | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_filter_bound(self.filter)
+        if self.tried is not self.filter:  # once, however often a plan is carried on
+            check_filter_bound(self.filter)
+            object.__setattr__(self, "tried", self.filter)
         check_lr(self.lr)
         check_count("physical_batch", self.options.physical_batch)
         if self.options.compile:

@@ -438,6 +438,10 @@ def _check_budget(options: TrainOptions) -> None:
     check_epsilon("eval_private", options.eval_private)
     if options.eval_private is not None:
         check_priced(options.metric)
+        if options.eval_private < MIN_EPSILON:
+            raise InputError(
+                f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
+            )
     check_epsilon("epsilon", options.epsilon)
     check_noise(options.noise_multiplier)
 
@@ -491,17 +495,6 @@ def _check_finite(before: Planned, delta: float) -> None:
             " of categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
         )
     raise BudgetError(UNPROTECTED)
-
-
-def _evaluations(options: TrainOptions, mechanism: NoisySgd) -> tuple[Guarantee, ...]:
-    """Return the price of accuracy on the records themselves: one count, at the end."""
-    if options.eval_private is None:
-        return ()
-    if options.eval_private < MIN_EPSILON:
-        raise InputError(
-            f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
-        )
-    return (Guarantee(options.eval_private, adjacency=mechanism.adjacency),)
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
@@ -567,7 +560,8 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
     else:
         before = Planned(account, settled.part)
         before_steps = _before_steps(settled, before)
-        counts = _evaluations(options, draft)
+        price = options.eval_private
+        counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
         mechanism = _with_noise(head.for_steps(options, before_steps), draft, before, settled.services)
     check_canaries(options.audit, settled.filter, live, mechanism.noise_multiplier)
