@@ -233,9 +233,10 @@ def generate(
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
-            ``words`` (of whole numbers: how many there are), of data frames ``schema`` (what columns of words, dates and holes hold), and ``name``, what messages and the
-            ledger call them, which is then the name of the set as well. ``model`` may be a PyTorch module, its class or a
-            factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs``
+            ``words`` (of whole numbers: how many there are), of data frames ``schema`` (what columns of words, dates and
+            holes hold), and ``name``, what messages and the ledger call them, which is then the name of the set as well.
+            ``model`` may be a PyTorch module, its class or a factory, with ``start``, ``freeze``, ``prunable``, ``loss``,
+            ``score`` and ``inputs``
             (``dpltm.networks.own.OwnModel``).
 
     Returns:
