@@ -215,7 +215,7 @@ def _private_training(options: TuneOptions, setting: Setting) -> NoisySgd:
     if steps > MAX_STEPS:
         raise InputError(f"`epochs`: {setting.epochs:g} are {steps:,} steps, more than {MAX_STEPS:,}; ask for fewer")
     draft = NoisySgd(rate, steps, noise_multiplier=1.0)
-    return calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
+    return calibrate_noise(options.epsilon or 0.0, options.delta, draft, accountant=options.accountant)
 
 
 def tune(plan: SearchPlan, services: Services) -> SearchResult:
