@@ -189,19 +189,14 @@ def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
     out, text = Path(request.out or ""), request.artifact or ""
     check_free(out)
     if (Path(text) / "config.json").exists():
-        shrunk = compact_run(load_run(Path(text)), out)
+        sizes = compact_run(load_run(Path(text)), out)
     else:
         name, number = split_round(text)
         tickets = find_set(name)
         if number is None:
             raise InputError(f"SET@ROUND: a compact network is that of one ticket; write {name}@ROUND")
-        shrunk = compact_set(tickets, number, out)
-    return {
-        "written": str(out),
-        "model": {"before": shrunk.before.text, "after": shrunk.after.text},
-        "parameters": {"before": shrunk.parameters[0], "after": shrunk.parameters[1]},
-        "live": {"before": shrunk.live[0], "after": shrunk.live[1]},
-    }
+        sizes = compact_set(tickets, number, out)
+    return {"written": str(out), **sizes}
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ All of a card but what people add to it is written from the statement, so it can
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy
 """Marks of dpltm's part of a card; people write before and after."""
 
 FENCE = "```json dpltm-statement"
+FENCED = re.compile(rf"^{FENCE}\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.*?)\n?</script>', re.DOTALL)
 """Place of the statement in a card, and in a page."""
 
@@ -69,7 +71,7 @@ def for_page(body: Mapping[str, Any]) -> str:
 
 def read_statement(where: str, text: str) -> dict[str, Any]:
     """Return the statement in a card or a page; ArtifactError for none, several, or one that is damaged."""
-    found = SCRIPT.findall(text) if "<html" in text[:1000] else _fenced(text)
+    found = (SCRIPT if "<html" in text[:1000] else FENCED).findall(text)
     if len(found) != 1:
         many = "no statement" if not found else f"{len(found)} statements"
         raise ArtifactError(f"{where}: holds {many} of dpltm; name a card or a page that dpltm report wrote")
@@ -89,15 +91,6 @@ def holds_statement(path: Path) -> bool:
     return path.is_file() and b"dpltm-statement" in read_bytes(path, MOST, links=True)
 
 
-def _fenced(text: str) -> list[str]:
-    found, lines = [], text.splitlines()
-    for place, line in enumerate(lines):
-        if line == FENCE:
-            rest = lines[place + 1 :]
-            found.append("\n".join(rest[: rest.index("```")] if "```" in rest else rest))
-    return found
-
-
 def edits(body: Mapping[str, Any], text: str) -> list[str]:
     """Return the places where a card says something else than the statement in it."""
     lines, written = text.splitlines(), card_text(body).splitlines()
@@ -112,16 +105,12 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
-    wrong = [at for at in range(max(len(there), len(written))) if there[at : at + 1] != written[at : at + 1]]
-    shown = [
-        f"line {first + at + 1}: {_at(there, at)!r:.100}, where the statement gives {_at(written, at)!r:.100}"
-        for at in wrong[:3]
-    ]
-    return shown + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
-
-
-def _at(lines: Sequence[str], place: int) -> str:
-    return lines[place].strip() if place < len(lines) else "(no line)"
+    pairs = enumerate(itertools.zip_longest(there, written, fillvalue="(no line)"), start=first + 1)
+    wrong = [
+        f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
+        for number, (line, due) in pairs if line != due
+    ]  # fmt: skip
+    return wrong[:3] + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
 
 
 def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -355,14 +355,15 @@ def _plain(value: Any) -> Any:
     return "inf" if value == math.inf else value
 
 
-def entry_from_json(body: object) -> Entry:
-    """Return the entry that :func:`to_json` wrote; ArtifactError for unknown or missing fields, wrong types or values."""
-    return value_from_json(Entry, body, "entry")
+def entry_from_json(body: object, where: str = "entry") -> Entry:
+    """Return the entry that :func:`to_json` wrote; ArtifactError, which begins with ``where``, for unknown or missing
+    fields, wrong types or values."""
+    return value_from_json(Entry, body, where)
 
 
-def lineage_from_json(body: object) -> Lineage:
+def lineage_from_json(body: object, where: str = "lineage") -> Lineage:
     """Return the lineage that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    return value_from_json(Lineage, body, "lineage")
+    return value_from_json(Lineage, body, where)
 
 
 def lineage_from_text(text: str) -> Lineage:

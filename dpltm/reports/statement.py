@@ -189,14 +189,9 @@ def interval(share: object, records: object) -> dict[str, float]:
 
 def account_of(body: Mapping[str, Any]) -> Account:
     """Return the account of the entries in a statement; ArtifactError for one that cannot be read, or of another unit."""
-    entries = []
-    for number, one in enumerate(body["entries"], start=1):
-        try:
-            entries.append(entry_from_json(one))
-        except ArtifactError as error:
-            raise ArtifactError(f"entry {number}: {error}") from None
+    entries = tuple(entry_from_json(entry, f"entry {number}") for number, entry in enumerate(body["entries"], start=1))
     try:
-        return Account(tuple(entries), unit=body["certified"]["unit"])
+        return Account(entries, unit=body["certified"]["unit"])
     except InputError as error:
         raise ArtifactError(f"entries: {error}") from None
 

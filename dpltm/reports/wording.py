@@ -226,16 +226,12 @@ def verdict(body: Mapping[str, Any]) -> str:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
-    lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
-    lines += [f"All together: {guarantee(body['privacy']['certified'])}.", ""]
-    head = columns(body)
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
-    holes = [(row["name"], hole) for row in body["arms"] for hole in row["missing"]]
-    lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
-    lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
-    lines += [f"- {note}" for note in (*body["notes"], *body["privacy"]["notes"])]
-    return "\n".join(lines) + "\n"
+    rows = [cells(row, body) for row in body["arms"]]
+    beside = {
+        "notes": [*body["notes"], *body["privacy"]["notes"]],
+        "together": guarantee(body["privacy"]["certified"]),
+    }
+    return render("results.md.jinja", {**body, "columns": columns(body), "rows": rows, **beside})
 
 
 def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -280,10 +276,6 @@ def _change(difference: Mapping[str, Any], measure: str, count: int) -> str:
     sign = "+" if difference["mean"] >= 0 else ""
     pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
     return f"{sign}{_with_interval(difference, measure)}{pairs}"
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
 
 
 def terms(privacy: Mapping[str, Any]) -> str:
