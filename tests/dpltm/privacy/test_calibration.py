@@ -98,7 +98,7 @@ def analytic_sigma(budget, delta, steps=1):
 )
 def test_spends_the_budget_and_no_more(budget, steps, rate, before):
     found = calibrate_noise(budget, DELTA, plan(steps, rate), after(*before))
-    assert (1 - TOLERANCE) * budget <= epsilon([*before, found], DELTA) <= budget
+    assert (1 - TOLERANCE) * budget <= after(*before).epsilon(found, DELTA) <= budget
 
 
 def test_what_an_account_holds_counts_where_it_may_touch_the_records():
