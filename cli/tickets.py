@@ -27,13 +27,14 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
+from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
 from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.model_card import MEANING, front, sources
+from dpltm.tickets.model_card import front, sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
@@ -225,7 +226,7 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
         pairs["in front"] = front(body["feature_map"])
     show_pairs(rich, body["ticket_set"], pairs)
     rich.print(f"id {body['id']}")
-    rich.print(f"{body['provenance']}: {MEANING[body['provenance']]}")
+    rich.print(f"{body['provenance']}: {PROVENANCE[body['provenance']]}")
     for entry in lineage_from_json(body["lineage"]).entries:
         rich.print(f"- {describe(entry)}", style="dim")
     if "layers" in body:

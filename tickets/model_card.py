@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import Lineage
-from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
+from dpltm.reports.statement import FORMAT, PROVENANCE, SCHEMA, check_shape
 from dpltm.reports.wording import render, render_statement
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
@@ -129,20 +129,6 @@ def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
 
 
-MEANING = {
-    "data-free": "made from no records at all: using it costs no privacy",
-    "public": "made from records that were declared public: using it costs no privacy",
-    "dp": (
-        "made under differential privacy from private records: what that cost is in its lineage, and counts with whatever is"
-        " made of it; it may be shared as far as that guarantee goes"
-    ),
-    "private": (
-        "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
-        " on them, even more, and nothing can be certified for those records. Think before you share it"
-    ),
-}
-
-
 def front(features: dict[str, Any]) -> str:
     """Describe the map in front of the network."""
     return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
@@ -156,6 +142,6 @@ def sources(lineage: Lineage) -> list[str]:
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:
     """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
-    features, meaning = document["feature_map"], MEANING[document["provenance"]]
+    features, meaning = document["feature_map"], PROVENANCE[document["provenance"]]
     told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
     return render("set.md.jinja", {"set": document, **told})

@@ -334,8 +334,8 @@ TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(ki
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 
-def to_json(value: Entry | Lineage | Part) -> dict[str, Any]:
-    """Return an entry, a lineage or a part as a JSON object; infinity is the text ``inf``."""
+def to_json(value: object) -> dict[str, Any]:
+    """Return a dataclass, such as an entry, a lineage or a part, as a JSON object; infinity is the text ``inf``."""
     found: dict[str, Any] = _plain(value)
     return found
 
