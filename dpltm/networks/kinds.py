@@ -6,38 +6,27 @@ other ones with a new layer in front (DPLTM, section 4.5).
 
 ``cnn`` is the MNIST network of DP papers (Bu, Dong, Long, Su 2020, after the TensorFlow Privacy tutorial): 16 filters of
 8 x 8 with stride 2, 32 of 4 x 4 with stride 2, each with ReLU and a 2 x 2 maximum of stride 1, then 32 units: 26,010
-parameters on images of 28 x 28, channels last as stored. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units, as
-compaction leaves it.
+parameters on images of 28 x 28, channels last as stored. ``cnn:28x28x1:7,20,15`` has 7 filters, 20 filters and 15 units,
+as compaction leaves it.
 
-``latent`` is that of LATENT (Arachchige et al. 2019), whole and without its randomised bits. The paper states every layer of
-both its networks, for MNIST and for CIFAR-10 at 56 x 56. These are keras's examples, and were not compared with it layer by
-layer; the 9,216 values of an MNIST image that are flattened are the paper's too. For grey images: filters of 3 x 3, 32 and
-then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For images of several channels: twice two layers of filters
-of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then 512 units.
-Dropout, which both examples have, is left out: the noise of private training takes its place. Three widths make the first,
-five the second.
+``latent`` is that of LATENT (Arachchige et al. 2019), after keras's examples and without dropout. For grey images:
+filters of 3 x 3, 32 and then 64, each layer with ReLU, a 2 x 2 maximum, 128 units. For several channels: twice two layers
+of filters of 3 x 3, 32 and 32, then 64 and 64, the first of each two padded, each two followed by a 2 x 2 maximum, then
+512 units. Three widths make the first, five the second.
 
-``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16 numbers,
-the mean of these over all positions of a record, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers
-and 16 units, ``embed:10000:32`` no units in between. Padding counts as a position whose vector is zero, for good: in the
-paper it is one more word that is trained, and ``embed-pad`` has it so, with 160,306 parameters. Most reviews are padded, so
-that row is where most of a record's gradient goes, and of the norm that clipping leaves, little is for the words. The
-paper's code, as published, is spared that: TensorFlow clips by the norm of the gradients of all positions, and adds those
-of one word up later. What it adds can be 16 times as long, the root of 256 positions, as the bound that its noise is for;
-padding alone makes it several times as long. The table starts with Glorot normal values as the other layers do: of
-deviation 0.014, where keras, which the paper used, has uniform ones up to 0.05. Adam's first step is as long as either.
+``embed`` is the network for film reviews of Bu, Dong, Long, Su (2020): a table of 10,000 words with vectors of 16
+numbers, their mean over all positions, then 16 units with ReLU. ``embed:10000:32,16`` has vectors of 32 numbers and 16
+units, ``embed:10000:32`` no units in between. The vector of padding stays zero; in the paper it is trained as one more
+word, which ``embed-pad`` does: most of a record's gradient, and of the norm that clipping leaves, then goes to padding.
 
-``ncf`` is neural collaborative filtering, the network for MovieLens of the same authors, from the MovieLens tutorial of
-TensorFlow Privacy (after He et al. 2017): vectors of 5 numbers for user and item, multiplied number by number (generalised
-matrix factorisation); vectors of 10 numbers for both beside them; and one linear layer from these 25 numbers to five
-classes, the stars. On 6,040 users and 3,952 items that is 150,010 parameters. ``ncf:6040x3952:8,16`` has vectors of 8 and of
-16 numbers. A record holds the positions of its user and its item. Several records in a row, as a user gives them, go through
-one by one.
+``ncf`` is their network for MovieLens (after He et al. 2017): vectors of 5 numbers for user and item, multiplied number
+by number, vectors of 10 numbers for both beside them, and one linear layer to five classes, the stars.
+``ncf:6040x3952:8,16`` has vectors of 8 and of 16 numbers. A record holds the positions of its user and its item; several
+in a row, as a user gives them, go through one by one.
 
-``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose state after the last step goes into a linear classifier. Of
-sequences of vectors, ``lstm:128x9`` takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images
-go row by row. Of texts, ``lstm:10000`` looks words up in a table of 10,000, with vectors of 16 numbers, and
-``lstm:10000:32,64`` has 32 of these and 64 units.
+``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose last state goes into a linear classifier. ``lstm:128x9``
+takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images go row by row. ``lstm:10000`` looks
+words up in a table with vectors of 16 numbers, ``lstm:10000:32,64`` of 32, with 64 units.
 """
 
 from __future__ import annotations

@@ -97,16 +97,7 @@ class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions:
-    """Guarantee: what the ledger says of the release."""
-
-    delta: float = option(
-        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", "D", section="Guarantee"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
+class EncodeRequest(LedgerOptions, DataOptions):
     """Randomise records where they are; what is written may leave the machine.
 
     Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it, which adds up
@@ -119,6 +110,9 @@ class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
     scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
     out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
+    delta: float = option(
+        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", "D", section="Guarantee"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,24 +10,15 @@ of two public steps. S is the power of two from C up to 2 C (``sampling.scale_of
 
     high = s rounded to multiples of a = 2^-28 S,    low = (s - high) rounded to multiples of b = 2^-61 S.        (1)
 
-s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step. Sums of lows stay below
-2^53 b for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, so no order of adding changes a
-bit of them: neither that of the groups on a rank, nor that of the ranks. Rank 0 adds high and low at the end, which
-rounds once.
+s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step, sums of lows below 2^53 b
+for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, in any order. Rank 0 adds high and low at
+the end, which rounds once, and the noise, once; what the other ranks receive is the noisy mean.
 
-**The bound is that of one process.** Take neighbours, and the record r that one of them lacks. By r's coin it is in one
-chunk. All other chunks are sums of the same numbers in the same order, and groups without r have the same highs and lows.
-The chunk of r moves by at most C, its rounding in float32 included (``sampling``). In the group of r, float64 adds up at
-most four chunks, as one process adds up all of them; then (1) leaves out at most 2^-62 S of each of n coordinates.
-Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of what float64 rounds off in the total of one
-process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
-sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
-There (1) leaves out as much for every group. Microbatches (``training.plan``) are summed in float64 too, and shared out by
-their public numbers: r is in one of them, by its coin, and that moves by at most 2 C. Where a person is the unit, the filter
-takes the mean gradient of the records of each: a person more is one mean more, and no other changes, so C holds. These are
-summed in float64, and shared out by position.
-
-Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
+**The bound is that of one process.** A neighbour's extra record is in one chunk, by its coin; all other chunks, and the
+highs and lows of other groups, stay. Its chunk moves by at most C, float32 rounding included (``sampling``), and (1)
+leaves out at most 2^-62 S of each of n coordinates of its group: 2^-60 C sqrt(n) between neighbours in L2 norm, far
+within what ``RecordGradients.rounding`` leaves over. Element-wise filters, microbatches (by their public numbers) and
+means of persons (by position) are summed in float64, where (1) leaves out as much for every group.
 """
 
 from __future__ import annotations

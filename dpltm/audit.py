@@ -1,0 +1,471 @@
+"""Audits: attacks on what is claimed, and lower bounds on epsilon that follow from how well they do.
+
+An audit finds bugs; it proves no guarantee. Its bounds hold with a stated confidence, whatever the attack, so they stay
+below a certified epsilon that is true, and exceed one that is wrong enough (docs/privacy-model.md section 7).
+
+Lower bounds follow from one run, by trade-off functions, and from many releases of two neighbouring inputs.
+
+**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run"). m canaries are each in or out
+by a fair coin, and r of the coins are guessed, v right. Theorem 5.2 there, for W ~ Binomial(r, 1 / (1 + e^-epsilon)):
+
+    P[at least v right] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= W < v] / i.                              (1)
+
+**Trade-off functions**, a tighter bound from one run (Mahloujifar, Melis, Chaudhuri 2024, "Auditing f-DP in One Run").
+With p_j the chance that j guesses are right, and f a symmetric trade-off function of the release for one canary more or
+less, Theorem 9 there says for every i
+
+    sum_{j >= i} (j / m) p_j <= 1 - f( sum_{j >= i} ((r - j + 1) / m) p_{j - 1} ).                                      (2)
+
+With h_i = sum_{j >= i} j p_j / m and k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
+
+Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: by (2),
+k_{i - 1} has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all
+chances. Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
+
+**Pairs**: many releases of two neighbouring inputs, told apart by a score. If a mechanism is (epsilon, delta)-DP, a test
+that says "first" with probability a on the first input, and b on the second, has a <= e^epsilon b + delta (Kairouz, Oh,
+Viswanath 2015). Clopper-Pearson intervals on a and b make a lower bound on epsilon of that. The test is a threshold on
+the score; one half of the releases decides it, and the other half is counted, so that the intervals hold whatever the
+scores are.
+
+**Findings** of an audit of a training. A bound holds for a number of guesses that depends on no coin, so how many coins
+are guessed, and which, is settled before a score is looked at. Two numbers are tried: one that suits the attack as it would
+be if nothing were wrong, from public numbers alone, and all canaries, which tells most where a bug makes the attack perfect.
+Each gets a part of the error that is allowed (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, ndtr, ndtri
+from scipy.stats import beta, binom
+
+from dpltm.errors import ArtifactError, InputError
+from dpltm.privacy import gdp
+from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.accountant import profile
+from dpltm.privacy.checks import check_delta_alone
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.pld import Profile
+from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
+from dpltm.training.artifacts import Run
+from dpltm.training.canaries import Observations
+
+MAX_EPSILON = 50.0
+"""Largest epsilon of a bound: no number of canaries in reach says more."""
+
+
+def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """The chance (1), or a bound on it, that an (epsilon, delta)-DP release lets ``correct`` of ``guesses`` be right."""
+    check_counts(canaries, guesses, correct)
+    if correct == 0:
+        return 1.0
+    chance = float(expit(epsilon))
+    tail = float(binom.sf(correct - 1, guesses, chance))
+    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, chance)) / np.arange(1, correct + 1)
+    return min(1.0, tail + 2 * canaries * delta * float(below.max()))
+
+
+def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> float:
+    """The largest epsilon that so many right guesses refute; 0 where they refute none.
+
+    Guarantees:
+        For a release that is (epsilon, delta)-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``,
+        over the coins and the release. It asks nothing of the attack, but that ``guesses`` was fixed before.
+    """
+    allowed = 1 - confidence
+
+    def excess(epsilon: float) -> float:
+        return p_value(canaries, guesses, correct, epsilon, delta) - allowed
+
+    if excess(0.0) >= 0:
+        return 0.0
+    if excess(MAX_EPSILON) < 0:
+        return MAX_EPSILON
+    return max(0.0, float(brentq(excess, 0.0, MAX_EPSILON, xtol=1e-9)) - 1e-8)
+
+
+def least_canaries(confidence: float) -> int:
+    """Fewest guesses, all of them right, that refute anything: 2^-r < 1 - ``confidence``."""
+    return math.floor(-math.log2(1 - confidence)) + 1
+
+
+def check_counts(canaries: int, guesses: int, correct: int) -> None:
+    """Refuse numbers that no audit has."""
+    if not 0 <= correct <= guesses <= canaries:
+        raise InputError(f"Expected 0 <= correct={correct} <= guesses={guesses} <= canaries={canaries}")
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise InputError for a confidence that is not in [0.5, 1)."""
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"`confidence`: {confidence:g} is not at least 0.5 and below 1, such as 0.95")
+
+
+LINES = 200
+"""Lines beneath a trade-off function, by which it is replaced."""
+
+LOOSE, TIGHT, HALVINGS = 60.0, 1e-3, 12
+"""Epsilons between which a family is searched, and how often the last interval is halved."""
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """A trade-off function from beneath, by a certified profile (Dong, Roth, Su 2022, Proposition 2.12).
+
+    f(alpha) is at least the largest of 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha), and 0, over ``epsilons``
+    and upper bounds ``deltas`` at these, ``(lines,)`` each.
+    """
+
+    epsilons: np.ndarray
+    deltas: np.ndarray
+
+    @classmethod
+    def of(cls, epsilon: Callable[[float], float], delta: Callable[[np.ndarray], np.ndarray]) -> TradeOff:
+        """Trade-off function of a profile: epsilon as a function of delta, and delta at ascending epsilons."""
+        ends = (epsilon(least) for least in (1e-9, 1e-6, 1e-3))
+        epsilons = np.linspace(0.0, min(next((end for end in ends if math.isfinite(end)), LOOSE), 700.0), LINES)
+        return cls(epsilons, delta(epsilons))
+
+    def lines(self) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes and values at 0 of lines beneath h -> f(1 - h), ``(2 lines + 1,)`` each."""
+        growth = np.exp(self.epsilons)
+        slopes = np.concatenate([growth, 1 / growth, [0.0]])
+        return slopes, np.concatenate([1 - self.deltas - growth, -self.deltas / growth, [0.0]])
+
+
+def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confidence: float) -> bool:
+    """Return whether so many right guesses refute a trade-off function.
+
+    Guarantees:
+        A release whose trade-off function for one canary more or less is at least ``curve`` is refuted with probability at
+        most 1 - ``confidence``.
+    """
+    check_counts(canaries, guesses, correct)
+    if correct == 0:
+        return False
+    slopes, values = curve.lines()
+    allowed, whole = 1 - confidence, guesses / canaries
+    right, wrong = allowed * correct / canaries, allowed * (guesses - correct) / canaries  # h_v and k_v
+    for one in range(correct - 1, -1, -1):
+        least = float((slopes * right + values).max())
+        if least > wrong:
+            right += one / (guesses - one) * (least - wrong)
+            wrong = least
+        if right + wrong > whole * (1 + 1e-9):
+            return True
+    return False
+
+
+def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], float], start: float) -> float:
+    """The largest epsilon of a family of releases that is refuted; 0 where none is.
+
+    With more noise, what is ``refuted`` stays so, and ``epsilon`` falls.
+
+    Guarantees:
+        A release that is at least as private as that of the family with epsilon E gets a bound above E only where
+        ``refuted`` errs at E.
+    """
+    low, high = start, start
+    while not refuted(high):  # more noise: a bolder claim
+        if epsilon(high) < TIGHT:
+            return 0.0
+        low, high = high, 2 * high
+    if low == high:
+        while refuted(low):
+            if epsilon(low) > LOOSE:
+                return epsilon(low)
+            low, high = low / 2, low
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return epsilon(high)
+
+
+def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff], bool]) -> float:
+    """The largest epsilon of a training like one, with more noise or less, whose trade-off function is refuted; 0 for none.
+
+    With more noise, ``refuted`` stays true.
+    """
+    alike = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None)
+
+    def claims(noise: float) -> tuple[Profile, TradeOff] | None:
+        return _claims(replace(alike, noise_multiplier=noise))
+
+    def at(noise: float) -> bool:
+        claimed = claims(noise)
+        return claimed is not None and refuted(claimed[1])
+
+    def epsilon(noise: float) -> float:
+        claimed = claims(noise)
+        return math.inf if claimed is None else claimed[0].epsilon(delta)
+
+    return family_bound(at, epsilon, max(mechanism.noise_multiplier, 0.5))
+
+
+@lru_cache(maxsize=200)
+def _claims(mechanism: NoisySgd) -> tuple[Profile, TradeOff] | None:
+    """Profile and trade-off function of a training; None where hardly any noise claims nothing."""
+    try:
+        one = profile((mechanism,))
+    except InputError:
+        return None
+    return one, TradeOff.of(one.epsilon, one.delta)
+
+
+THRESHOLDS = 40
+"""Thresholds that are tried on the half that decides."""
+
+
+def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: float) -> float:
+    """The bound from scores of independent releases of either input, larger ones for the first; 0 where nothing is refuted.
+
+    Guarantees:
+        For an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most 1 - ``confidence``.
+    """
+    levels = np.unique(np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0, 1, THRESHOLDS)))
+    least = np.nextafter(levels[0], -math.inf)
+    tests = [(level, side) for level in (least, *levels) for side in (True, False)]
+    level, side = max(tests, key=lambda test: _bound(first[::2], second[::2], test[0], test[1], delta, confidence))
+    return max(0.0, _bound(first[1::2], second[1::2], level, side, delta, confidence))
+
+
+def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delta: float, confidence: float) -> float:
+    """Bound of one test: a score above ``level`` speaks for the first input, or its opposite for the second."""
+    likely, unlikely = (first > level, second > level) if side else (second <= level, first <= level)
+    each = 1 - (1 - confidence) / 2
+    low = 1 - clopper_pearson(int((~likely).sum()), len(likely), each)
+    high = clopper_pearson(int(unlikely.sum()), len(unlikely), each)
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def clopper_pearson(count: int, trials: int, confidence: float) -> float:
+    """An upper bound on a probability, one-sided (Clopper, Pearson 1934), exact for independent trials."""
+    return 1.0 if count >= trials else float(beta.ppf(confidence, count + 1, trials - count))
+
+
+# --- an audit of a training -------------------------------------------------------------------------------------------
+
+METHOD = "white-box canaries in one run"
+
+
+SHARES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
+"""Shares of the canaries that may be guessed."""
+
+PLANNED = 0.8
+"""Part of the allowed error that the planned number of guesses gets; all canaries get the rest."""
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """A number of guesses, half for the largest scores and half for the smallest, how many were right, and the error
+    that a bound from them is allowed: 1 minus its confidence."""
+
+    guesses: int
+    correct: int
+    error: float
+
+
+@lru_cache(maxsize=64)
+def planned(canaries: int, mu: float, error: float) -> int:
+    """Number of guesses with the best expected bound at delta 0, for scores N(0, 1), or N(mu, 1) of canaries that are
+    in."""
+    numbers = [2 * max(1, int(share * canaries / 2)) for share in SHARES]
+    accuracy = [_accuracy(number / canaries, min(mu, 30.0)) for number in numbers]
+    bounds = [
+        epsilon_bound(canaries, number, int(number * right), 0.0, 1 - error)
+        for number, right in zip(numbers, accuracy, strict=True)
+    ]
+    return numbers[int(np.argmax(bounds))]
+
+
+def _accuracy(share: float, mu: float) -> float:
+    """Accuracy on the ``share`` of canaries at both ends; by symmetry, on those with the largest scores."""
+    if share >= 1:
+        return float(ndtr(mu / 2))
+    threshold = brentq(lambda at: ndtr(mu - at) + ndtr(-at) - share, -40.0, 80.0)
+    return float(ndtr(mu - threshold) / share)
+
+
+def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
+    """Guesses at both numbers for an attack of ``mu`` from public numbers; bounds hold together with ``confidence``."""
+    order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
+    numbers = {count // 2 * 2: error * (1 - PLANNED)}
+    best = planned(count, mu, error * PLANNED)
+    numbers[best] = numbers.get(best, 0.0) + error * PLANNED
+    return tuple(
+        Guesses(
+            number, int(included[order[: number // 2]].sum() + (~included[order[count - number // 2 :]]).sum()), part
+        )
+        for number, part in numbers.items()
+    )
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound."""
+
+    what: str
+    certified: float
+    nominal: float | None
+    lower_bound: float
+
+    @property
+    def violates(self) -> list[str]:
+        """Names of the claims that the bound refutes."""
+        claims = {"certified": self.certified, "nominal": self.nominal}
+        return [name for name, epsilon in claims.items() if epsilon is not None and self.lower_bound > epsilon]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, without what was attacked."""
+        return {
+            "lower_bound": self.lower_bound,
+            "certified": json_figure(self.certified),
+            "nominal": None if self.nominal is None else json_figure(self.nominal),
+            "violates": self.violates,
+        }
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Bounds at one confidence, which both hold at together.
+
+    Attributes:
+        one_run: the bound by Steinke, Nasr, Jagielski 2023.
+        f_dp: that by trade-off functions (Mahloujifar, Melis, Chaudhuri 2024).
+        estimate: of a Gaussian-DP release with such scores; no bound.
+        guesses: that the bounds rest on.
+    """
+
+    certified: Certified
+    nominal: Nominal | None
+    one_run: float
+    f_dp: float
+    estimate: float
+    canaries: int
+    guesses: tuple[Guesses, ...]
+    confidence: float
+
+    @property
+    def lower_bound(self) -> float:
+        return max(self.one_run, self.f_dp)
+
+    @property
+    def attacked(self) -> Attacked:
+        nominal = None if self.nominal is None else self.nominal.epsilon
+        return Attacked(METHOD, self.certified.epsilon, nominal, self.lower_bound)
+
+    @property
+    def violates(self) -> list[str]:
+        return self.attacked.violates
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.attacked.to_json(),
+            "delta": self.certified.delta,
+            "method": METHOD,
+            "canaries": self.canaries,
+            "confidence": self.confidence,
+            "bounds": {"one_run": self.one_run, "f_dp": self.f_dp},
+            "estimate": self.estimate,
+            "guesses": [{"guesses": each.guesses, "correct": each.correct} for each in self.guesses],
+        }
+
+
+def examine(
+    observations: Observations, mechanism: NoisySgd, delta: float, confidence: float = 0.95, accountant: str = "pld"
+) -> Findings:
+    """Return the findings of an audit of the training ``mechanism``, as it is on record.
+
+    Guarantees:
+        If the training is as private as is on record, a bound above the certified epsilon has probability at most
+        1 - ``confidence``, whatever the scores are made of.
+    """
+    check_confidence(confidence)
+    canaries, error = len(observations.scores), 1 - confidence
+    least = least_canaries(1 - error * PLANNED / 2)
+    if canaries < least:
+        raise InputError(
+            f"`confidence`: {confidence:g} needs at least {least} canaries, and the run has {canaries}; train with a larger"
+            " `audit`, such as 1000, or ask for less confidence"
+        )
+    claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
+    found = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
+    by_counting = max(epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found)
+
+    def refuted(curve: TradeOff) -> bool:
+        return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
+
+    return Findings(
+        claims.certified,
+        claims.nominal,
+        by_counting,
+        noise_bound(mechanism, delta, refuted),
+        gaussian_epsilon(observations.scores, observations.included, delta, confidence),
+        canaries,
+        found,
+        confidence,
+    )
+
+
+def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
+    """mu of an ideal attack on these canaries by the central limit theorem: from public numbers, to plan guesses by."""
+    replace_one = mechanism.adjacency == "replace-one"
+    change = float(np.median(observations.norms)) * (2 if replace_one else 1)
+    noise = mechanism.noise_std / change
+    return gdp.clt_mu(noise, mechanism.sampling_rate, mechanism.steps, replace_one=replace_one)
+
+
+def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+    """Epsilon at ``delta`` of the mu that the errors suggest, if the release is Gaussian-DP: an estimate, not a bound.
+
+    Of G_mu, false alarms a and misses b give mu = Phi^-1(1 - a) - Phi^-1(b) (Nasr et al. 2023, "Tight Auditing of
+    Differentially Private Machine Learning", section 4). Upper Clopper-Pearson bounds on a and b make mu a lower bound *if*
+    canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
+    refutes nothing. The half with the larger scores is taken to be in.
+    """
+    taken = np.zeros(len(scores), dtype=bool)
+    taken[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
+    each = 1 - (1 - confidence) / 2
+    inside, outside = int(included.sum()), int((~included).sum())
+    alarms = clopper_pearson(int((taken & ~included).sum()), outside, each)
+    misses = clopper_pearson(int((~taken & included).sum()), inside, each)
+    if alarms + misses >= 1:
+        return 0.0
+    return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))
+
+
+def audit(run: Run, *, confidence: float = 0.95, delta: float | None = None) -> Findings:
+    """Return lower bounds on the epsilon of a training that had canaries, beside what is claimed of it.
+
+    Args:
+        run: with its lineage.
+        confidence: that the bounds hold with, both together, in [0.5, 1).
+        delta: of every epsilon; None for that of the run.
+
+    Raises:
+        InputError: it was not audited, or there were too few canaries for the confidence.
+        ArtifactError: its lineage does not hold its training.
+
+    Guarantees:
+        If the training is as private as its entry says, a bound above the certified epsilon has probability at most
+        1 - ``confidence``.
+    """
+    if run.observations is None:
+        raise InputError(
+            f"{run.label}: has no observations of an audit; train with `audit`, such as 1000, to have it attacked"
+        )
+    options: dict[str, Any] = run.config["options"]
+    delta = options["delta"] if delta is None else delta
+    check_delta_alone(delta)
+    trainings = () if run.entry is None else run.entry.of(NoisySgd)
+    if not trainings:
+        raise ArtifactError(f"{run.label}: its lineage holds no training of its own")
+    return examine(run.observations, trainings[0], delta, confidence, options["accountant"])
