@@ -58,23 +58,16 @@ class Accountant:
     function: Function
 
 
-def _by(arithmetic: str) -> Function:
-    return Deferred(f"dpltm.privacy.accountant:by_{arithmetic}")
-
-
-ACCOUNTANTS = Registry[Accountant](
-    "accountant",
-    [
-        Accountant(name, certifies, text, source, _by(arithmetic))
-        for name, certifies, text, source, arithmetic in (
-            ("pld", True, "certified: privacy loss distributions", "Koskela et al. 2020; Doroshenko et al. 2022",
-             "privacy_loss"),
-            ("rdp", True, "certified, looser: Renyi divergences", "Mironov 2017; Balle et al. 2020, Theorem 21", "renyi"),
-            ("ma", True, "certified, loosest: the moments accountant, as in the papers", "Abadi et al. 2016", "moments"),
-            ("clt", False, "nominal: central limit theorem", "GDP central limit theorem", "central_limit"),
-        )
-    ],
-)  # fmt: skip
+ACCOUNTANTS = Registry[Accountant]("accountant", (
+    Accountant("pld", True, "certified: privacy loss distributions", "Koskela et al. 2020; Doroshenko et al. 2022",
+               Deferred("dpltm.privacy.accountant:by_privacy_loss")),
+    Accountant("rdp", True, "certified, looser: Renyi divergences", "Mironov 2017; Balle et al. 2020, Theorem 21",
+               Deferred("dpltm.privacy.accountant:by_renyi")),
+    Accountant("ma", True, "certified, loosest: the moments accountant, as in the papers", "Abadi et al. 2016",
+               Deferred("dpltm.privacy.accountant:by_moments")),
+    Accountant("clt", False, "nominal: central limit theorem", "GDP central limit theorem",
+               Deferred("dpltm.privacy.accountant:by_central_limit")),
+))  # fmt: skip
 """All accountants by name, in the order in which they are shown."""
 
 CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)
