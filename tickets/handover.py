@@ -567,14 +567,6 @@ def _write_made_up(path: Path, schema: Schema) -> None:
         rows.writerows([table[at][row] for at in places] for row in range(count))
 
 
-def _spelled(value: float, column: Column) -> str:
-    """Return a number as a column has them: its point, a mark between groups of three digits, its suffix."""
-    if (column.decimal, column.thousands) == (".", ""):
-        return repr(value) + column.suffix
-    text = f"{value:,.6f}".replace(",", "\0").replace(".", column.decimal).replace("\0", column.thousands)
-    return text + column.suffix
-
-
 def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> list[str]:
     """Return made-up cells, as many as ``parts``; from the ``first`` on, every fifth is a hole, or what is none of it."""
     odd = [*(schema.missing if column.missing else ()), *(["none of them"] if column.other else [])]
@@ -582,7 +574,10 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
     wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
     match column.kind:
         case "number":
-            plain = [_spelled(value, column) for value in wide]
+            marks = {ord("."): column.decimal, ord(","): column.thousands}
+            usual = (column.decimal, column.thousands) == (".", "")
+            spelled = map(repr, wide) if usual else (f"{value:,.6f}".translate(marks) for value in wide)
+            plain = [text + column.suffix for text in spelled]
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
         case "category" | "label":
@@ -591,5 +586,5 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
             plain = [one for one, other in zip(known, there, strict=True) if one == other not in schema.missing]
         case _:
             plain = [f"word {part:.3f}" for part in parts]
-    usual, strange = cycle(plain), cycle(odd)
-    return [next(strange if odd and place % 5 == first else usual) for place in range(len(parts))]
+    cells, strange = cycle(plain), cycle(odd)
+    return [next(strange if odd and place % 5 == first else cells) for place in range(len(parts))]
