@@ -388,7 +388,12 @@ def fresh(spec: Network, seed: int) -> StartingPoint:
 
 
 def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Dataset, features: str | None) -> Dataset:
-    """Return the records behind what is asked for in front of a network; a set remembers its own, and asking is refused."""
+    """Return the records behind what is asked for in front of a network; a set remembers its own, and asking is refused.
+
+    Args:
+        ticket: that is trained, or the network.
+        features: as they are named; None for those that the records have, or the set remembers.
+    """
     if isinstance(ticket, Winner | TicketSet):
         return take_over_map(dataset, None, features, set_of(ticket, "ticket").label)
     if dataset.feature_map is not None:
