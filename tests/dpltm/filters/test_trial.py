@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -69,3 +69,9 @@ def test_slips_are_refused(filter: Any, said: str) -> None:
     message = refused(NoisySteps, filter, NoisySgd(0.1, 1, 1.0), 1.0)
     assert message.startswith("`filter`: own: ")
     assert said in message
+
+
+def test_a_plan_tries_another_filter_anew() -> None:
+    plan = NoisySteps(Clip(1.0), NoisySgd(0.1, 1, 1.0), 1.0)
+    assert replace(plan, lr=2.0).tried is plan.filter
+    assert "no positive number" in refused(replace, plan, filter=Own(unit, bound=0.0))
