@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from dpltm.features import metavar
 from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
-from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions
+from dpltm.options import COUNT, EPSILON, PART, POSITIVE, Options, Range, option
+from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
 MAX_COPIES = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpsilonRequest:
+class EpsilonRequest(Options):
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
 
     Examples:
@@ -35,12 +35,18 @@ class EpsilonRequest:
         "Epsilon of the randomised response that sends the label of each copy; it adds up.",
         "E",
         shown="label public",
+        within=EPSILON,
     )
-    copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", "N")
+    copies: int = option(
+        1,
+        "Copies of a record that are sent, each with coins of its own; they add up.",
+        "N",
+        within=Range(1, MAX_COPIES),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeOptions:
+class SchemeOptions(Options):
     """How a record becomes what is sent: features, protocol, budget."""
 
     features: str = option(
@@ -53,7 +59,7 @@ class SchemeOptions:
         choices=PROTOCOLS,
         section="Protocol",
     )
-    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
+    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
         None,
@@ -69,7 +75,7 @@ class SchemeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicOptions:
+class PublicOptions(Options):
     """The public records of a scheme."""
 
     public: str | None = option(
@@ -84,7 +90,7 @@ class PublicOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
+class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions, PublicOptions):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
     The records of `public` are declared public in their ledger. The folder that is written is public: every owner encodes
@@ -94,20 +100,9 @@ class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
         dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
     """
 
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
-
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions:
-    """Guarantee: what the ledger says of the release."""
-
-    delta: float = option(
-        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", "D", section="Guarantee"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
+class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     """Randomise records where they are; what is written may leave the machine.
 
     Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it, which adds up
@@ -123,7 +118,7 @@ class EncodeRequest(EncodeOptions, LedgerOptions, DataOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+class ServerOptions(RoundOptions):
     """Training: how a network is trained on messages."""
 
     model: str | None = option(
@@ -133,16 +128,14 @@ class ServerOptions:
         shown="mlp:128",
         section="Training",
     )
-    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X")
-    epochs: float = option(5.0, "Passes over the messages.", "N")
-    batch_size: int = option(64, "Messages per step.", "N")
-    lr: float = option(0.5, "Step size.", "X")
-    seed: int = option(0, "Decides starting weights and batches.", "N")
-    threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice")
+    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X", within=PART)
+    epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
+    batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
+    lr: float = option(0.5, "Step size.", "X", within=POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageOptions:
+class MessageOptions(Options):
     """The messages that a server has."""
 
     scheme: str | None = option(
@@ -155,7 +148,7 @@ class MessageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(ServerOptions, MessageOptions):
+class TrainRequest(FolderOptions, ServerOptions, MessageOptions):
     """Train a network on messages of dpltm latent encode.
 
     Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
@@ -166,5 +159,3 @@ class TrainRequest(ServerOptions, MessageOptions):
         # all messages of a folder, tested on public records
         dpltm latent train images.scheme --messages received --test mnist --out images.run
     """
-
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
