@@ -32,11 +32,11 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import resolve, section_of, value_type
+from dpltm.options import Options, resolve, section_of, value_type
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_shared
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Options)
 
 EXAMPLES = "\nExamples:\n"
 """Line that precedes the examples in a docstring."""
@@ -149,7 +149,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
         with call.console.at_work():  # what the command needs is imported now
             run(options, call)
 
-    parameters = [_parameter(cls, item) for item in fields(cls)]  # type: ignore[arg-type]
+    parameters = [_parameter(cls, item) for item in fields(cls)]
     parameters += _common()
     parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -28,7 +28,6 @@ from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.tickets import export
-from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
@@ -64,12 +63,9 @@ def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
 
 def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
     """Return everything about a set; of one round, its layers."""
-    picture = new_picture(request.plot)
+    del progress
     name, number = split_round(request.set or "")
     tickets = find_set(name)
-    drawn = [] if picture is None else against_density(tickets)
-    if picture is not None and not drawn:
-        raise InputError(f"`plot`: {name} says no accuracies, so there is nothing to draw; leave it out")
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
     for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
         columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
@@ -77,10 +73,6 @@ def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
             row["columns"] = columns
     if number is not None:
         body["layers"] = _layers(tickets.ticket(number))
-    if picture is not None:
-        write_charts(picture, drawn, f"{tickets.name}: {tickets.body.spec.text}")
-        progress.say(f"wrote {picture}")
-        body["plot"] = str(picture)
     return body
 
 

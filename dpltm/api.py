@@ -29,7 +29,7 @@ from dpltm.errors import InputError, in_python, whole_number
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
-from dpltm.options import arguments
+from dpltm.options import Options, arguments
 from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -72,7 +72,7 @@ for a network of the user's own also a mapping or a tuple of arrays, or rows of 
 dataset, which has its labels: one of this package, or one of PyTorch's with random access, which is read once, or of Hugging
 Face (``dpltm.records.arrays``)."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Options)
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None beside a dataset, and where a data
@@ -117,7 +117,7 @@ def records_and_options(
         given: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
-    named = any(item.name == "name" for item in fields(cls))  # type: ignore[arg-type]
+    named = any(item.name == "name" for item in fields(cls))
     facts = {name: given[name] for name in FACTS if name in given}
     rest = {name: value for name, value in given.items() if name not in facts or (named and name == "name")}
     options = arguments(cls, rest, FACTS)

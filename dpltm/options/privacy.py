@@ -17,8 +17,6 @@ MULTIPLIER = Range(high=MAX_NOISE, above=True)
 MAX_RELEASES = 100_000
 """Releases that are not a training's, one by one."""
 
-MAX_CATEGORIES = 10**6
-
 
 @dataclass(frozen=True, kw_only=True)
 class SettingOptions(GuaranteeOptions):
@@ -53,7 +51,7 @@ class ReleaseOptions(SettingOptions):
     mechanism: str = option(
         "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
     )
-    categories: int = option(2, "Of randomized-response.", "K", within=Range(2, MAX_CATEGORIES))
+    categories: int = option(2, "Of randomized-response.", "K", within=Range(2, 10**9))
     group: int = option(
         1, "Without sampling: records that are protected together.", "N", within=Range(1, MAX_RELEASES)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpltm.options import EPSILON, Range, option
+from dpltm.options import EPSILON, SEED, Range, option
 from dpltm.options.data import DeltaOptions, LedgerOptions, SeedOptions
 
 
@@ -34,7 +34,7 @@ class RunRequest(LedgerOptions, DeltaOptions):
     split: float = option(
         0.9, "Part of the budget for training; the rest draws the winner.", "F", within=Range(0, 1, True, True)
     )
-    seed: int | None = option(None, "Seed of generation.", "N", shown="0")
+    seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
     out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
     seeds: int | None = option(None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own")
     quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")

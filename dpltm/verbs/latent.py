@@ -37,7 +37,8 @@ from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.options import parse_numbers
-from dpltm.options.latent import MAX_COPIES, EncodeOptions, EpsilonRequest, SchemeOptions, ServerOptions
+from dpltm.options.data import DeltaOptions
+from dpltm.options.latent import EpsilonRequest, SchemeOptions, ServerOptions
 from dpltm.privacy.account import Account
 from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_of
@@ -61,9 +62,6 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
     del progress
-    check_epsilon("label_epsilon", request.label_epsilon)
-    if not 1 <= request.copies <= MAX_COPIES:
-        raise InputError("copies", request.copies, f"a whole number from 1 to {MAX_COPIES:,}")
     label = request.label_epsilon or 0.0
     bits = channel(request.protocol, request.bits or 0, request.epsilon or 0.0, request.alpha)
     return as_flags(
@@ -101,7 +99,6 @@ DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 
 def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
     """Return the bit form of values, and the epsilon of the label: None where a codebook has none, or it is public."""
-    check_epsilon("epsilon", options.epsilon)
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
     if options.protocol == CODEBOOK.name:
@@ -224,7 +221,7 @@ class Encoding:
 
 
 def encoding(
-    scheme: Scheme, dataset: Dataset, options: EncodeOptions, ledger: Ledger, progress: Progress = SILENT
+    scheme: Scheme, dataset: Dataset, options: DeltaOptions, ledger: Ledger, progress: Progress = SILENT
 ) -> Encoding:
     """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
@@ -362,10 +359,6 @@ def check_server_options(options: ServerOptions) -> None:
 def _config(options: ServerOptions, records: int, codebook: bool) -> GenerationConfig:
     if not codebook and not 1 <= options.batch_size <= records:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
-    if not 0 < options.epochs <= 10_000:
-        raise InputError("epochs", options.epochs, "a positive number up to 10,000")
-    if not 0 <= options.dropout < 1:
-        raise InputError("dropout", options.dropout, "at least 0 and below 1")
     steps = max(1, round(options.epochs * records / options.batch_size))
     return GenerationConfig(
         iterations=steps, batch_size=options.batch_size, lr=options.lr, seed=options.seed, threads=options.threads

@@ -40,11 +40,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpltm.errors import DataError, InputError
-from dpltm.options import check_choices
 from dpltm.options.datasets import FindOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
@@ -372,10 +370,8 @@ class Search:
     progress: Progress
 
     def __post_init__(self) -> None:
-        check_choices(self.options)
         if self.options.private is None:
             raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
-        check_epsilon("private", self.options.private)
         check_delta(self.options.delta, self.table.dataset)
 
     def plan(self, book: Book, known: Entry | None = None) -> Once[tuple[Column, ...]]:

@@ -14,7 +14,6 @@ from dpltm.networks import build
 from dpltm.networks.evaluation import PricedScore, check_priced, check_score, total_score
 from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
-from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.describe import figure
@@ -232,7 +231,6 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 
 def check_options(options: SelectOptions) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
-    check_choices(options)
     check_priced(options.metric)
     if options.rule == "mechanism":
         if options.eps1 is None:

@@ -31,12 +31,12 @@ from dpltm.networks.evaluation import (
     skill,
 )
 from dpltm.networks.own import OwnModel
-from dpltm.options import check_choices, check_required, parse_numbers
+from dpltm.options import parse_numbers
 from dpltm.options.network import check_set_decides
 from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
+from dpltm.privacy.checks import MAX_STEPS, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
@@ -139,17 +139,9 @@ def check_request(request: TuneRequest) -> None:
 
 def settings(options: TuneOptions, rounds: Iterable[int | None]) -> list[Setting]:
     """Every combination, or so many draws of them; everything about the options that can be refused is."""
-    check_epsilon("epsilon", options.epsilon)
-    check_delta_alone(options.delta)
-    records = options.for_records or 0
-    if records < 1:
-        raise InputError(f"`for_records`: {records} is not a positive whole number")
-    check_count("repeats", options.repeats)
-    check_count("trials", options.trials)
+    records = options.for_records or 1
     if not options.delta < 1 / records:
         raise InputError(f"`delta`: {options.delta:g} is not below 1/n for {records} records; take a smaller one")
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
     lists: list[list[float]] = []
     for name in SEARCHED:
         text = getattr(options, name)
@@ -185,8 +177,6 @@ def named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[None
 
 def plan(target: TicketSet | OwnModel | str, dataset: Dataset, options: TuneOptions, ledger: Ledger) -> SearchPlan:
     """Settle, and refuse, everything about a search before the first training."""
-    check_required(options)
-    check_choices(options)
     tickets = target if isinstance(target, TicketSet) else None
     rounds: list[Any] = named_rounds(options, of_set=tickets is not None)
     if tickets is not None:

@@ -70,7 +70,7 @@ TRAIN = f"{PRIVATE} --delta 1e-4 --epsilon 4 --steps 60 --batch-size 128 --json"
     "more",
     [
         "--model mlp:32",
-        "--model mlp:32 --filter tanh --physical-batch 40",
+        "--model mlp:32 --filter tanh",
         "--features scatter:1,2 --optimizer momentum",
         "--model mlp:32 --eval-private 1 --average ema",
         "--features unit --centre 0.2",

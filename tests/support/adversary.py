@@ -40,6 +40,7 @@ from dpltm.privacy.mechanisms import (
     Selection,
 )
 from dpltm.training import config
+from dpltm.verbs import train
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -279,9 +280,16 @@ def _call(command: Command) -> bytes:
     if command[0] == "write":
         Path(command[1]).write_text(command[2])
         return b""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(list(command))
+    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, int]()
+    if "--physical-batch" in words:  # which no option of a command says
+        place = words.index("--physical-batch")
+        more, words = {"physical_batch": int(words[place + 1])}, words[:place] + words[place + 2 :]
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(train, "settings_of", lambda options: config.settings_of(options) | more),
+    ):
+        code = main.run(words)
     assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
     return (out.getvalue() + err.getvalue()).encode()
 

@@ -46,7 +46,6 @@ def open_dataset(
         subset=request.subset,
         test=request.test,
         words=request.words,
-        length=request.length,
         users=request.users,
         items=request.items,
         units=request.unit_column,

@@ -17,7 +17,6 @@ from dpltm.privacy.release import price
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.units import check_per_unit
-from dpltm.tickets.charts import new_picture, over_steps, write_charts
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.files import new_folder
 from dpltm.tickets.ledger_file import ledger_of
@@ -27,7 +26,7 @@ from dpltm.tickets.ticket_set import load_winner
 from dpltm.tickets.workbench.code import own_of, with_code_of_set
 from dpltm.tickets.workbench.opening import free_name, services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Run, TicketSet, Winner
+from dpltm.training.artifacts import TicketSet, Winner
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
@@ -52,7 +51,6 @@ def train(
         own: whether the epsilon asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     check_request(request)
-    picture = _picture_of(request)
     start, dataset = open_start(request, dataset_cache)
     ledger = opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, start)
@@ -77,10 +75,7 @@ def train(
                 ending(as_flags(answer(run)))
         checkpoints.forget()
     progress.say(f"wrote {out}")
-    said = answer(run)
-    if picture is not None:
-        said["plot"] = _drawn_over_steps(picture, run, progress)
-    return as_flags(said)
+    return as_flags(answer(run))
 
 
 def check_request(request: TrainRequest) -> None:
@@ -96,31 +91,6 @@ def check_request(request: TrainRequest) -> None:
         raise InputError(NO_TICKET)
     if request.ticket is not None:
         check_set_decides(request, request.model)
-
-
-def _picture_of(request: TrainRequest) -> Path | None:
-    """Return the file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
-    picture = new_picture(request.plot)
-    if picture is not None:
-        for name, other in (("out", request.out), ("ledger", request.ledger)):
-            if other and Path(other).absolute() in (picture.absolute(), *picture.absolute().parents):
-                raise InputError(f"`plot`: {picture} is where `{name}` goes; name another file")
-    return picture
-
-
-def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
-    measure = "rmse" if "rmse" in run.metrics[-1] else "accuracy"
-    noted = {
-        one["step"]: (None if one[measure] in (None, "inf") else one[measure], float(one["epsilon"]))
-        for one in run.metrics
-    }
-    drawn = over_steps(noted, measure)
-    if not drawn:
-        progress.say(f"{picture}: not written, since neither accuracy nor a finite epsilon was noted")
-        return None
-    write_charts(picture, drawn, Path(run.label).name)
-    progress.say(f"wrote {picture}")
-    return str(picture)
 
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:

@@ -26,7 +26,6 @@ def transfer(
     out = Path(request.out or "")
     check_free(out)
     name, number = split_round(request.set or "")
-    verb.check_options(request)
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
     dataset = open_dataset(request, dataset_cache=dataset_cache)
     made = verb.transfer(find_set(name), dataset, request, round=number, model=model)

@@ -82,7 +82,7 @@ def _configuration(request: dict[str, Any], result: tuning.SearchResult) -> Iter
     start = {"ticket": f"{request['set']}@{result.best.round}", "model": model}
     if request["set"] is None:
         before = ("features", *GIVEN)
-        start = {"dense": True, "model": model, **{name: request[name] for name in before}}
+        start = {"dense": True, "model": model, **{name: request.get(name) for name in before}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:
             yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
