@@ -34,9 +34,8 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import BandedSgd, NoisySgd
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Public, load
+from dpltm.records import Public, Rows, load
 from dpltm.records.batches import Records
-from dpltm.records.dataset import Rows
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train

@@ -28,9 +28,8 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Public, load
+from dpltm.records import Public, Rows, load
 from dpltm.records.batches import Records
-from dpltm.records.dataset import Rows
 from dpltm.records.scaling import scale
 from dpltm.tickets.charts import Chart, Series, write_charts
 from dpltm.training.config import TrainingConfig

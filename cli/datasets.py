@@ -14,7 +14,6 @@ from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
-from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.progress import Progress
 from dpltm.records import Description, catalogue, data_home, load
 from dpltm.records.files import TABLES, file_digest, reading
@@ -27,7 +26,7 @@ from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_rec
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.schema import Search, load_unfinished
+from dpltm.verbs.schema import find_schema, load_unfinished
 
 
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
@@ -194,32 +193,22 @@ def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None,
         records=request.records,
         test=request.test,
     )
-    own, unit = ledger_path(request.file, request.ledger), table.dataset.unit
-    asked = Search(
-        table=table,
-        options=request,
-        ledger=ledger_of(request.file, request.ledger, request.population, unit),
-        progress=progress,
-    )
-    if request.dry_run or out is None:
-        mechanism, privacy = asked.priced()
-        return {"dry_run": True, **_facts(path, asked, mechanism), "privacy": privacy.to_json()}
-    found = asked.found()
+    ledger = ledger_of(request.file, request.ledger, request.population, table.dataset.unit)
+    found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
+    wanted = [column.name for column in drafted.wanted]
+    noise = {"noise_multiplier": found.mechanism.noise_multiplier, "noise_std": found.mechanism.noise_std}
+    facts = {"file": str(path), "columns": wanted, **noise}
+    if out is None or request.dry_run:
+        return {"dry_run": True, **facts, "privacy": found.privacy.to_json()}
     _write(out, found.text)
-    made: dict[str, Any] = {"ignored": list(found.ignored), "classes": list(found.classes), "features": found.features}
-    notes = [*([] if found.features else [NO_FEATURES]), *([] if found.classes else [NO_CLASSES])]
-    made |= {"notes": notes} if notes else {}
-    made |= {"schema": found.text.rstrip("\n"), "out": str(out), "ledger": str(own)}
-    return {**_facts(path, asked, found.mechanism), **made, "privacy": found.privacy.to_json()}
-
-
-def _facts(path: Path, asked: Search, mechanism: GaussianRelease) -> dict[str, Any]:
-    return {
-        "file": str(path),
-        "columns": [column.name for column in asked.table.schema.wanted],
-        "noise_multiplier": mechanism.noise_multiplier,
-        "noise_std": mechanism.noise_std,
-    }
+    classes = Schema(found.columns).class_names
+    features = sum(column.features for column in found.columns if column.kind != "label")
+    facts["ignored"] = [column.name for column in found.columns if column.kind == "ignored" and column.name in wanted]
+    facts |= {"classes": list(classes), "features": features}
+    notes = [*([] if features else [NO_FEATURES]), *([] if classes else [NO_CLASSES])]
+    facts |= {"notes": notes} if notes else {}
+    facts |= {"schema": found.text.rstrip("\n"), "out": str(out)}
+    return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": found.privacy.to_json()}
 
 
 OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"

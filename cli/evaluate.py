@@ -33,7 +33,7 @@ from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
-from dpltm.tickets.workbench.compare import as_table, costs
+from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
 from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
@@ -214,8 +214,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
-    table = as_table(body)
-    _show_table(rich, table.head, table.rows, table.title or None)
+    _show_table(rich, list(COLUMNS), texts(body), title(body) or None)
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)

@@ -56,7 +56,7 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, RecordSet, Rows, from_arrays
+from dpltm.records import Dataset, RecordSet, Rows, Split, from_arrays
 from dpltm.records.cells import Cells, Faults, classes_of, text_of
 from dpltm.records.dataset import RawSplit
 from dpltm.records.frames import Frame, is_frame
@@ -236,7 +236,7 @@ class Columns:
         """Return records and their classes as a dataset; what they are known by are their values as they came."""
         values, known = self.read(x)
         dataset = from_arrays(values, y, bounds=self.bounds, **facts)
-        dataset = replace(dataset, rows=known(dataset.rows))
+        dataset = replace(dataset, train=replace(dataset.train, rows=known(dataset.rows)))
         if self.schema is None:
             return dataset
         return replace(dataset, schema=self.schema.text, lineage=lineage_of(self.schema))
@@ -620,7 +620,7 @@ class TicketEstimator(BaseEstimator):
             return Once(entry, lineage, partial(noisy_sums, whole, each))
 
         paid = pay(planned, ledger)
-        self._spent.add(paid.lineage, RecordSet(held_out.test_rows))
+        self._spent.add(paid.lineage, RecordSet(held_out.tested().rows))
         self._spent.notes |= {SCORED: None}
         return next(paid.values) / whole.shape[1]
 
@@ -631,12 +631,12 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, known = self._columns.read(X)
         dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"})
-        rows = known(cast(Rows, dataset.test_rows))
-        if not of_persons:
-            return replace(dataset, test_rows=rows), None
-        with in_python():
-            names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
-        return replace(dataset, test_rows=rows.owned(names, self.unit)), names
+        rows, names = known(dataset.tested().rows), None
+        if of_persons:
+            with in_python():
+                names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
+            rows = rows.owned(names, self.unit)
+        return replace(dataset, test=replace(cast(Split, dataset.test), rows=rows)), names
 
     def _accuracy(self, X: np.ndarray, codes: np.ndarray, units: Any) -> float:
         """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""

@@ -43,11 +43,12 @@ from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
 from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
+from dpltm.reports.wording import as_markdown
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
-from dpltm.tickets.model_card import as_markdown, sources
+from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import version
 from dpltm.training.artifacts import Run
 from dpltm.verbs.predict import predict

@@ -5,20 +5,18 @@ All of a card but what people add to it is written from the statement, so it can
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
+from jinja2 import TemplateError
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import Lineage
 from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
-from dpltm.reports.wording import headline, sections
+from dpltm.reports.wording import render, render_statement
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
 BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy check -->", "<!-- dpltm: end -->"
@@ -30,9 +28,6 @@ SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.
 
 MOST = 4 * 2**20
 """Bytes of a card or a page; no report of dpltm has as many."""
-
-KINDS = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
-"""Kinds of subjects of statements."""
 
 PRIVACY_KEY = "dpltm_privacy:"
 """Of the metadata that is compared."""
@@ -55,17 +50,13 @@ def card_text(body: Mapping[str, Any]) -> str:
         "density": body["settings"].get("density"),
     }
     try:
-        return template("card.md.jinja").render(
-            body=body, kind=KINDS[body["kind"]], headline=headline(body), sections=sections(body), row=_row,
-            metadata={name: json.dumps(value) for name, value in metadata.items()}, privacy_key=PRIVACY_KEY,
-            statement=json.dumps(body, indent=1, allow_nan=False), begin=BEGIN, end=END, fence=FENCE,
+        return render_statement(
+            "card.md.jinja", body, metadata={name: json.dumps(value) for name, value in metadata.items()},
+            statement=json.dumps(body, indent=1, allow_nan=False), privacy_key=PRIVACY_KEY, begin=BEGIN, end=END,
+            fence=FENCE,
         )  # fmt: skip
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, TemplateError):
         raise ArtifactError("the statement holds values that cannot be shown; it is damaged") from None
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(as_markdown, cells)) + " |"
 
 
 def for_page(body: Mapping[str, Any]) -> str:
@@ -163,27 +154,6 @@ MEANING = {
 }
 
 
-def as_markdown(text: object) -> str:
-    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
-    escaped = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dpltm.tickets", "."), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True, autoescape=lambda name: str(name).endswith(".html"),
-    )  # fmt: skip
-    environment.filters["markdown"] = as_markdown
-    return environment
-
-
-def template(name: str) -> Template:
-    """Return the template of a form. In those of HTML all values are escaped; those of Markdown say which."""
-    return _environment().get_template(name)
-
-
 def front(features: dict[str, Any]) -> str:
     """Describe the map in front of the network."""
     return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
@@ -199,4 +169,4 @@ def card(document: dict[str, Any], lineage: Lineage) -> str:
     """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
     features, meaning = document["feature_map"], MEANING[document["provenance"]]
     told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
-    return template("set.md.jinja").render(set=document, **told)
+    return render("set.md.jinja", {"set": document, **told})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ class SweepFolder:
         self.root, place = root, root / "recipe.json"
         if (root.exists() or root.is_symlink()) and not (place.is_file() or only_being_written(place)):
             raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
-        for part in ("recipe.json", BESIDE, *PARTS):
-            _refuse_link(root / part)
+        _refuse_links(root / part for part in ("recipe.json", BESIDE, *PARTS))
         try:
             root.mkdir(parents=True, exist_ok=True)
             if not place.exists():
@@ -51,8 +50,7 @@ class SweepFolder:
                 (root / part).mkdir(exist_ok=True)
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
-        for path in sorted((root / "members").iterdir()):  # now, rather than in the middle of the work
-            _refuse_link(path)
+        _refuse_links(sorted((root / "members").iterdir()))  # now, rather than in the middle of the work
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -70,7 +68,7 @@ class SweepFolder:
     def trial(self, label: str) -> Path:
         """Return the folder of a trial; ArtifactError for a link in its place."""
         path = self.root / "members" / label
-        _refuse_link(path)
+        _refuse_links([path])
         return path
 
     def result(self, label: str) -> dict[str, Any] | None:
@@ -78,15 +76,17 @@ class SweepFolder:
         path = self.trial(label) / "result.json"
         if not path.exists():
             return None
-        again = "remove it, and the member is run again"
         try:
             body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
+            if (fault := _fault(body, label)) is not None:
+                raise ArtifactError(f"{path}: {fault}")
         except ArtifactError as error:
-            raise ArtifactError(f"{error}; {again}") from None
-        fault = _fault(body, label)
-        if fault is not None:
-            raise ArtifactError(f"{path}: {fault}; {again}")
+            raise ArtifactError(f"{error}; remove it, and the member is run again") from None
         return body
+
+    def results(self, labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the results of those trials that are finished."""
+        return {label: result for label in labels if (result := self.result(label)) is not None}
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
         """Say that a trial is finished, and what it came to."""
@@ -104,8 +104,7 @@ class SweepFolder:
         """Return the folder of a trial, made if it is not there; ArtifactError for a link in it."""
         folder = self.trial(label)
         folder.mkdir(exist_ok=True)
-        for path in folder.iterdir():
-            _refuse_link(path)
+        _refuse_links(folder.iterdir())
         return folder
 
     def write_text(self, name: str, text: str) -> None:
@@ -132,7 +131,8 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     return None if known else "damaged: it has no train.privacy.certified.epsilon"
 
 
-def _refuse_link(path: Path) -> None:
+def _refuse_links(paths: Iterable[Path]) -> None:
     """Raise ArtifactError for a link: what is written or removed there would be elsewhere."""
-    if path.is_symlink():
-        raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
+    for path in paths:
+        if path.is_symlink():
+            raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")

@@ -1,36 +1,21 @@
-"""Reads a recipe from a TOML document: its tables and options, what they mean together, and what records say of them.
+"""Reads a recipe from a TOML document: the form of its tables, what they mean together, and what records say of them.
 
 All that is wrong is told at once, in each of the three rounds.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.recipe import (
-    LATENT_STAGES,
-    MAX_ARMS,
-    MAX_SEEDS,
-    MEASURES,
-    REMEMBERED,
-    SHARED,
-    SHARED_WITH_SEARCH,
-    Arm,
-    Recipe,
-    Section,
-    chain,
-    draw_options,
-    override,
-    provenance,
-    search_options,
-)
+from dpltm.experiments.recipe import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
 from dpltm.networks import model_spec
 from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
@@ -46,6 +31,9 @@ from dpltm.records import Dataset, at_unit
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, latent, select, train, tune
 
+MAX_SEEDS, MAX_ARMS = 1000, 1000
+"""More is taken for a slip of the finger."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -54,11 +42,13 @@ class Command:
     Attributes:
         decided: keys that a recipe decides itself, beside ``DECIDED``: by its seeds, or since an arm's search is for its
             own training.
+        beside: key of its tables that names a set, and is no option.
     """
 
     request: type[Any]
     check: Callable[[Any], object]
     decided: frozenset[str] = frozenset()
+    beside: str | None = None
 
 
 def _check_training(request: TrainRequest) -> None:
@@ -80,27 +70,41 @@ _SEED = frozenset({"seed"})
 COMMANDS: Mapping[str, Command] = {
     "train": Command(TrainRequest, _check_training, _SEED),
     "select": Command(SelectRequest, select.check_options),
-    "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}),
+    "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}, "tickets"),
     "generate": Command(GenerateRequest, generate.check_options),
-    "transfer": Command(TransferRequest, _nothing_more, _SEED),
+    "transfer": Command(TransferRequest, _nothing_more, _SEED, "from"),
     "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
     "latent encode": Command(latent_options.EncodeRequest, _nothing_more),
     "latent train": Command(latent_options.TrainRequest, latent.check_server_options, _SEED),
 }
 """By name."""
 
+SHARED = ("train", "select", "tune")
+"""Commands whose options all arms can share."""
+
+REMEMBERED = ("model", "features")
+"""Options that ticket sets remember: where a table that all arms share says one, it is for arms without a set."""
+
+EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))
+"""One of each: where a table overrides another, the one it names takes the other's place."""
+
 TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 """Options that --quick sets only on ticket sets that something is trained for."""
 
-_TABLES: Mapping[str, Mapping[str, Any]] = {
+_LAYER = {**dict(zip(SHARED, SHARED, strict=True)), "latent": {stage: f"latent {stage}" for stage in LATENT_STAGES}}
+"""Tables that the document, its arms and --quick have alike."""
+
+_ARM = {"name": str, "paper": (int, float), "tickets": str, "round": (int, str), "against": str, "note": str, **_LAYER}
+
+_ROW = {**_ARM, "group": str, "varied": (int, float, str, bool)}
+
+_DOCUMENT = {
     "recipe": {"title": str, "source": str, "seeds": int, "measure": str, "notes": list},
     "figure": {"over": str, "x": str, "log": bool, "apart": str},
-    "quick": {"seeds": int, "round": int, "train": dict, "select": dict, "tune": dict, "tickets": dict, "latent": dict},
-    "arm": {"name": str, "paper": (int, float, list), "tickets": str, "round": (int, str), "against": str, "vary": dict,
-            "train": dict, "select": dict, "tune": dict, "latent": dict, "note": str},
-    "": dict.fromkeys(("recipe", "train", "select", "tune", "tickets", "figure", "quick", "latent"), dict) | {"arm": list},
-}  # fmt: skip
-"""Keys of the tables that are no options of a command, with their types; ``""`` is the whole document."""
+    "quick": {"seeds": int, "round": int, "tickets": "generate", **_LAYER},
+    **_LAYER,
+}
+"""Form of a document but for its sets and arms: of each key the type or types of its value, its table, or its command."""
 
 _PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
 
@@ -111,11 +115,29 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
     Args:
         seeds: None for its own number.
     """
-    check_no_problems(path, list(_wrong_by_itself(document)))
-    reader = _Reader(path, document, quick)
-    recipe = reader.recipe(seeds)
-    check_no_problems(path, reader.problems)
-    return recipe
+    check_no_problems(path, list(_wrong_form(document)))
+    head, over = document.get("recipe", {}), document.get("quick", {}) if quick else {}
+    arms = []
+    for body in document["arm"]:
+        rows = list(_rows(body))
+        arms += [_arm(row, document, over) for row in (rows[:1] if quick else rows)]
+    recipe = Recipe(
+        path,
+        head.get("title", ""),
+        head.get("source", ""),
+        tuple(head.get("notes", ())),
+        tuple(arms),
+        {name: _quick_set(section, over.get("tickets", {})) for name, section in document.get("tickets", {}).items()},
+        seeds if seeds is not None else over.get("seeds", head.get("seeds", 5)),
+        head.get("measure", "accuracy"),
+        {"over": "steps", **document["figure"]} if "figure" in document else None,
+        quick,
+    )
+    problems = list(_wrong_together(recipe))
+    if quick and not over:
+        problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
+    check_no_problems(path, problems)
+    return replace(recipe, arms=tuple(replace(arm, against=_compared(arm, recipe)) for arm in recipe.arms))
 
 
 def check_no_problems(path: Path, problems: list[str]) -> None:
@@ -128,78 +150,69 @@ def check_no_problems(path: Path, problems: list[str]) -> None:
         raise InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
 
 
-# --- what tables, keys and values are ---------------------------------------------------------------------------------
+# --- the form of tables, keys and values ------------------------------------------------------------------------------
 
 
-def _wrong_by_itself(document: Section) -> Iterator[str]:
-    """Yield what is wrong with the tables, keys and values of a document, each by itself."""
-    typed = list(_mistyped("", document, _TABLES[""]))
-    yield from typed
-    arms, sets = document.get("arm", []), document.get("tickets", {})
-    if not (arms and isinstance(arms, list) and all(isinstance(arm, dict) for arm in arms)):
+def _wrong_form(document: Section) -> Iterator[str]:
+    arms, sets = document.get("arm"), document.get("tickets", {})
+    if not (arms and isinstance(arms, list) and all(isinstance(body, dict) for body in arms)):
         yield '[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"'
         return
-    if typed:  # what is in them cannot be told
-        document = {key: one for key, one in document.items() if type(one) is _TABLES[""].get(key)}
-        sets = document.get("tickets", {})
-    layers = {"": document, "quick.": document.get("quick", {})}
-    for name in ("recipe", "figure", "quick"):
-        yield from _mistyped(f"[{name}]", document.get(name, {}), _TABLES[name])
-    for prefix, layer in layers.items():
-        yield from _shared(f"[{prefix}{{}}]", layer)
-    yield from _wrong_options("[quick.tickets]", "generate", layers["quick."].get("tickets", {}))
+    known = {**_DOCUMENT, "arm": None, "tickets": None}
+    for key, value in document.items():
+        if key not in known:
+            yield f"{key!r}: unknown; known: {', '.join(known)}"
+        elif known[key] is not None:
+            yield from _wrong(f"[{key}]", value, known[key])
+    if not isinstance(sets, dict):
+        yield '[tickets]: must be a table of sets, as in [tickets.NAME] dataset = "digits"'
+        return
     for name, section in sets.items():
-        source = section.get("from") if isinstance(section, dict) else None
-        if source is not None and not (isinstance(source, str) and source in sets):
-            yield f"[tickets.{name}] from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}"
-        yield from _wrong_options(
-            f"[tickets.{name}]", "generate" if source is None else "transfer", _without(section, "from")
-        )
+        carried = isinstance(section, dict) and "from" in section
+        yield from _wrong(f"[tickets.{name}]", section, "transfer" if carried else "generate")
+        if carried and section["from"] not in [*sets]:
+            yield f"[tickets.{name}] from: {section['from']!r:.80} is not the name of a set; known: {', '.join(sets)}"
     for number, body in enumerate(arms, 1):
         where = f"[[arm]] {body.get('name', number)!r}"
-        yield from _mistyped(where, body, _TABLES["arm"])
         if "name" not in body:
             yield f"{where}: has no name"
-        yield from _shared(f"{where} {{}}", {**body, "tune": _without(body.get("tune", {}), "tickets")})
+        problems = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict}))
+        if not problems:
+            try:
+                problems = [problem for row in _rows(body) for problem in _wrong(where, row, _ROW)]
+            except InputError as error:
+                problems = [f"{where} {error}"]
+        yield from problems
+        if "latent" in body and {*SHARED, "tickets", "round"} & body.keys():
+            yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
 
 
-def _shared(where: str, tables: Section) -> Iterator[str]:
-    """Yield what is wrong with the options of commands in a layer of tables: those of all arms, of one, or of --quick."""
-    for command in SHARED:
-        yield from _wrong_options(where.format(command), command, tables.get(command, {}))
-    stages = tables.get("latent", {})
-    for stage, section in stages.items() if isinstance(stages, dict) else ():
-        place = where.format(f"latent.{stage}")
-        if stage in LATENT_STAGES:
-            yield from _wrong_options(place, f"latent {stage}", section)
-        else:
-            yield f"{place}: unknown; known: {', '.join(LATENT_STAGES)}"
-
-
-def _wrong_options(where: str, command: str, section: Any) -> Iterator[str]:
-    if not isinstance(section, dict):
+def _wrong(where: str, value: Any, form: Any) -> Iterator[str]:
+    """Yield what is wrong with the form of a value: of a table, of the options of a command, or of one of some types."""
+    if isinstance(form, (dict, str)) and not isinstance(value, dict):
         yield f"{where}: must be a table"
-        return
-    rest = {}
-    for key, value in section.items():
-        if key.replace("_", "-") in DECIDED | COMMANDS[command].decided:
-            yield f"{where} {key}: decided by the recipe; leave it out"
-        elif not _is_plain(value):
-            yield f"{where} {key}: {value!r:.80} is not allowed here{_PLAIN}"
-        else:
-            rest[key] = value
-    yield from (f"{where} {problem}" for problem in section_problems(COMMANDS[command].request, rest))
-
-
-def _mistyped(where: str, section: Section, known: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in section.items():
-        wanted = known.get(key, ())
-        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-        if key not in known:
-            yield f"{where} {key!r}: unknown; known: {', '.join(known)}".strip()
-        elif type(value) not in wanted or (type(value) is not dict and where and not _is_plain(value)):
-            names = " or ".join(kind.__name__ for kind in wanted)
-            yield f"{where} {key}: {value!r:.80} must be of type {names}{_PLAIN}".strip()
+    elif isinstance(form, dict):
+        for key, part in value.items():
+            if key not in form:
+                yield f"{where} {key!r}: unknown; known: {', '.join(form)}"
+            else:
+                yield from _wrong(f"{where} {key}", part, form[key])
+    elif isinstance(form, str):
+        command, options = COMMANDS[form], {}
+        for key, part in value.items():
+            if key == command.beside:
+                yield from _wrong(f"{where} {key}", part, str)
+            elif key.replace("_", "-") in DECIDED | command.decided:
+                yield f"{where} {key}: decided by the recipe; leave it out"
+            elif not _is_plain(part):
+                yield f"{where} {key}: {part!r:.80} is not allowed here{_PLAIN}"
+            else:
+                options[key] = part
+        yield from (f"{where} {problem}" for problem in section_problems(command.request, options))
+    else:
+        types = form if isinstance(form, tuple) else (form,)
+        if type(value) not in types or not (type(value) is dict or _is_plain(value)):
+            yield f"{where}: {value!r:.80} must be of type {' or '.join(kind.__name__ for kind in types)}{_PLAIN}"
 
 
 def _is_plain(value: object) -> bool:
@@ -209,192 +222,66 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _without(section: Any, key: str) -> Any:
-    return {name: one for name, one in section.items() if name != key} if isinstance(section, dict) else section
+def _rows(body: Section) -> Iterator[dict[str, Any]]:
+    """Yield one table for each of the values that vary, whose lists run side by side; named by the first of them."""
+    plain = {key: value for key, value in body.items() if key != "vary"}
+    if "vary" not in body:
+        yield plain
+        return
+    lists = {key: values if isinstance(values, list) else [values] for key, values in body["vary"].items()}
+    if wrong := [key for key in lists if "." not in key]:
+        form = "train.KEY, select.KEY, tune.KEY or, where the arm is one of latent, latent.scheme.KEY"
+        raise InputError(f"vary: {wrong[0]!r} is not of the form {form}")
+    if isinstance(body.get("paper"), list):
+        lists["paper"] = body["paper"]
+    sizes = {len(values) for values in lists.values()}
+    if len(sizes) != 1 or not 1 <= max(sizes) <= MAX_ARMS:
+        raise InputError(f"vary: lists, and paper if it is one, must be of one length, from 1 to {MAX_ARMS:,}")
+    what = next(iter(lists)).rpartition(".")[2]
+    for values in zip(*lists.values(), strict=True):
+        row = copy.deepcopy(plain)
+        for key, value in zip(lists, values, strict=True):
+            *tables, name = key.split(".")
+            table = row
+            for part in tables:
+                table = table.setdefault(part, {})
+            table[name] = value
+        yield row | {"name": f"{body['name']}, {what} {values[0]}", "group": body["name"], "varied": values[0]}
 
 
-# --- what they mean together ------------------------------------------------------------------------------------------
+# --- arms and sets ----------------------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """Makes a recipe of a document whose form is right, and notes what is wrong with it rather than stopping at it."""
-
-    def __init__(self, path: Path, document: Section, quick: bool) -> None:
-        self.path, self.document, self.quick, self.problems = path, document, quick, list[str]()
-        self.over: Section = document.get("quick", {}) if quick else {}
-
-    def recipe(self, seeds: int | None) -> Recipe:
-        head = self.document.get("recipe", {})
-        if self.quick and not self.over:
-            self.problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
-        count = seeds if seeds is not None else self.over.get("seeds", head.get("seeds", 5))
-        if not 1 <= count <= MAX_SEEDS:
-            self.problems.append(f"seeds: {count} is not from 1 to {MAX_SEEDS}")
-        if "title" not in head:
-            self.problems.append("[recipe] title: missing; say what the experiment is")
-        measure = head.get("measure", "accuracy")
-        if measure not in MEASURES:
-            self.problems.append(f"[recipe] measure: {measure!r} is not one of {', '.join(MEASURES)}")
-        sets = self._sets()
-        arms = self._arms(sets)
-        for name, section in sets.items():
-            command = "transfer" if "from" in section else "generate"
-            self._note(f"[tickets.{name}]", _refused(command, _without(section, "from")))
-        for arm in arms:
-            self._note(f"[[arm]] {arm.name!r}", _of_arm(arm, sets))
-        notes = tuple(head.get("notes", ()))
-        return Recipe(self.path, head.get("title", ""), head.get("source", ""), notes, arms, sets, count, measure,
-                      self._figure(arms), self.quick)  # fmt: skip
-
-    def _note(self, where: str, problems: Iterable[str]) -> None:
-        self.problems += [f"{where} {problem}" for problem in problems]
-
-    def _sets(self) -> dict[str, Section]:
-        over = self.over.get("tickets", {})
-        sets = {name: _quick_set(section, over) for name, section in self.document.get("tickets", {}).items()}
-        for name in sets:
-            seen = [name]
-            while (source := sets[seen[-1]].get("from")) is not None:
-                if source in seen:
-                    self.problems.append(f"[tickets.{name}] from: goes round in a circle")
-                    sets[name] = {}
-                    break
-                seen.append(source)
-        return sets
-
-    def _arms(self, sets: Mapping[str, Section]) -> tuple[Arm, ...]:
-        arms: list[Arm] = []
-        for body in self.document["arm"]:
-            where = f"[[arm]] {body['name']!r}"
-            each = self._varied(where, body)
-            arms += [self._arm(where, one, sets) for one in (each[:1] if self.quick else each)]
-        if len(arms) > MAX_ARMS:
-            self.problems.append(f"[[arm]]: {len(arms):,} of them, more than {MAX_ARMS:,}")
-        counted = Counter(arm.name for arm in arms)
-        self.problems += [f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1]
-        return tuple(self._compared(arm, arms) for arm in arms)
-
-    def _compared(self, arm: Arm, arms: list[Arm]) -> Arm:
-        """With the full name of the arm that it is compared with: of a group, the row with the same value."""
-        if arm.against is None:
-            return arm
-        for other in (other for other in arms if other is not arm):
-            if other.name == arm.against or (other.group == arm.against and other.varied == arm.varied):
-                return replace(arm, against=other.name)
-        if not self.quick:  # which leaves rows out
-            self.problems.append(f"[[arm]] {arm.name!r} against: no arm {arm.against!r}")
-        return replace(arm, against=None)
-
-    def _varied(self, where: str, body: Section) -> list[Section]:
-        """One table for each of the values that vary, whose lists run side by side; named by the first of them."""
-        vary, paper = body.get("vary"), body.get("paper")
-        if vary is None:
-            self._note(where, ["paper: a list needs vary"] if isinstance(paper, list) else [])
-            return [body]
-        lists = {key: values if isinstance(values, list) else [values] for key, values in vary.items()}
-        sizes = {len(values) for values in (*lists.values(), *([paper] if isinstance(paper, list) else []))}
-        wrong = ""
-        if max(sizes, default=0) > MAX_ARMS:
-            wrong = f"vary: more than {MAX_ARMS:,} values"
-        elif isinstance(paper, list) and not all(type(part) in (int, float) for part in paper):
-            wrong = "paper: must be a list of numbers"
-        elif len(sizes) != 1 or 0 in sizes:
-            wrong = "vary: lists, and paper if it is one, must be of one length, at least 1"
-        if wrong:
-            self._note(where, [wrong])
-            return []
-        rows: list[Section] = []
-        first, values = next(iter(lists.items()))
-        for at in range(sizes.pop()):
-            row: dict[str, Any] = json.loads(json.dumps(_without(body, "vary")))
-            for key, each in lists.items():
-                table, _, name = key.rpartition(".")
-                stage = table.removeprefix("latent.")
-                if table in SHARED:
-                    row.setdefault(table, {})[name] = each[at]
-                elif table != stage and stage in LATENT_STAGES and "latent" in row:
-                    row["latent"].setdefault(stage, {})[name] = each[at]
-                else:
-                    form = "train.KEY, select.KEY, tune.KEY or, where the arm is one of latent, latent.scheme.KEY"
-                    self._note(where, [f"vary: {key!r} is not of the form {form}"])
-            named = {"group": body["name"], "varied": values[at]}
-            named["name"] = f"{body['name']}, {first.rpartition('.')[2]} {values[at]}"
-            rows.append({**row, **named, **({"paper": paper[at]} if isinstance(paper, list) else {})})
-        return rows
-
-    def _arm(self, where: str, body: Section, sets: Mapping[str, Section]) -> Arm:
-        tickets, number, drawn = body.get("tickets"), body.get("round"), "select" in body
-        tuned = "tune" in body and number is None and not drawn  # a search says which ticket is trained
-        for place, name in (("tickets", tickets), ("tune tickets", body.get("tune", {}).get("tickets"))):
-            if name is not None and not (isinstance(name, str) and name in sets):
-                self._note(where, [f"{place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}"])
-        if tickets is None and (number is not None or drawn):
-            self._note(where, ["a round, or a draw, is of tickets; name a set, or leave it out"])
-        if tickets is not None and (number is None) == (not drawn) and not tuned:
-            self._note(where, [f"give one of round and select: which ticket of {tickets} is trained"])
-        if isinstance(number, int):
-            number = self.over.get("round", number)
-            self._check_round(where, "round", number, tickets, sets)
-        elif number not in (None, "random"):
-            self._note(where, [f"round: {number!r} is neither a number nor random"])
-        if "latent" in body and {"train", "select", "tune", "tickets", "round"} & body.keys():
-            self._note(where, ["an arm is of dpltm latent, or of dpltm train; not of both"])
-        options = {command: self._options_of(command, body) for command in SHARED}
-        search = options["tune"] or {}
-        for tried in str(search.get("rounds", "")).split(","):
-            if tried.isdecimal():
-                self._check_round(where, "tune rounds", int(tried), search.get("tickets", tickets), sets)
-        return Arm(
-            name=body["name"],
-            train=options["train"] or {},
-            group=body.get("group", body["name"]),
-            varied=body.get("varied"),
-            paper=body.get("paper"),
-            tickets=tickets,
-            round="tuned" if number is None and not drawn and tickets is not None else number,
-            against=body.get("against"),
-            select=options["select"],
-            tune=options["tune"],
-            latent=self._latent_of(body) if "latent" in body else None,
-            note=body.get("note"),
-        )
-
-    def _check_round(self, where: str, place: str, number: int, name: Any, sets: Mapping[str, Section]) -> None:
-        if isinstance(name, str) and name in sets:
-            rounds = chain(sets, name)[-1].get("rounds", GenerateRequest().rounds)
-            if not 0 <= number <= rounds:
-                self._note(where, [f"{place}: {number} is none of the rounds of {name}"])
-
-    def _options_of(self, command: str, body: Section) -> Section | None:
-        """An arm's options of a command: those of all arms, its own, those of --quick; None where it has no such table."""
-        if command != "train" and command not in body:
-            return None
-        shared, quick = self.document.get(command, {}), self.over.get(command, {})
+def _arm(body: Section, document: Section, over: Section) -> Arm:
+    """Return the arm of a row, with the options of all arms under its own, and those of --quick over them."""
+    options = dict[str, Any]()
+    for command in SHARED:
+        shared, quick = document.get(command, {}), over.get(command, {})
         if "tickets" in body:
             shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
         elif command == "tune":
-            quick = _without(quick, "rounds")
-        return override(override(shared, body.get(command, {})), quick)
+            quick = {key: value for key, value in quick.items() if key != "rounds"}
+        if command == "train" or command in body:
+            options[command] = override(override(shared, body.get(command, {})), quick)
+    if "latent" in body:
+        layers = [tables.get("latent", {}) for tables in (document, body, over)]
+        shared, own, quick = ([layer.get(stage, {}) for stage in LATENT_STAGES] for layer in layers)
+        options["latent"] = dict(zip(LATENT_STAGES, map(override, map(override, shared, own), quick), strict=True))
+    number = body.get("round")
+    if isinstance(number, int):
+        number = over.get("round", number)
+    elif number is None and "tickets" in body and "select" not in body:
+        number = "tuned"
+    rest: dict[str, Any] = {key: body.get(key) for key in ("varied", "paper", "tickets", "against", "note")}
+    return Arm(name=body["name"], group=body.get("group", body["name"]), round=number, **options, **rest)
 
-    def _latent_of(self, body: Section) -> Mapping[str, Section]:
-        stages = {}
-        for stage in LATENT_STAGES:
-            layers = (tables.get("latent", {}).get(stage, {}) for tables in (self.document, body, self.over))
-            shared, own, quick = layers
-            stages[stage] = override(override(shared, own), quick)
-        return stages
 
-    def _figure(self, arms: tuple[Arm, ...]) -> Section | None:
-        if "figure" not in self.document:
-            return None
-        over = self.document["figure"].get("over", "steps")
-        if over not in ("steps", "values"):
-            self.problems.append(f"[figure] over: {over!r} is not one of steps, values")
-        if over == "values" and not any(arm.varied is not None for arm in arms):
-            self.problems.append("[figure] over: no arm has vary, so there are no values")
-        if (apart := self.document["figure"].get("apart")) is not None and (over, apart) != ("steps", "dataset"):
-            self.problems.append('[figure] apart: there is "dataset" alone, where the figure is over steps')
-        return {"over": over, **self.document["figure"]}
+def override(under: Section, over: Section) -> dict[str, Any]:
+    """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
+    given = {key.replace("_", "-"): value for key, value in over.items()}
+    gone = {key for pair in EXCLUSIVE for key in pair if any(other in given for other in pair)}
+    rest = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
+    return rest | given
 
 
 def _quick_set(section: Section, over: Section) -> Section:
@@ -405,37 +292,103 @@ def _quick_set(section: Section, over: Section) -> Section:
     return override(section, {key: over[key] for key in over if not (untrained and key in TRAINING_KEYS)})
 
 
-def _of_arm(arm: Arm, sets: Mapping[str, Section]) -> Iterator[str]:
-    """Yield contradictions in the options of an arm, each with the table that it is about."""
-    if arm.latent is not None:
-        for stage in LATENT_STAGES:
-            yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", arm.latent[stage]))
-        return
+def _compared(arm: Arm, recipe: Recipe) -> str | None:
+    """Return the full name of the arm that one is compared with: of a group, the row with the same value."""
+    others = (other for other in recipe.arms if other is not arm and arm.against in (other.name, other.group))
+    return next((other.name for other in others if arm.against == other.name or arm.varied == other.varied), None)
+
+
+# --- what they mean together ------------------------------------------------------------------------------------------
+
+
+def _wrong_together(recipe: Recipe) -> Iterator[str]:
+    """Yield what contradicts another table, and what a command refuses of its options."""
+    if not 1 <= recipe.seeds <= MAX_SEEDS:
+        yield f"seeds: {recipe.seeds} is not from 1 to {MAX_SEEDS}"
+    if not recipe.title:
+        yield "[recipe] title: missing; say what the experiment is"
+    if recipe.measure not in MEASURES:
+        yield f"[recipe] measure: {recipe.measure!r} is not one of {', '.join(MEASURES)}"
+    if len(recipe.arms) > MAX_ARMS:
+        yield f"[[arm]]: {len(recipe.arms):,} of them, more than {MAX_ARMS:,}"
+    counted = Counter(arm.name for arm in recipe.arms)
+    yield from (f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1)
+    yield from _wrong_figure(recipe)
+    for name, section in recipe.tickets.items():
+        if len(recipe.chain(name)) > len(recipe.tickets):
+            yield f"[tickets.{name}] from: goes round in a circle"
+        yield from (
+            f"[tickets.{name}] {problem}"
+            for problem in _refused("transfer" if "from" in section else "generate", section)
+        )
+    for arm in recipe.arms:
+        wrong = _wrong_arm if arm.latent is None else _wrong_latent
+        yield from (f"[[arm]] {arm.name!r} {problem}" for problem in wrong(arm, recipe))
+        if arm.against is not None and _compared(arm, recipe) is None and not recipe.quick:  # which leaves rows out
+            yield f"[[arm]] {arm.name!r} against: no arm {arm.against!r}"
+
+
+def _wrong_figure(recipe: Recipe) -> Iterator[str]:
+    figure = recipe.figure or {"over": "steps"}
+    over, apart = figure["over"], figure.get("apart")
+    if over not in ("steps", "values"):
+        yield f"[figure] over: {over!r} is not one of steps, values"
+    if over == "values" and not any(arm.varied is not None for arm in recipe.arms):
+        yield "[figure] over: no arm has vary, so there are no values"
+    if apart is not None and (over, apart) != ("steps", "dataset"):
+        yield '[figure] apart: there is "dataset" alone, where the figure is over steps'
+
+
+def _wrong_latent(arm: Arm, recipe: Recipe) -> Iterator[str]:
+    del recipe
+    for stage, section in (arm.latent or {}).items():
+        yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", section))
+
+
+def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
+    searched, search = arm.search
+    unknown = False
+    for place, name in (("tickets", arm.tickets), ("tune tickets", searched)):
+        if name is not None and name not in recipe.tickets:
+            unknown = True
+            yield f"{place}: no set {name!r:.80}; known: {', '.join(recipe.tickets) or 'none'}"
+    if arm.tickets is None and not (arm.round is None and arm.select is None):
+        yield "a round, or a draw, is of tickets; name a set, or leave it out"
+    elif (arm.round is not None and arm.select is not None) or (arm.round == "tuned" and arm.tune is None):
+        yield f"give one of round and select: which ticket of {arm.tickets} is trained"
+    if isinstance(arm.round, str) and arm.round not in ("random", "tuned"):
+        yield f"round: {arm.round!r} is neither a number nor random"
+    tried = [("round", arm.tickets, arm.round)] if isinstance(arm.round, int) else []
+    tried += [
+        ("tune rounds", searched, int(part)) for part in str(search.get("rounds", "")).split(",") if part.isdecimal()
+    ]
+    for place, name, number in tried:
+        if name is not None and name in recipe.tickets:
+            rounds = recipe.chain(name)[-1].get("rounds", GenerateRequest().rounds)
+            if not 0 <= number <= rounds:
+                yield f"{place}: {number} is none of the rounds of {name}"
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
     yield from (f"train: {problem}" for problem in _refused("train", arm.train, **start))
     if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
         yield f"train: `centre`: {NEEDS_FEATURES}"
     if arm.select is not None:
-        yield from (f"select: {problem}" for problem in _of_draw(arm, arm.select, sets))
-    if arm.tune is None:
-        return
-    asked = search_options(arm)
-    name = asked.pop("tickets", arm.tickets)
-    if "epsilon" not in arm.train:
+        yield from (f"select: {problem}" for problem in _wrong_draw(arm, arm.select, recipe))
+    if arm.tune is not None and "epsilon" not in arm.train:
         yield "tune: searches under a budget; give train an epsilon"
-    else:
-        yield from (f"tune: {problem}" for problem in _refused("tune", asked, **({"set": "SET"} if name else {})))
+    elif arm.tune is not None and not unknown:
+        start = {} if searched is None else {"set": "SET"}
+        yield from (f"tune: {problem}" for problem in _refused("tune", search, **start))
 
 
-def _of_draw(arm: Arm, select: Section, sets: Mapping[str, Section]) -> Iterator[str]:
-    """Yield contradictions in the options of a draw, and with the training's."""
-    yield from _refused("select", draw_options(arm))
+def _wrong_draw(arm: Arm, select: Section, recipe: Recipe) -> Iterator[str]:
+    yield from _refused("select", arm.draw)
     spent, budget = select.get("eps1"), arm.train.get("epsilon")
     if select.get("reveal") and budget is not None:
         yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
     if spent is not None and budget is not None and 0 < budget <= spent:
         yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
-    if reads_no_records(select) and arm.tickets in sets and provenance(sets, str(arm.tickets)) != "public":
+    known = arm.tickets is not None and arm.tickets in recipe.tickets
+    if reads_no_records(select) and known and recipe.provenance(str(arm.tickets)) != "public":
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
 
 
@@ -443,8 +396,9 @@ def _refused(name: str, section: Section, **given: Any) -> list[str]:
     """Return the first thing that a command refuses of its options, if any; what the recipe will give it is there."""
     command = COMMANDS[name]
     needed = {item.name: "X" for item in fields(command.request) if item.metadata["required"] and item.name in DECIDED}
+    options = {key: value for key, value in section.items() if key != command.beside}
     try:
-        command.check(resolve(command.request, {**needed, **given}, section))
+        command.check(resolve(command.request, {**needed, **given}, options))
     except DpltmError as error:
         return [str(error)]
     return []
@@ -458,96 +412,92 @@ Load = Callable[[DataOptions], Dataset]
 
 def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
     """Read every dataset, check that networks fit, and return each arm's part by name; refuse with all that is missing."""
-    look = _Look(recipe, load, ledger)
+    records = _Records(recipe, load)
+    public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
     for name, section in recipe.tickets.items():
-        look.at_set(name, section, f"[tickets.{name}]")
+        where, carried = f"[tickets.{name}]", "from" in section
+        section = section if carried else {"dataset": "digits", **section}
+        dataset = records.read(section, where)
+        if dataset is None or carried:
+            continue
+        records.check_fit(section, dataset, where, resolve(GenerateRequest, {}, section, str(recipe.path)))
+        if recipe.provenance(name) == "public":
+            public[where] = ledger.part(dataset)
     for arm in recipe.arms:
-        look.at_arm(arm, f"[[arm]] {arm.name!r}")
-    for where, public in look.public.items():  # all have one ledger
-        shared = next(((name, one) for name, one in look.private.items() if public.overlaps(one)), None)
+        where = f"[[arm]] {arm.name!r}"
+        if arm.latent is not None:
+            records.read(arm.latent["encode"], f"{where} latent.encode")
+            continue
+        dataset = records.read(arm.train, f"{where} train")
+        if dataset is not None:
+            if arm.tickets is None:
+                records.check_fit(arm.train, dataset, f"{where} train")
+            with records.noting(f"{where} train"):
+                request = resolve(TrainRequest, {"dense": True}, arm.train, str(recipe.path))
+                dataset = at_unit(dataset, request.unit, request.per_unit)
+                train.sampling_of(request, dataset)
+            private[arm.name] = ledger.part(dataset)
+            units[dataset.unit] = None
+            records.problems += [f"{where} train {problem}" for problem in _unsuitable(dataset, recipe, units)]
+        if arm.tune is not None and (searched := records.read(arm.tune, f"{where} tune")) is not None:
+            public[f"{where} tune"] = ledger.part(searched)
+    for where, part in public.items():  # all have one ledger
+        shared = next(((name, other) for name, other in private.items() if part.overlaps(other)), None)
         if shared is not None:
-            look.problems.append(
-                f"{where} `dataset`: {public} is declared public and shares records with {shared[1]}, which [[arm]]"
+            records.problems.append(
+                f"{where} `dataset`: {part} is declared public and shares records with {shared[1]}, which [[arm]]"
                 f" {shared[0]!r} trains on; give them different `subset` or `dataset`, or make two recipes of it"
             )
-    check_no_problems(recipe.path, look.problems)
-    return look.private
+    check_no_problems(recipe.path, records.problems)
+    return private
 
 
-class _Look:
-    """One look at a recipe's records: all that is wrong, what arms train on, and what each table declares public."""
+def _unsuitable(dataset: Dataset, recipe: Recipe, units: Mapping[str, None]) -> Iterator[str]:
+    """Yield why no row can be made of the records of an arm; ``units`` are those of all arms up to it."""
+    if len(units) > 1:
+        yield f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes"
+    if dataset.test is None:
+        yield f"`dataset`: {dataset.name} has no test records, by which its row is measured"
+    if recipe.measure == "rmse" and not dataset.rated:
+        yield f"`dataset`: {dataset.name} holds no ratings, so it has no rmse, [recipe] measure"
 
-    def __init__(self, recipe: Recipe, load: Load, ledger: Ledger) -> None:
-        self.recipe, self.load, self.ledger = recipe, load, ledger
-        self.problems, self.private, self.public = list[str](), dict[str, Part](), dict[str, Part]()
-        self.loaded: dict[str, Dataset | None] = {}
-        self.absent, self.units = set[str](), dict[str, None]()
 
-    def at_set(self, name: str, section: Section, where: str) -> None:
-        """The records of a ticket set, against its network and its schedule."""
-        made = "from" not in section
-        section = {"dataset": "digits", **section} if made else section
-        dataset = self._read(section, where, public=made and provenance(self.recipe.tickets, name) == "public")
-        if made:
-            self._check_fit(section, dataset, where, resolve(GenerateRequest, {}, section, str(self.recipe.path)))
+class _Records:
+    """The records of a recipe, each read once, and what is wrong with them."""
 
-    def at_arm(self, arm: Arm, where: str) -> None:
-        """The records of an arm, against its options and its network."""
-        if arm.latent is not None:
-            self._read(arm.latent["encode"], f"{where} latent.encode")
-            return
-        dataset = self._read(arm.train, f"{where} train")
-        if dataset is not None:
-            self._check_suitable(arm, dataset, f"{where} train")
-        if arm.tickets is None:
-            self._check_fit(arm.train, dataset, f"{where} train")
-        if arm.tune is not None:
-            self._read(arm.tune, f"{where} tune", public=True)
+    def __init__(self, recipe: Recipe, load: Load) -> None:
+        self.recipe, self.load, self.problems = recipe, load, list[str]()
+        self.loaded, self.absent = dict[str, Dataset | None](), set[str]()
 
-    def _read(self, section: Section, where: str, *, public: bool = False) -> Dataset | None:
+    @contextlib.contextmanager
+    def noting(self, where: str) -> Iterator[None]:
+        """Note a refusal within the block, rather than stop at it."""
+        try:
+            yield
+        except DpltmError as error:
+            self.problems.append(f"{where} {error}")
+
+    def read(self, section: Section, where: str) -> Dataset | None:
         """Return the dataset that a section names; None, noted once, where it cannot be had."""
         options = data_options(section)
-        name, source = repr(sorted(options.items())), str(section.get("dataset"))
-        if name not in self.loaded:
-            self.loaded[name] = None
-            if source in self.absent:  # noted before
-                return None
+        key, source = repr(sorted(options.items())), str(section.get("dataset"))
+        if key not in self.loaded and source not in self.absent:
+            self.loaded[key] = None
             try:
-                self.loaded[name] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
+                self.loaded[key] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
             except DpltmError as error:
                 self.problems.append(f"{where} {error}")
                 if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
                     self.absent.add(source)
-        dataset = self.loaded[name]
-        if dataset is not None and public:
-            self.public[where] = self.ledger.part(dataset)
-        return dataset
+        return self.loaded.get(key)
 
-    def _check_suitable(self, arm: Arm, dataset: Dataset, where: str) -> None:
-        try:
-            request = resolve(TrainRequest, {"dense": True}, arm.train, str(self.recipe.path))
-            dataset = at_unit(dataset, request.unit, request.per_unit)
-            train.sampling_of(request, dataset)
-        except DpltmError as error:
-            self.problems.append(f"{where} {error}")
-        self.private[arm.name] = self.ledger.part(dataset)
-        self.units[dataset.unit] = None
-        wrong = {
-            f"`unit`: one ledger protects one {' or one '.join(sorted(self.units))}; make two recipes": len(self.units) > 1,
-            f"`dataset`: {dataset.name} has no test records, by which its row is measured": dataset.test is None,
-            f"`dataset`: {dataset.name} holds no ratings, so it has no rmse, [recipe] measure":
-                self.recipe.measure == "rmse" and not dataset.rated,
-        }  # fmt: skip
-        self.problems += [f"{where} {problem}" for problem, holds in wrong.items() if holds]
-
-    def _check_fit(
-        self, section: Section, dataset: Dataset | None, where: str, request: GenerateRequest | None = None
+    def check_fit(
+        self, section: Section, dataset: Dataset, where: str, request: GenerateRequest | None = None
     ) -> None:
-        if dataset is None or section.get("features") not in (None, "none"):
+        """Note where a network does not take the records as they are, or is too small for the rounds of a generation."""
+        if section.get("features") not in (None, "none"):
             return
-        try:
+        with self.noting(where):
             spec = model_spec(section.get("model", "mlp:300,100"), dataset)
             if request is not None:
                 generate.check_schedule(request, spec)
-        except DpltmError as error:
-            self.problems.append(f"{where} {error}")

@@ -30,27 +30,15 @@ from dpltm.options.select import drawn_from, reads_no_records
 from dpltm.pruning import DP_CRITERIA
 from dpltm.reports.wording import all_terms
 
-MAX_SEEDS, MAX_ARMS = 1000, 1000
-"""More is taken for a slip of the finger."""
-
 MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
 
-REMEMBERED = ("model", "features")
-"""Options that ticket sets remember: where a table that all arms share says one, it is for arms without a set."""
-
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")
 """Settings of a training that a search decides."""
 
-SHARED = ("train", "select", "tune")
-"""Commands whose options all arms can share."""
-
 SHARED_WITH_SEARCH = ("model", "features", "epsilon", "delta", "optimizer", "schedule", "average", "accountant")
 """Options that a search has in common with the training that it is for."""
-
-EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))
-"""One of each: where a table overrides another, the one it names takes the other's place."""
 
 Section = Mapping[str, Any]
 """A table of options, as TOML has it."""
@@ -82,6 +70,18 @@ class Arm:
     latent: Mapping[str, Section] | None = None
     note: str | None = None
 
+    @property
+    def draw(self) -> Section:
+        """Options of its draw, which is from the records of its training unless it reads none."""
+        section = self.select or {}
+        return section if reads_no_records(section) else {**drawn_from(self.train), **section}
+
+    @property
+    def search(self) -> tuple[str | None, dict[str, Any]]:
+        """The set that its search is with, and the options: its own, and those in common with the training."""
+        options = {key: self.train[key] for key in SHARED_WITH_SEARCH if key in self.train} | dict(self.tune or {})
+        return options.pop("tickets", self.tickets), options
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -110,6 +110,25 @@ class Recipe:
         """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
         return tuple(Trial(self, arm, seed) for seed in range(self.seeds) for arm in self.arms)
 
+    def chain(self, name: str) -> list[Section]:
+        """Return the options of a set, and of those it is made from: all of them where they go round in a circle."""
+        sections = [self.tickets[name]]
+        while sections[-1].get("from") in self.tickets and len(sections) <= len(self.tickets):
+            sections.append(self.tickets[sections[-1]["from"]])
+        return sections
+
+    def provenance(self, name: str) -> str:
+        """Return the provenance of a set as ``dpltm generate`` will state it."""
+        return provenance(self.chain(name)[-1])
+
+    def ticket_set(self, name: str | None, seed: int) -> Shared | None:
+        """Return the set of that name for a trial's seed, behind the seed that the set has itself; None for no name."""
+        if name is None:
+            return None
+        options = dict(self.tickets[name])
+        source, seed = options.pop("from", None), options.pop("seed", seed)
+        return Shared("transfer" if source else "generate", name, options, seed, self.ticket_set(source, seed))
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -130,36 +149,36 @@ class Trial:
         arm = self.arm
         parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, arm.latent, self.recipe.quick, self.seed]
         sets = (arm.tickets, (arm.tune or {}).get("tickets"))
-        return digest([*parts, *(None if name is None else chain(self.recipe.tickets, name) for name in sets)])
+        return digest([*parts, *(None if name is None else self.recipe.chain(name) for name in sets)])
 
     @property
     def tickets(self) -> Shared | None:
         """The set that it trains from; None for the whole network."""
-        return shared_set(self.recipe, self.arm.tickets, self.seed)
+        return self.recipe.ticket_set(self.arm.tickets, self.seed)
 
     @property
     def search(self) -> Shared | None:
         """The search for its settings, if its arm asks for one."""
-        arm = self.arm
-        if arm.tune is None:
+        if self.arm.tune is None:
             return None
-        asked = search_options(arm)
-        title, seed = asked.pop("tickets", arm.tickets), asked.pop("seed", 0)
-        if title is not None and title == arm.tickets and provenance(self.recipe.tickets, title) in ("dp", "private"):
+        name, options = self.arm.search
+        seed = options.pop("seed", 0)
+        if name is not None and name == self.arm.tickets and self.recipe.provenance(name) in ("dp", "private"):
             seed = self.seed  # so that it depends on one release, rather than two
-        if title is not None and isinstance(arm.round, int):
-            asked["rounds"] = str(arm.round)
-        return Shared("tune", str(asked.get("dataset", "records")), asked, seed, shared_set(self.recipe, title, seed))
+        if name is not None and isinstance(self.arm.round, int):
+            options["rounds"] = str(self.arm.round)
+        title = str(options.get("dataset", "records"))
+        return Shared("tune", title, options, seed, self.recipe.ticket_set(name, seed))
 
     @property
     def needs(self) -> tuple[Shared, ...]:
-        """Tasks that must be done before it is made."""
+        """Calls that must be made before it."""
         return tuple(need for need in (self.search, self.tickets) if need is not None)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Work that trials share: a ticket set that is generated, or carried over from another one; or a search for settings."""
+    """Call that trials share: a ticket set that is generated, or carried over from another one; or a search for settings."""
 
     command: str
     title: str
@@ -182,7 +201,7 @@ class Shared:
 
     @property
     def needs(self) -> tuple[Shared, ...]:
-        """Tasks that must be done before it is made."""
+        """Calls that must be made before it."""
         return () if self.tickets is None else (self.tickets,)
 
 
@@ -190,63 +209,17 @@ Task = Trial | Shared
 """Task that can be done by itself, once its needs are there."""
 
 
-def shared_set(recipe: Recipe, title: str | None, seed: int) -> Shared | None:
-    """Return the set of that name for a trial's seed, behind the seed that the set has itself; None for no name."""
-    if title is None:
-        return None
-    section = recipe.tickets[title]
-    source, seed = section.get("from"), section.get("seed", seed)
-    options = {key: value for key, value in section.items() if key not in ("from", "seed")}
-    return Shared("transfer" if source else "generate", title, options, seed, shared_set(recipe, source, seed))
-
-
-def tasks(trials: Iterable[Trial]) -> dict[str, Task]:
+def tasks(trials: Iterable[Task]) -> dict[str, Task]:
     """Return these trials and all that they need, by name, each behind what it needs."""
     ordered: dict[str, Task] = {}
-
-    def add(task: Task) -> None:
-        if task.name not in ordered:
-            for need in task.needs:
-                add(need)
-            ordered[task.name] = task
-
     for trial in trials:
-        add(trial)
+        ordered |= tasks(trial.needs) | {trial.name: trial}
     return ordered
 
 
-def chain(sets: Mapping[str, Section], name: str) -> list[Section]:
-    """Return the options of a set, and of those it is made from."""
-    sections = [sets[name]]
-    while sections[-1].get("from") in sets:
-        sections.append(sets[sections[-1]["from"]])
-    return sections
-
-
-def provenance(sets: Mapping[str, Section], name: str) -> str:
-    """Return the provenance of a set as ``dpltm generate`` will state it: public, private, data-free or dp."""
-    root = chain(sets, name)[-1]
-    implied = "dp" if root.get("criterion") in DP_CRITERIA else "data-free"
-    return str(root.get("provenance", implied))
-
-
-def search_options(arm: Arm) -> dict[str, Any]:
-    """Return the options of an arm's search: its own, and those that it has in common with the training."""
-    return {key: arm.train[key] for key in SHARED_WITH_SEARCH if key in arm.train} | dict(arm.tune or {})
-
-
-def draw_options(arm: Arm) -> Section:
-    """Return the options of an arm's draw, which is from the records of its training unless it reads none."""
-    section = arm.select or {}
-    return section if reads_no_records(section) else {**drawn_from(arm.train), **section}
-
-
-def override(under: Section, over: Section) -> dict[str, Any]:
-    """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
-    given = {key.replace("_", "-"): value for key, value in over.items()}
-    gone = {one for pair in EXCLUSIVE for one in pair if any(other in given for other in pair)}
-    kept = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
-    return kept | given
+def provenance(section: Section) -> str:
+    """Return the provenance of a set that is generated with these options: public, private, data-free or dp."""
+    return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
 
 
 def digest(body: Any) -> str:
@@ -259,9 +232,10 @@ def slug(name: str) -> str:
     return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
 
 
+# --- the table --------------------------------------------------------------------------------------------------------
+
 MAX_NAMES = 2
 """Rows that a note is about beyond which they are only counted."""
-
 
 CONFIDENCE = 0.95
 """Of the intervals."""
@@ -309,30 +283,26 @@ def table(
     recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the answer of a sweep, but for where it lies."""
-    trained = {
-        arm.name: {
-            trial.seed: results[trial.name]["train"]
-            for trial in recipe.trials if trial.arm is arm and trial.name in results
-        }
-        for arm in recipe.arms
-    }  # fmt: skip
-    values = {
-        name: {
-            seed: float(body[recipe.measure]) for seed, body in each.items() if body.get(recipe.measure) is not None
-        }
-        for name, each in trained.items()
-    }
+    trained: dict[str, dict[int, Any]] = {arm.name: {} for arm in recipe.arms}
+    values: dict[str, dict[int, float]] = {arm.name: {} for arm in recipe.arms}
+    missing: dict[str, list[dict[str, Any]]] = {arm.name: [] for arm in recipe.arms}
+    for trial in recipe.trials:
+        body = results[trial.name]["train"] if trial.name in results else {}
+        if body:
+            trained[trial.arm.name][trial.seed] = body
+        if body.get(recipe.measure) is not None:
+            values[trial.arm.name][trial.seed] = float(body[recipe.measure])
+        else:
+            why = failures.get(trial.name, "finished, without what the recipe measures" if body else "not run")
+            missing[trial.arm.name].append({"seed": trial.seed, "why": why})
     rows = []
     for arm in recipe.arms:
-        own, bodies = values[arm.name], trained[arm.name]
-        missing = [trial for trial in recipe.trials if trial.arm is arm and trial.seed not in own]
-        unmeasured = "finished, without what the recipe measures"
-        why = [failures.get(one.name, unmeasured if one.name in results else "not run") for one in missing]
-        holes = [{"seed": trial.seed, "why": reason} for trial, reason in zip(missing, why, strict=True)]
-        against = None if arm.against is None else paired(own, values[arm.against])
-        difference = None if against is None else {"to": arm.against, **against.to_json()}
-        rows.append({**_row(arm, own, bodies), "difference": difference, "missing": holes})
+        row = _row(arm, values[arm.name], trained[arm.name])
+        if arm.against is not None:
+            row["difference"] = {"to": arm.against, **paired(values[arm.name], values[arm.against]).to_json()}
+        rows.append({**row, "missing": missing[arm.name]})
     stated = all_terms(rows)  # where rows agree on it, it is said once; else in each
+    over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
     return {
         "recipe": recipe.title,
         "source": recipe.source,
@@ -345,7 +315,10 @@ def table(
         "arms": rows,
         "notes": [
             *recipe.notes,
-            *_notes(recipe),
+            f"{over}, given what was searched once for all; the epsilon of a row is that of one of its trials, with all that"
+            " it is made of; what they cost together is said above",
+            "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
+            " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
             *((f"certified epsilon: {stated[0]}",) if len(stated) == 1 else ()),
             *_caveats(rows, privacy["notes"]),
         ],
@@ -353,8 +326,9 @@ def table(
 
 
 def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    known = {key: [one[key] for one in trained.values() if one.get(key) is not None] for key in ("live", "density")}
-    live, density = known["live"], known["density"]
+    live, density = (
+        [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")
+    )
     first: Mapping[str, Any] = next(iter(trained.values()), {})
     privacy = [body["privacy"] for body in trained.values()]
     return {
@@ -365,68 +339,54 @@ def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[st
         "live": [min(live), max(live)] if live else None,
         "density": sum(density) / len(density) if density else None,
         **{key: first.get(key) for key in ("steps", "noise_multiplier", "lr")},
-        "privacy": max(privacy, key=lambda one: float(one["certified"]["epsilon"]), default=None),
+        "privacy": max(privacy, key=lambda body: float(body["certified"]["epsilon"]), default=None),
+        "difference": None,
     }
-
-
-def planned(recipe: Recipe, spent: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return a plan: every arm, with its price, as far as that does not wait for its tickets."""
-    return {
-        "dry_run": True,
-        "recipe": recipe.title,
-        "source": recipe.source,
-        "quick": recipe.quick,
-        "seeds": list(range(recipe.seeds)),
-        "members": len(recipe.trials),
-        "tickets": sorted(recipe.tickets),
-        "arms": [
-            {
-                "name": arm.name,
-                "paper": arm.paper,
-                "tickets": arm.tickets,
-                "dataset": arm.train.get("dataset") if arm.latent is None else arm.latent["encode"].get("dataset"),
-                "epsilon": arm.train.get("epsilon") if arm.latent is None else arm.latent["scheme"].get("epsilon"),
-                "noise_multiplier": arm.train.get("noise-multiplier"),
-                "privacy": privacy,
-                "at_most": _at_most(recipe, arm),
-            }
-            for arm, privacy in zip(recipe.arms, spent, strict=True)
-        ],
-    }
-
-
-def trains_at_once(arm: Arm) -> bool:
-    """Tell whether an arm trains the whole network with settings that it states, so that its price is known beforehand."""
-    return arm.latent is None and arm.tickets is None and arm.tune is None
-
-
-def _at_most(recipe: Recipe, arm: Arm) -> str:
-    """Describe an arm's certified epsilon before its tickets are made."""
-    if arm.tickets is not None and provenance(recipe.tickets, arm.tickets) == "private":
-        return "inf"
-    epsilon = arm.train.get("epsilon")
-    return f"at most {epsilon:g}" if epsilon is not None and arm.train.get("noise") != "nominal" else "-"
-
-
-def _notes(recipe: Recipe) -> list[str]:
-    over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
-    return [
-        f"{over}, given what was searched once for all; the epsilon of a row is that of one of its trials, with all that it"
-        " is made of; what they cost together is said above",
-        "settings that the recipe fixes were chosen by people who had seen results on these datasets; what dpltm tune"
-        " searched, it searched on public records; choosing among the rows by their accuracy is a search as well",
-    ]
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]], of_all: Sequence[str]) -> list[str]:
     """Caveats of the rows' own guarantees, but for those of all together."""
-    said: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for row in rows:
         for note in () if row["privacy"] is None else dict.fromkeys(row["privacy"]["notes"]):
             if note not in of_all:
-                said.setdefault(note, []).append(repr(row["name"]))
+                names_of.setdefault(note, []).append(repr(row["name"]))
     notes = []
-    for note, names in said.items():
+    for note, names in names_of.items():
         few = " and ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} of {len(rows)} rows"
         notes.append(note if len(names) == len(rows) else f"{few}: {note}")
     return notes
+
+
+def planned(recipe: Recipe, spent: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a plan: every arm, with its price by name, as far as that does not wait for its tickets."""
+    arms = []
+    for arm in recipe.arms:
+        latent = arm.latent or {"encode": arm.train, "scheme": arm.train}
+        arms.append(
+            {
+                "name": arm.name,
+                "paper": arm.paper,
+                "tickets": arm.tickets,
+                "dataset": latent["encode"].get("dataset"),
+                "epsilon": latent["scheme"].get("epsilon"),
+                "noise_multiplier": arm.train.get("noise-multiplier"),
+                "privacy": spent.get(arm.name),
+                "at_most": _at_most(recipe, arm),
+            }
+        )
+    return {
+        "quick": recipe.quick,
+        "seeds": list(range(recipe.seeds)),
+        "members": len(recipe.trials),
+        "tickets": sorted(recipe.tickets),
+        "arms": arms,
+    }
+
+
+def _at_most(recipe: Recipe, arm: Arm) -> str:
+    """Describe an arm's certified epsilon before its tickets are made."""
+    if arm.tickets is not None and recipe.provenance(arm.tickets) == "private":
+        return "inf"
+    epsilon = arm.train.get("epsilon")
+    return f"at most {epsilon:g}" if epsilon is not None and arm.train.get("noise") != "nominal" else "-"

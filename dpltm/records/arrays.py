@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dpltm.errors import DataError, DpltmError, first_line, shown_value
-from dpltm.privacy.entry import HASHES, lineage_of
+from dpltm.privacy.entry import HASHES
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.frames import Frame, is_frame, numbers_of
@@ -29,7 +29,7 @@ from dpltm.records.input_parts import (
 )
 from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import MAX_NAME, VALUES, check_name, declared_facts, settle, take_part
+from dpltm.records.settle import MAX_NAME, VALUES, check_name, check_none, declared_facts, settle, take_part
 from dpltm.records.tables import index_columns, read_by_schema
 
 LABEL_COLUMNS = ("labels", "label")
@@ -86,40 +86,33 @@ def from_arrays(
     """
     valued = classes == VALUES and not isinstance(classes, bool)
     bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
+    classes = VALUES if valued else classes
     check_name(name)
     known = as_schema(schema)
+    if known is not None:
+        check_none("the schema says what the columns hold", bounds=bounds, classes=classes, words=words, length=length)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    layout = words, length
-    train = _split(x, y, known, name, "x", "y", layout)
+    train = _split(x, y, known, name, "x", "y", words, length)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
         raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
-    part = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", layout)
-    declared = bounds, VALUES if valued else classes
+    held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words, length)
     if valued and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    if known is not None:
-        for fact, value in (("bounds", bounds), ("classes", declared[1]), ("words", words), ("length", length)):
-            if value is not None:
-                raise DataError(f"`{fact}`: the schema says what the columns hold; drop `{fact}`")
-        declared = (0.0, 1.0), len(known.label.values)
-    tables = (words,) if isinstance(words, int) and not train.parts else ()
-    whole = settle(name, train, part, None, declared, tables, hold_out=hold_out, rows_coincide=rows_coincide)
-    if known is not None:
-        whole = replace(whole, lineage=lineage_of(known), schema=known.text)
-    return take_part(whole, None, records, for_training)
+    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
+    return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
 
 
 def _split(
-    x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, layout: tuple[Words, int | None]
+    x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words, length: int | None
 ) -> RawSplit:
-    """Features and labels of a split as they are given; ``layout`` are ``words`` and ``length``."""
+    """Features and labels of a split as they are given."""
     if schema is not None:
         if not is_frame(x):
             raise DataError(
@@ -135,12 +128,14 @@ def _split(
         raise DataError("`y` is missing: the labels that go with `x`")
     x = columns_of(x)
     targets = copied(as_array(y, "test" if y_name != "y" else y_name))
-    if (found := as_parts(x, *layout, x_name)) is not None:
+    if (found := as_parts(x, words, length, x_name)) is not None:
         return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
-    features, columns, out = features_of(x, x_name)
-    if layout[0] is not None:
-        check_words(features, layout[0], f"{name}: {x_name}")
-    return RawSplit(copied(features), targets, name, x_name, y_name, columns, left_out=out)
+    features, columns, left_out = features_of(x, x_name)
+    tables: tuple[int, ...] = ()
+    if words is not None:
+        check_words(features, words, f"{name}: {x_name}")
+        tables = (cast(int, words),)
+    return RawSplit(copied(features), targets, name, x_name, y_name, columns, left_out=left_out, tables=tables)
 
 
 def as_parts(

@@ -13,9 +13,9 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.dataset import Rows
 from dpltm.records.made_up import constant, padded, padding_rows
 from dpltm.records.mapped import gathered
+from dpltm.records.split import Rows
 from dpltm.records.units import ABSENT
 
 

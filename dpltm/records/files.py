@@ -16,7 +16,7 @@ import hashlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -27,10 +27,10 @@ import numpy as np
 from safetensors.numpy import load as load_tensors
 
 from dpltm.errors import DataError, InputError, first_line
-from dpltm.records.dataset import RawSplit, Rows
+from dpltm.records.dataset import RawSplit
 from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, LARGE
-from dpltm.records.tables import read_table
+from dpltm.records.split import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,37 +77,6 @@ class Layout:
             raise DataError(f"`length` {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
 
 
-def read_file(
-    path: Path,
-    label: str | None,
-    option: str = "`dataset`",
-    layout: Layout | None = None,
-    units: str | None = None,
-) -> tuple[RawSplit, RawSplit | None]:
-    """Return the training split of a file and, where the file has one, its test split."""
-    with reading(path, option) as kind:
-        if kind in TABLES:
-            return read_table(path, label, units=units), None
-        if label is not None:
-            raise DataError(f"`label` {label}: {path} is {kind} and names its labels y_train; drop `label`")
-        return _read_npz(path, layout or Layout(), units)
-
-
-def read_records(path: Path, label: str | None, layout: Layout | None = None, spare: Sequence[str] = ()) -> RawSplit:
-    """Return the records of a file that needs no labels, which ``input`` names.
-
-    They are ``x`` or ``x_test`` of an archive, ``values`` and ``offsets`` (``_test``) where those are texts, else every
-    column but ``label`` and, where they are there, ``spare``. Without ``layout`` only quantities will do. Arguments as
-    :func:`read_file`, which refuses the same.
-    """
-    with reading(path, "`input`") as kind:
-        if kind in TABLES:
-            return read_table(path, label, labelled=False, spare=spare)
-        if label is not None:
-            raise DataError(f"`label` {label}: {path} is {kind} and has no columns; drop `label`")
-        return _read_npz_records(path, layout)
-
-
 def kind_of(path: Path) -> str:
     """Return the suffix of a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
     if not path.is_dir():
@@ -150,7 +119,16 @@ _DAMAGED = (
 """Errors of reading an array."""
 
 
-def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, RawSplit | None]:
+def read_arrays(
+    path: Path, label: str | None, layout: Layout, units: str | None = None
+) -> tuple[RawSplit, RawSplit | None]:
+    """Return the training split of an archive, or a folder, and, where it has one, its test split.
+
+    Args:
+        label: must be None: an archive names its labels.
+        units: NAME of the array ``NAME_train`` that says whose each record is.
+    """
+    _check_no_label(path, label, "names its labels y_train")
     with _opened(path, "x_train=..., y_train=...") as arrays:
         train = arrays.with_units(arrays.split("train", layout), "train", units)
         if any(name in arrays.names for name in SYNTHETIC):
@@ -164,7 +142,14 @@ def _read_npz(path: Path, layout: Layout, units: str | None) -> tuple[RawSplit, 
         return train, test if f"{units}_test" not in arrays.names else arrays.with_units(test, "test", units)
 
 
-def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
+def read_new_arrays(path: Path, label: str | None, layout: Layout | None) -> RawSplit:
+    """Return records without labels: ``x`` or ``x_test``, or ``values`` and ``offsets`` (``_test``) where those are texts.
+
+    Args:
+        label: must be None, as of :func:`read_arrays`.
+        layout: None where only quantities will do.
+    """
+    _check_no_label(path, label, "has no columns")
     with _opened(path, "x=...") as arrays:
         names = [name for name in ("x", "x_test", "values", "values_test") if name in arrays.names]
         if len(names) > 1:
@@ -178,6 +163,11 @@ def _read_npz_records(path: Path, layout: Layout | None) -> RawSplit:
         if layout is None:
             raise DataError(f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x")
         return arrays.texts(names[0].removeprefix("values"), layout, None)
+
+
+def _check_no_label(path: Path, label: str | None, why: str) -> None:
+    if label is not None:
+        raise DataError(f"`label` {label}: {path} is {kind_of(path)} and {why}; drop `label`")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ own; whole numbers, which ``words`` bounds, come back from that exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,38 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
     """Return some names for a message, quoted."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(repr(n) for n in names[:limit]) + more
+
+
+def name_faults(
+    wanted: Collection[str], there: Sequence[str], spare: Collection[str] = ()
+) -> list[tuple[str, list[str]]]:
+    """Return names of columns that are lacking, too many, or twice there, each with what a message says of them.
+
+    Args:
+        spare: names of ``wanted`` that need not be there.
+    """
+    faults = (
+        ("lacks", set(wanted) - set(there) - set(spare)),
+        ("has, beside those,", set(there) - set(wanted)),
+        ("has twice", {name for name in there if there.count(name) > 1}),
+    )
+    return [(what, sorted(names)) for what, names in faults if names]
+
+
+def places_of(wanted: Sequence[str] | None, there: Sequence[str] | None, source: str, whose: str) -> list[int] | None:
+    """Return where each of the wanted columns is; None where they are in that order, or one side has no names.
+
+    Raises:
+        DataError: columns are missing, too many, or twice there.
+    """
+    if not wanted or not there or tuple(wanted) == tuple(there):
+        return None
+    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, there)]
+    if faults:
+        raise DataError(
+            f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give it the same columns"
+        )
+    return [there.index(name) for name in wanted]
 
 
 def has_parts(x: object) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError, did_you_mean, first_line, whole_number
-from dpltm.privacy.entry import lineage_of
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import (
@@ -28,15 +27,15 @@ from dpltm.records.files import (
     TABLES,
     Layout,
     kind_of,
-    read_file,
-    read_records,
+    read_arrays,
+    read_new_arrays,
     reading,
 )
 from dpltm.records.input_parts import check_words
 from dpltm.records.ratings import is_ratings, load_ratings
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import checked_features, declared_facts, parse_fraction, settle, take_part
-from dpltm.records.tables import read_by_schema
+from dpltm.records.settle import check_none, checked_features, declared_facts, parse_fraction, settle, take_part
+from dpltm.records.tables import read_by_schema, read_table
 
 
 def load(
@@ -106,29 +105,22 @@ def load(
     dataset, home = str(dataset), home or data_home()
     said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
     if is_ratings(dataset):
-        _check_none(
-            {**said, "test": test, "unit_column": units}, f"{dataset} holds ratings, which have none of that to say"
-        )
+        why = f"{dataset} holds ratings, which have none of that to say"
+        check_none(why, **said, test=test, unit_column=units)
         return take_part(load_ratings(dataset, home, users, items), subset, records, for_training)
     if users is not None or items is not None:
         raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
     known = as_schema(schema)
     if known is not None:
-        _check_none(said, "the schema says what the columns hold")
-    asked = _Asked(dataset, label, units, known, bounds, classes, test, words, length, home, rows_coincide)
-    whole = asked.read() if dataset_cache is None else dataset_cache.whole(asked)
-    return take_part(whole, subset, records, for_training)
-
-
-def _check_none(given: Mapping[str, object], why: str) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise DataError(f"`{name}`: {why}; drop `{name}`")
+        check_none("the schema says what the columns hold", **said)
+    source = _Source(dataset, label, units, known, bounds, classes, test, words, length, home, rows_coincide)
+    everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
+    return take_part(everybody, subset, records, for_training)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A dataset with all its records, as :func:`load` is asked for it."""
+class _Source:
+    """What of the arguments of :func:`load` decides all records of a dataset."""
 
     dataset: str
     label: str | None
@@ -142,79 +134,19 @@ class _Asked:
     home: Path
     rows_coincide: bool
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Files that may be read; they need not exist."""
+    def versions(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return times and sizes of the files that may be read; None of one that is not there."""
         paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
-        return (*paths, *(each / f"{name}.npy" for each in paths for name in PARTS))
+        return tuple(map(_version, (*paths, *(path / f"{name}.npy" for path in paths for name in PARTS))))
 
     def read(self) -> Dataset:
         """Read and check it."""
-        given = {"words": self.words, "length": self.length}
-        layout, schema = Layout(**{name: value for name, value in given.items() if value is not None}), self.schema
-        description, name, train, part = self._splits(layout)
+        sizes = {"words": self.words, "length": self.length}
+        layout = Layout(**{name: size for name, size in sizes.items() if size is not None})
+        description, name, train, test = self._splits(layout)
         hold_out = parse_fraction(self.test)
         if self.test is not None and hold_out is None:
-            part = self._test_split(self.test, train, part, layout)
-        tables = self._tables(train, part, layout)
-        declared = self.bounds, self.classes
-        if schema is not None:
-            declared = (0.0, 1.0), len(schema.label.values)
-        coincide = self.rows_coincide
-        whole = settle(name, train, part, description, declared, tables, hold_out=hold_out, rows_coincide=coincide)
-        return replace(whole, lineage=lineage_of(schema), schema="" if schema is None else schema.text)
-
-    def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
-        """Description if known, name, training split and its own test split if any."""
-        dataset, label, units, schema, path = self.dataset, self.label, self.units, self.schema, Path(self.dataset)
-        if schema is not None and path.suffix.lower() not in TABLES:
-            raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
-        if schema is not None:
-            with reading(path, "`dataset`"):
-                return None, path.stem, read_by_schema(path, schema, units), None
-        if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
-            return None, path.stem, *read_file(path, label, layout=layout, units=units)
-        if label is not None:
-            raise DataError(f"`label` {label}: {dataset} is a name, not a table; drop `label`")
-        description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
-        if dataset != "digits" and file.is_file():
-            return description, dataset, *read_file(file, None, layout=layout, units=units)
-        if description is None:
-            names = list(catalogue())
-            hint = did_you_mean(dataset.lower(), names) or ";"
-            raise DataError(
-                f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into"
-                f" {self.home}, or give a path that ends in {KINDS}"
-            )
-        if dataset != "digits" and not description.openml:
-            raise DataError(
-                f"{dataset}: no {dataset}.npz ({description.summary}) in {self.home}; put it there, or export"
-                " DPLTM_DATA=FOLDER that has it"
-            )
-        if units is not None:
-            raise DataError(f"`unit_column` {units}: nothing says whose the records of {dataset} are; leave it out")
-        return (
-            description,
-            dataset,
-            *(_digits() if dataset == "digits" else _fetch(description, cache_home(), self.home)),
-        )
-
-    def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
-        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
-        if own is not None:
-            raise DataError(f"`test` {test}: {self.dataset} has a test split of its own; drop `test`")
-        expected, given = kind_of(Path(train.source)), kind_of(Path(test))
-        if given != expected:
-            wanted = FOLDER if expected == FOLDER else f"a {expected} file"
-            raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
-        if self.schema is not None:
-            with reading(Path(test), "`test`"):
-                return read_by_schema(Path(test), self.schema, self.units)
-        whole, part = read_file(Path(test), self.label, "`test`", layout, self.units)
-        return part or whole
-
-    def _tables(self, train: RawSplit, test: RawSplit | None, layout: Layout) -> tuple[int, ...]:
-        """Return the sizes of tables that values are positions in; none where they are quantities."""
+            test = self._test_split(self.test, train, test, layout)
         if test is not None and test.has_texts != train.has_texts:
             what = "texts" if test.has_texts else "no texts"
             raise DataError(
@@ -227,7 +159,61 @@ class _Asked:
         if not train.has_texts and self.words is not None:
             for split in (split for split in (train, test) if split is not None):
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
-        return (layout.words,) if train.has_texts or self.words is not None else ()
+        facts: dict[str, Any] = {"bounds": self.bounds, "classes": self.classes, "rows_coincide": self.rows_coincide}
+        tables = (layout.words,) if train.has_texts or self.words is not None else ()
+        train = replace(train, tables=tables)
+        return settle(name, train, test, description=description, hold_out=hold_out, **facts)
+
+    def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
+        """Description if known, name, training split and its own test split if any."""
+        dataset, path = self.dataset, Path(self.dataset)
+        if self.schema is not None and path.suffix.lower() not in TABLES:
+            raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
+        if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
+            return None, path.stem, *self._file(path, "`dataset`", layout)
+        if self.label is not None:
+            raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
+        description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
+        if dataset != "digits" and file.is_file():
+            return description, dataset, *self._file(file, "`dataset`", layout)
+        if description is None:
+            names = list(catalogue())
+            hint = did_you_mean(dataset.lower(), names) or ";"
+            raise DataError(
+                f"`dataset` {dataset}: no such dataset{hint} known: {', '.join(names)}; or put {dataset}.npz into"
+                f" {self.home}, or give a path that ends in {KINDS}"
+            )
+        if dataset != "digits" and not description.openml:
+            raise DataError(
+                f"{dataset}: no {dataset}.npz ({description.summary}) in {self.home}; put it there, or export"
+                " DPLTM_DATA=FOLDER that has it"
+            )
+        if self.units is not None:
+            raise DataError(
+                f"`unit_column` {self.units}: nothing says whose the records of {dataset} are; leave it out"
+            )
+        splits = _digits() if dataset == "digits" else _fetch(description, cache_home(), self.home)
+        return description, dataset, *splits
+
+    def _file(self, path: Path, option: str, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
+        """Return the training split of a file and, where it has one, its test split."""
+        with reading(path, option) as kind:
+            if kind not in TABLES:
+                return read_arrays(path, self.label, layout, self.units)
+            if self.schema is not None:
+                return read_by_schema(path, self.schema, self.units), None
+            return read_table(path, self.label, units=self.units), None
+
+    def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
+        """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
+        if own is not None:
+            raise DataError(f"`test` {test}: {self.dataset} has a test split of its own; drop `test`")
+        expected, kind = kind_of(Path(train.source)), kind_of(Path(test))
+        if kind != expected:
+            wanted = FOLDER if expected == FOLDER else f"a {expected} file"
+            raise DataError(f"`test` {test}: must be {wanted} as {train.source} is; convert one of them")
+        records, tested = self._file(Path(test), "`test`", layout)
+        return tested or records
 
 
 def load_records(
@@ -246,11 +232,15 @@ def load_records(
             [0, 1], as whoever scales them counts them.
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
-    known = as_schema(schema)
-    if known is not None and Path(path).suffix.lower() in TABLES:
-        with reading(Path(path), "`input`"):
-            return read_by_schema(Path(path), known, labelled=False, spare=spare, marked=True).x
-    return checked_features(read_records(Path(path), label, layout, spare).in_order(columns, "the run"))
+    file, known = Path(path), as_schema(schema)
+    with reading(file, "`input`") as kind:
+        if kind not in TABLES:
+            raw = read_new_arrays(file, label, layout)
+        elif known is not None:
+            return read_by_schema(file, known, labelled=False, spare=spare, marked=True).x
+        else:
+            raw = read_table(file, label, labelled=False, spare=spare)
+    return checked_features(raw.in_order(columns, "the run"))
 
 
 _DIGITS_TEST_EVERY = 5
@@ -271,16 +261,12 @@ def _digits_table() -> np.ndarray:
     The file is read where it is installed: importing ``sklearn.datasets``, and much of scipy with it, takes longer than
     training on what is in it.
     """
-    installed = importlib.util.find_spec("sklearn")
-    if installed is not None and installed.origin is not None:
-        file = Path(installed.origin).parent / "datasets" / "data" / "digits.csv.gz"
-        if file.is_file():
-            with gzip.open(file, "rt", encoding="utf-8") as rows:
-                return np.loadtxt(rows, delimiter=",")
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return np.column_stack([bunch.data, bunch.target])
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as rows:
+        return np.loadtxt(rows, delimiter=",")
 
 
 MAX_DATASETS = 3
@@ -299,14 +285,14 @@ class DatasetCache:
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or secrets.token_hex(16)
-        self._whole = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
+        self._read = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
 
     def __reduce__(self) -> tuple[Callable[[str], DatasetCache], tuple[str]]:
         return _in_this_process, (self._name,)
 
-    def whole(self, asked: _Asked) -> Dataset:
+    def dataset(self, source: _Source) -> Dataset:
         """Return a dataset with all its records, as it was read now or before."""
-        return self._whole(tuple(_stamp(path) for path in asked.files), asked)
+        return self._read(source.versions(), source)
 
 
 @functools.lru_cache(maxsize=1)
@@ -314,17 +300,16 @@ def _in_this_process(name: str) -> DatasetCache:
     return DatasetCache(name)
 
 
-def _read_only(_stamps: object, asked: _Asked) -> Dataset:
-    """Return a dataset in arrays that are marked read-only; ``_stamps`` tell versions of its files apart."""
-    whole = asked.read()
-    for split in (whole.train, whole.test):
-        if split is not None:
-            for values in split._closed:
-                values.flags.writeable = False
-    return whole
+def _read_only(_versions: object, source: _Source) -> Dataset:
+    """Return a dataset in arrays that are marked read-only; ``_versions`` tell those of its files apart."""
+    dataset = source.read()
+    for split in (dataset.train, dataset.test):
+        for values in () if split is None else split._closed:
+            values.flags.writeable = False
+    return dataset
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _version(path: Path) -> tuple[int, int] | None:
     try:
         state = path.stat()
     except (OSError, ValueError):

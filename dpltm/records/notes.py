@@ -27,7 +27,7 @@ def test_notes(dataset: Dataset) -> list[str]:
         return []
     if not dataset.hold_out:
         return ["accuracy is measured on the test split, which is declared separate from the private records"]
-    whom = "persons" if dataset.units_name else "records"
+    whom = "persons" if dataset.rows.units_name else "records"
     return [
         f"accuracy is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
         " for those"

@@ -25,8 +25,8 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.entry import Part
 from dpltm.records.catalogue import Description, catalogue
-from dpltm.records.dataset import Dataset, Rows
-from dpltm.records.split import Split
+from dpltm.records.dataset import Dataset
+from dpltm.records.split import Arrays, Split
 
 STARS = 5
 """Ratings are whole numbers from 1 to this; class k stands for k + 1 stars."""
@@ -220,7 +220,10 @@ def load_ratings(dataset: str, home: Path, users: int | None, items: int | None)
         users, items = known.tables
         ratings = read_ratings(path, (users, items))
     out, name = held_out(ratings.places), dataset if known else path.stem
-    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
+    train, test = (
+        Split(Arrays(ratings.places[inside], ratings.stars[inside] - 1), part=Part(words))
+        for inside, words in ((~out, name), (out, f"{name} (test)"))
+    )
     return Dataset(
         name=name,
         train=train,
@@ -230,11 +233,7 @@ def load_ratings(dataset: str, home: Path, users: int | None, items: int | None)
         records=known.records if known else len(train),
         classes_origin="described",
         records_origin="described" if known else "counted",
-        rows=Rows(*train._closed),
-        test_rows=Rows(*test._closed) if len(test) else None,
         known=known is not None,
-        part=Part(name),
-        test_part=Part(f"{name} (test)"),
         tables=ratings.tables,
         tables_origin="described" if known else "counted" if users is None else "declared",
     )

@@ -15,13 +15,13 @@ import numpy as np
 
 from dpltm.errors import DataError, whole_number
 from dpltm.privacy.checks import check_delta_of
-from dpltm.privacy.entry import HASHES, Cut, Part
+from dpltm.privacy.entry import HASHES, Cut, Part, lineage_of
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit, Rows
+from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
-from dpltm.records.mapped import copied, gathered, pieces
+from dpltm.records.mapped import copied, pieces
 from dpltm.records.scaling import affine
-from dpltm.records.split import Split
+from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
 MAX_NAME = 200
@@ -72,6 +72,13 @@ def declared_facts(bounds: Any, classes: int | None, records: int | None) -> Dec
     return bounds, classes, records
 
 
+def check_none(why: str, **facts: object) -> None:
+    """Raise DataError for a fact that was given, with ``why`` nobody says it."""
+    for name, value in facts.items():
+        if value is not None:
+            raise DataError(f"`{name}`: {why}; drop `{name}`")
+
+
 def check_delta(delta: float, dataset: Dataset) -> None:
     """Raise InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
 
@@ -90,17 +97,15 @@ _BY_TYPE: dict[str, tuple[tuple[float, float], BoundsOrigin]] = {
 
 
 def _bounds(
-    declared: tuple[float, float] | None,
-    description: Description | None,
-    train: RawSplit,
-    test: RawSplit | None,
-    tables: tuple[int, ...],
+    declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
 ) -> tuple[tuple[float, float], BoundsOrigin]:
     quantities = {part.dtype for part in train.parts if not part.words}
-    if tables or (train.parts and not quantities):
+    if train.schema is not None:
+        return (0.0, 1.0), "declared"
+    if train.tables or (train.parts and not quantities):
         if declared is not None:
             raise DataError("`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`")
-        return (0.0, float(tables[0] - 1) if tables else 1.0), "declared"
+        return (0.0, float(train.tables[0] - 1) if train.tables else 1.0), "declared"
     octets = [part.name for part in train.parts if part.dtype == "uint8" and not part.words]
     if octets and len(quantities) > 1:
         raise DataError(
@@ -108,7 +113,7 @@ def _bounds(
             f" range for all: give it as floats in the range of the others, such as x[{octets[0]!r}] / 255"
         )
     if declared is not None:
-        return (float(declared[0]), float(declared[1])), "declared"
+        return declared, "declared"
     if description is not None:
         return description.bounds, "described"
     dtype = train.x.dtype if len(quantities) != 1 else np.dtype(quantities.pop())
@@ -129,6 +134,8 @@ def _classes(
     declared: int | None, description: Description | None, y: np.ndarray, raw: RawSplit
 ) -> tuple[int, Origin]:
     """Return the number of classes; counted on the labels, each number below the largest must occur."""
+    if raw.schema is not None:
+        return max(2, len(raw.schema.label.values)), "declared"  # fewer where they are to be found yet
     if declared is not None:
         return declared, "declared"
     if description is not None:
@@ -149,92 +156,79 @@ def _classes(
 def settle(
     name: str,
     train: RawSplit,
-    part: RawSplit | None,
-    description: Description | None,
-    declared: tuple[tuple[float, float] | None, int | None],
-    tables: tuple[int, ...],
+    test: RawSplit | None = None,
     *,
+    description: Description | None = None,
+    bounds: tuple[float, float] | None = None,
+    classes: int | None = None,
     hold_out: Fraction | None = None,
     rows_coincide: bool = False,
 ) -> Dataset:
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
+        bounds, classes: as they were declared; None for not, and of a table by its schema.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
-    if hold_out is not None and (part is not None or description is not None):
+    if hold_out is not None and (test is not None or description is not None):
         raise DataError(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    valued = declared[1] == VALUES
-    split, rows = _checked(train, empty=published, valued=valued)
-    labels = split._closed.y
-    bounds, bounds_origin = _bounds(declared[0], description, train, part, tables)
-    classes, classes_origin = _classes(declared[1], description, labels[_taken(labels, declared[1])], train)
-    _check_range(labels, classes, train)
-    test, test_rows = None, None
-    if part is not None:
-        part = part.in_order(train.columns, train.source)
-        test, test_rows = _checked(part, valued=valued)
-        _check_same_features(train, part)
-        if test.labels != split.labels:
+    split, places = _checked(train, Part(name), empty=published, valued=classes == VALUES)
+    bounds, bounds_origin = _bounds(bounds, description, train, test)
+    classes, classes_origin = _classes(classes, description, split._closed.y, train)
+    _check_range(split, classes, train)
+    tested = None
+    if test is not None:
+        test = test.in_order(train.columns, train.source)
+        tested, _ = _checked(test, Part(f"{name} (test)"), valued=split.valued)
+        _check_same_features(train, test)
+        if tested.labels != split.labels:
             raise DataError(
-                f"{part.source}: {part.y_name} holds {test.labels}, but {train.y_name} {split.labels}; give both splits such"
-                " labels"
+                f"{test.source}: {test.y_name} holds {tested.labels}, but {train.y_name} {split.labels}; give both splits"
+                " such labels"
             )
-        _check_range(test._closed.y, classes, part)
-        said = published and part.source == train.source  # a publication says that its splits are separate
-        _check_separate(name, rows, test_rows, train, part, said or rows_coincide)
-    units = None
-    if rows._units is not None:
-        units = np.full(len(split), EMPTY, dtype=np.int64)
-        units[labels != EMPTY] = np.unique(rows._units, return_inverse=True)[1]
-    whole = Dataset(
+        _check_range(tested, classes, test)
+        said = published and test.source == train.source  # a publication says that its splits are separate
+        _check_separate(name, split.rows, tested.rows, train, test, said or rows_coincide)
+    dataset = Dataset(
         name=name,
         train=split,
-        test=test,
+        test=tested,
         classes=classes,
         bounds=bounds,
-        records=len(split),
+        records=len(train.x) if published else len(split),
         classes_origin=classes_origin,
         records_origin="described" if published else "counted",
-        rows=rows,
-        test_rows=test_rows,
+        lineage=lineage_of(train.schema),
         known=description is not None,
-        published=published,
-        tables=tables,
-        tables_origin="counted" if description is not None and tables else "declared",
+        _places=places if published else None,
+        tables=train.tables,
+        tables_origin="counted" if description is not None and train.tables else "declared",
         bounds_origin=bounds_origin,
-        _units=units,
-        units_name=rows.units_name,
-        part=Part(name),
-        test_part=Part(f"{name} (test)"),
+        schema="" if train.schema is None else train.schema.text,
         columns=train.columns,
         left_out=train.left_out,
         parts=train.parts,
     )
-    return whole if hold_out is None else _with_test(whole, hold_out)
+    return dataset if hold_out is None else _with_test(dataset, hold_out)
 
 
-def _taken(y: np.ndarray, classes: int | None) -> np.ndarray:
-    """Return which places hold a record, ``(n,)`` bool: all, unless a label says that one is empty."""
-    return np.ones(len(y), dtype=bool) if classes == VALUES else y != EMPTY
-
-
-def _checked(raw: RawSplit, empty: bool = False, valued: bool = False) -> tuple[Split, Rows]:
-    """Return the records of a split, and what identifies them: what the file holds, and whose it says they are."""
+def _checked(raw: RawSplit, part: Part, *, empty: bool = False, valued: bool = False) -> tuple[Split, np.ndarray]:
+    """Return the records of a split, with what identifies them, and the place of each; those that are there alone."""
     x, y = checked_features(raw), _checked_values(raw) if valued else _checked_labels(raw, empty)
     rows = Rows(x, y) if raw.rows is None else raw.rows
     if rows._cells is raw.x:  # one array for both where they are the same
         rows = rows.known_by(x)
-    taken = _taken(y, VALUES if valued else None)
-    if not taken.all():
-        rows = rows.taken(np.flatnonzero(taken))
+    split = Split(Arrays(x, y), rows, part, valued=valued)
+    places = np.arange(len(y)) if valued else np.flatnonzero(y != EMPTY)
+    if len(places) < len(y):
+        split = replace(split.taken(places), file=None)
     if raw.units is not None:
-        rows = rows.owned(checked_units(raw, taken), raw.units_name)
-    return Split(x, y, valued=valued), rows
+        split = replace(split, rows=split.rows.owned(checked_units(raw, places), raw.units_name))
+    return split, places
 
 
 def checked_features(raw: RawSplit) -> np.ndarray:
@@ -322,9 +316,9 @@ def _checked_values(raw: RawSplit) -> np.ndarray:
     return values
 
 
-def _check_range(y: np.ndarray, classes: int, raw: RawSplit) -> None:
-    outside = y >= classes if classes != VALUES else np.zeros(1, dtype=bool)
-    if outside.any():
+def _check_range(split: Split, classes: int, raw: RawSplit) -> None:
+    y = split._closed.y
+    if classes != VALUES and (outside := y >= classes).any():
         record = int(np.argmax(outside))
         raise DataError(
             f"{raw.source}: {raw.y_name} has label {y[record]} at record {record}, but there are {classes} classes, "
@@ -364,78 +358,61 @@ def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, tes
 # parts
 
 
-def _with_test(whole: Dataset, hold_out: Fraction) -> Dataset:
+def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
     """Return both splits of a file that is cut in two by a public hash of each record, or person.
 
     So one record, or person, more or less changes one of the two parts, and the part that is trained on is a dataset as if
     somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
     """
     at = int(hold_out * HASHES)
-    out = whole.rows.cut_hashes() < at
+    out = dataset.rows.cut_hashes() < at
     if out.all() or not out.any():
         raise DataError(
-            f"`test`: of so few records of {whole.name} that part is nobody, or everybody; name a test file"
+            f"`test`: of so few records of {dataset.name} that part is nobody, or everybody; name a test file"
         )
-    train, test = (_some(whole, np.flatnonzero(which)) for which in (~out, out))
-    cut, columns = whole.rows.cut
-    return replace(
-        train,
-        test=test.train,
-        test_rows=test.rows,
-        part=Part(whole.name, None, columns, cut, at, HASHES),
-        test_part=Part(whole.name, None, columns, cut, 0, at),
-        records=len(train.train),
-        hold_out=float(hold_out),
+    cut, columns = dataset.rows.cut
+    train, test = (
+        replace(dataset.train.taken(np.flatnonzero(inside)), part=Part(dataset.name, None, columns, cut, *ends))
+        for inside, ends in ((~out, (at, HASHES)), (out, (0, at)))
     )
+    return replace(dataset, train=train, test=test, records=len(train))
 
 
-def _some(whole: Dataset, index: np.ndarray, rows: np.ndarray | None = None) -> Dataset:
-    """Return the records at some places, and of ``rows`` those at the same places unless they stand at others there."""
-    kept = whole.rows.taken(index if rows is None else rows)
-    values, labels = whole.train._closed
-    x = kept._cells if whole.rows._cells is values else gathered(values, index, to_stay=True)
-    return replace(
-        whole,
-        train=Split(x, labels[index], valued=whole.train.valued),
-        _units=None if whole._units is None else whole._units[index],
-        rows=kept,
-        file=whole.rows if whole.file is None else whole.file,
-    )
-
-
-def take_part(whole: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
+def take_part(dataset: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
     """Return a part of a dataset, such as ``0.5:1.0``; None for the whole.
 
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
     others it is counted on the part, so that no record outside of it has a say.
     """
-    part, size = whole.part, whole.records
-    inside = taken = _taken(whole.train._closed.y, whole.classes)  # an empty place is never drawn, but counts
+    part, size, places = dataset.part, dataset.records, dataset._places
+    inside = np.ones(len(dataset.train), dtype=bool)
     if subset is not None:
-        places = len(whole.train) if whole.published else None
-        asked = parse_subset(subset, whole.name, hashed=whole.rows.cut, places=places)
+        asked = parse_subset(subset, dataset.name, hashed=dataset.rows.cut, places=None if places is None else size)
         if asked.stop <= part.start:
-            raise DataError(f"`subset` {subset}: that part of {whole.name} is held out (`test`); take another")
+            raise DataError(f"`subset` {subset}: that part of {dataset.name} is held out (`test`); take another")
         if asked.cut != "whole":
             part = replace(asked, start=max(part.start, asked.start))
         if part.cut == "place":
-            inside = np.zeros_like(taken)
-            inside[part.start : part.stop] = taken[part.start : part.stop]
-            size = part.stop - part.start
+            assert places is not None
+            inside = (places >= part.start) & (places < part.stop)
+            size = part.stop - part.start  # an empty place is never drawn, but counts
         elif part.cut != "whole":
-            hashes = whole.rows.cut_hashes()
-            inside = taken.copy()
-            inside[taken] = (hashes >= part.start) & (hashes < part.stop)
-            described, share = whole.records_origin == "described", (part.stop - part.start) / HASHES
+            hashes = dataset.rows.cut_hashes()
+            inside = (hashes >= part.start) & (hashes < part.stop)
+            described, share = dataset.records_origin == "described", (part.stop - part.start) / HASHES
             size = max(1, math.floor(share * size)) if described else int(inside.sum())
     if not inside.any():
-        raise DataError(f"`subset`: no record of {whole.name} falls into that part; take a wider one")
-    cut = whole if inside.all() else _some(whole, np.flatnonzero(inside), (np.cumsum(taken) - 1)[inside])
+        raise DataError(f"`subset`: no record of {dataset.name} falls into that part; take a wider one")
+    train = dataset.train if inside.all() else dataset.train.taken(np.flatnonzero(inside))
     if for_training:
-        _check_trainable(cut.train._closed.y, whole.classes, whole.name, subset)
-    if records is not None:
-        return replace(cut, part=part, records=records, records_origin="declared")
-    return replace(cut, part=part, records=size)
+        _check_trainable(train._closed.y, dataset.classes, dataset.name, subset)
+    return replace(
+        dataset,
+        train=replace(train, part=part),
+        records=size if records is None else records,
+        records_origin=dataset.records_origin if records is None else "declared",
+        _places=None if places is None else places[inside],
+    )
 
 
 def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:

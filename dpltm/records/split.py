@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.privacy.entry import Entry
+from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Cut, Entry, Part
 from dpltm.privacy.release import Secret
-from dpltm.records.mapped import pieces
+from dpltm.records.mapped import gathered, pieces
 
 ROWS = 512
 """Records that are mapped at a time."""
@@ -63,41 +65,263 @@ class LabelForm:
         return f"{self.dtype} labels of shape {self.shape}"
 
 
+VALUES = 2**16
+"""Values that are hashed at once: what is made of them stays in a processor's cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The records of one split as they were read, before any schema, by which one is told from another.
+
+    A public hash looks at one record, or one person, and at nothing else, so that a record more or less changes the part
+    that it falls into and no other (privacy-model.md 1.5). It is the same for everybody, whatever the order of the file, the
+    width of its numbers, the column of the label, or a schema. Numbers count as float32, so 1 is 1.0 and True.
+
+    They are closed, as those of a ``Split`` are.
+
+    Attributes:
+        _cells: ``(n, ...)``, as stored; of a table also those of the column that says whose a record is.
+        _targets: labels, ``(n,)``; where they are no class numbers ``(n, ...)``.
+        _ragged: of texts, all words, and where each record's begin, ``(n + 1,)``; then the cells are not looked at.
+        _units: whose each record is, ``(n,)`` texts, where something says so; and
+        units_name: the noun.
+    """
+
+    _cells: np.ndarray = field(repr=False)
+    _targets: np.ndarray = field(repr=False)
+    columns: tuple[str, ...] | None = None
+    label: str | None = None
+    _ragged: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    _units: np.ndarray | None = field(default=None, repr=False)
+    units_name: str = ""
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    @property
+    def cut(self) -> tuple[Cut, tuple[str, ...]]:
+        """Return the kind of cut of these records, and the columns that hashes are taken by."""
+        if self._units is not None:
+            return "person", (self.units_name,)
+        return "record", () if self._names is None else tuple(self._names[1])
+
+    @property
+    def are_texts(self) -> bool:
+        """Tell whether they are texts."""
+        return self._ragged is not None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of these records in their order: of the cells as they were read, labels included.
+
+        Whose they are is left out unless a column says so, so the same records are the same whoever is protected.
+        """
+        order, names = (None, None) if self._names is None else self._names
+        content = hashlib.sha256(repr((names, len(self))).encode())
+        if self._ragged is not None:
+            for part in (*self._ragged, self._targets):
+                for piece in pieces(part):
+                    content.update(np.ascontiguousarray(piece, dtype="<i8").tobytes())
+            return content.digest()
+        content.update(repr(self._cells.shape[1:] if names is None else "").encode())
+        # of a table whose a record is counts exactly
+        for rows in self._chunks(label=True, dtype="<f4" if names is None else "<f8"):
+            content.update((rows if order is None else rows[:, order]).tobytes())
+        return content.digest()
+
+    @property
+    def owners_digest(self) -> bytes | None:
+        """SHA-256 of whose each record is, by name, as cuts by person hash them; None where nothing says so."""
+        return None if self._units is None else hashlib.sha256(repr(self._units.tolist()).encode()).digest()
+
+    def public_hashes(self) -> np.ndarray:
+        """Return a number from 0 to ``HASHES`` - 1 for each record, ``(n,)`` int64, from its content alone.
+
+        The first 8 bytes of BLAKE2b over its values as little-endian float32, modulo ``HASHES``: the features in their
+        order, or, of a table, all columns with the label in the order of their names.
+
+        Guarantees:
+            Depends on no other record. Equal records have equal hashes, so all copies of one are in the same part.
+        """
+        if self._names is None:
+            return _public(_hashed(self._bytes()))
+        order = self._names[0]
+        return _public(_hashed(row.tobytes() for rows in self._chunks(label=True) for row in rows[:, order]))
+
+    def cut_hashes(self) -> np.ndarray:
+        """Return the hashes of cuts: the public hash of each record, or of its person, where something says whose it is."""
+        if self._units is None:
+            return self.public_hashes()
+        names, codes = np.unique(self._units, return_inverse=True)
+        return _public(_hashed(map(str.encode, names.tolist())))[codes]
+
+    def taken(self, index: np.ndarray) -> Rows:
+        """Return the records at some places, ``(k,)`` whole numbers."""
+        return replace(
+            self,
+            _cells=gathered(self._cells, index, to_stay=True),
+            _targets=self._targets[index],
+            _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
+            _units=None if self._units is None else self._units[index],
+        )
+
+    def known_by(self, cells: np.ndarray) -> Rows:
+        """Return the same records, told from others by other cells, ``(n, ...)``."""
+        return replace(self, _cells=cells)
+
+    def known_as(self, other: Rows) -> Rows:
+        """Return the same records, told from others by the cells of ``other``, in the order of its columns' names."""
+        order = slice(None) if other.columns is None else np.argsort(other.columns)
+        return self.known_by(np.ascontiguousarray(other._cells[:, order]))
+
+    def owned(self, units: np.ndarray, units_name: str) -> Rows:
+        """Return the same, with whose each record is, ``(n,)`` texts, and the noun of those."""
+        return replace(self, _units=units, units_name=units_name)
+
+    def identities(self, *, of_persons: bool = False) -> np.ndarray:
+        """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private."""
+        if of_persons:
+            assert self._units is not None
+            return _hashed(map(str.encode, self._units.tolist()), b"persons")
+        names = repr(sorted(self.columns or ())).encode()
+        return _hashed(self._bytes(by_name=True), hashlib.sha256(names).digest())
+
+    @property
+    def _names(self) -> tuple[np.ndarray, list[str]] | None:
+        """The order of all columns, the label's last one too, by their names; None where they have none of their own."""
+        if self.columns is None or self.label is None or len({*self.columns, self.label}) <= len(self.columns):
+            return None
+        names = [*self.columns, self.label]
+        return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
+
+    def _bytes(self, by_name: bool = False) -> Iterator[bytes]:
+        """Yield the bytes of each record without its label; columns in their order, or that of their names."""
+        if self._ragged is None:
+            order = np.argsort(self.columns) if by_name and self.columns is not None else slice(None)
+            yield from (row.tobytes() for rows in self._chunks() for row in rows[:, order])
+            return
+        values, offsets = self._ragged
+        for start, stop in itertools.pairwise(offsets):
+            yield _floats(values[start:stop], "<f4").tobytes()
+
+    def _chunks(self, label: bool = False, dtype: str = "<f4") -> Iterator[np.ndarray]:
+        """Rows as floats, some at a time; with the label behind the features if asked."""
+        done, at_once = 0, max(1, VALUES // max(1, self._cells[:1].size))
+        for piece in pieces(self._cells):
+            for start in range(0, len(piece), at_once):
+                part = piece[start : start + at_once]
+                rows = _floats(part, dtype).reshape(len(part), -1)
+                y = _floats(self._targets[done : done + len(part)], dtype).reshape(len(part), -1)
+                yield np.column_stack([rows, y]) if label else rows
+                done += len(part)
+
+
+class RecordSet:
+    """Records and persons, by which a refusal knows them again: private, and in the memory of one process alone."""
+
+    def __init__(self, rows: Rows | None = None) -> None:
+        records = [] if rows is None else [rows.identities()]
+        persons = [] if rows is None or rows._units is None else [rows.identities(of_persons=True)]
+        self._digests = np.unique(np.concatenate([*records, *persons])) if records else np.zeros(0, np.uint64)
+
+    def with_all_of(self, *others: RecordSet) -> RecordSet:
+        """Return the records and persons of this set and of others."""
+        joined = RecordSet()
+        joined._digests = np.unique(np.concatenate([each._digests for each in (self, *others)]))
+        return joined
+
+    def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
+        """Return whether it has some of these records, or of the persons whose they are."""
+        return bool(np.isin(rows.identities(of_persons=of_persons), self._digests).any())
+
+    def has_all(self, rows: Rows) -> bool:
+        """Return whether it has all of these records."""
+        return bool(np.isin(rows.identities(), self._digests).all())
+
+
+def _hashed(values: Iterable[bytes], key: bytes = b"") -> np.ndarray:
+    """The first 8 bytes of BLAKE2b over each value, ``(n,)`` uint64."""
+    hashes = (int.from_bytes(hashlib.blake2b(value, key=key, digest_size=8).digest(), "little") for value in values)
+    return np.fromiter(hashes, dtype=np.uint64)
+
+
+def _public(hashes: np.ndarray) -> np.ndarray:
+    return (hashes % np.uint64(HASHES)).astype(np.int64)
+
+
+def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Little-endian floats, with one zero instead of two; what is too large for float32 is infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.astype(dtype) + np.dtype(dtype).type(0))
+
+
+def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the records ``index`` of ragged arrays (``offsets`` ``(records + 1,)``) as ragged arrays."""
+    texts = [values[offsets[place] : offsets[place + 1]] for place in index]
+    return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """Records of one split, with their labels, closed.
 
-    Of ``Records`` in the design this is the part that holds arrays: ``Dataset`` has the part, the facts and the lineage, and
     Python keeps nobody from attributes that begin with an underscore. So it keeps no reader out; it makes whoever opens
     records say by what, and a test knows every place that does.
 
-    Args:
-        x, y: as :class:`Arrays` has them.
+    Attributes:
+        _closed: the arrays.
+        rows: these records as they were read, single ones even of persons; by default what they hold.
+        part: which records of their file they are, by name and cut; the snapshot is given by a ledger.
+        file: all records that were read, where these are a part; None where they are all.
         nobodys: whether they are nobody's of any population: held out by the publication that they are from.
         valued: whether labels are no class numbers: then several in a row are those of one record, and not of a person.
-
-    Attributes:
-        shape, dtype: of one record's features, public: of users ``(slots, ...)``.
-        labels: public facts about labels.
-        slots: records of a user, with empty slots; None where every record stands alone.
-        nobodys, valued: as given.
 
     ``len`` counts them, which is private under add/remove: sampling rates and scores go by ``Dataset.records``.
     """
 
-    __slots__ = ("_closed", "_digest", "dtype", "labels", "nobodys", "shape", "slots", "valued")
+    _closed: Arrays
+    rows: Rows = None  # type: ignore[assignment]  # never after it is made
+    part: Part = UNKNOWN_RECORDS
+    file: Rows | None = None
+    nobodys: bool = False
+    valued: bool = False
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, *, nobodys: bool = False, valued: bool = False) -> None:
-        self._closed, self._digest, self.nobodys, self.valued = Arrays(x, y), "", nobodys, valued
-        self.shape: tuple[int, ...] = x.shape[1:]
-        self.dtype: np.dtype = x.dtype
-        self.labels = LabelForm(y.dtype.name, y.shape[1:])
-        self.slots: int | None = y.shape[1] if y.ndim == 2 and not valued else None
+    def __post_init__(self) -> None:
+        if self.rows is None:
+            object.__setattr__(self, "rows", Rows(*self._closed))
 
     def __len__(self) -> int:
         return len(self._closed.y)
 
     def __repr__(self) -> str:
         return f"<Split of records of shape {self.shape}, {self.dtype}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record's features, public: of users ``(slots, ...)``."""
+        return self._closed.x.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the features, public."""
+        return self._closed.x.dtype
+
+    @property
+    def labels(self) -> LabelForm:
+        """Public facts about labels."""
+        labels = self._closed.y
+        return LabelForm(labels.dtype.name, labels.shape[1:])
+
+    @property
+    def slots(self) -> int | None:
+        """Records of a user, with empty slots; None where every record stands alone."""
+        labels = self._closed.y
+        return labels.shape[1] if labels.ndim == 2 and not self.valued else None
+
+    @property
+    def content(self) -> Rows:
+        """All records that were read."""
+        return self.rows if self.file is None else self.file
 
     def map(
         self,
@@ -114,7 +338,7 @@ class Split:
             step: told how many records are done.
         """
 
-        def made() -> Iterator[np.ndarray]:
+        def mapped() -> Iterator[np.ndarray]:
             (x, y), done = self._closed, 0
             for some in pieces(x, ROWS):
                 yield rows(some, y[done : done + len(some)])
@@ -122,15 +346,17 @@ class Split:
                 if step is not None:
                     step(done)
 
-        return self.with_features(keep(made()))
+        return self.with_features(keep(mapped()))
 
     def with_features(self, x: np.ndarray) -> Split:
         """Return the same records with features that were made of them before, ``(n, ...)``."""
-        return Split(x, self._closed.y, nobodys=self.nobodys, valued=self.valued)
+        return replace(self, _closed=Arrays(x, self._closed.y))
 
-    def as_nobodys(self) -> Split:
-        """Return the same, known to be nobody's."""
-        return self if self.nobodys else Split(*self._closed, nobodys=True, valued=self.valued)
+    def taken(self, index: np.ndarray) -> Split:
+        """Return the records at some places, ``(k,)`` whole numbers: a part of the file."""
+        (x, y), rows = self._closed, self.rows.taken(index)
+        x = rows._cells if self.rows._cells is x else gathered(x, index, to_stay=True)
+        return replace(self, _closed=Arrays(x, y[index]), rows=rows, file=self.content)
 
     def made_up(self) -> Arrays:
         """Return one record like these, all zeros: what a function makes of its shape and dtype tells of nobody."""
@@ -142,14 +368,16 @@ class Split:
 
     def digest(self, key: bytes) -> str:
         """Return a digest of features and labels in their order, HMAC-SHA-256 (hex): without the key it tells nothing."""
-        if not self._digest:
-            content = hashlib.sha256()
-            for values in self._closed:
-                content.update(f"{values.dtype.name} {values.shape}\n".encode())
-                for piece in pieces(values):
-                    content.update(np.ascontiguousarray(piece, dtype=values.dtype.newbyteorder("<")).tobytes())
-            self._digest = content.hexdigest()
         return hmac.new(key, self._digest.encode(), hashlib.sha256).hexdigest()
+
+    @cached_property
+    def _digest(self) -> str:
+        content = hashlib.sha256()
+        for values in self._closed:
+            content.update(f"{values.dtype.name} {values.shape}\n".encode())
+            for piece in pieces(values):
+                content.update(np.ascontiguousarray(piece, dtype=values.dtype.newbyteorder("<")).tobytes())
+        return content.hexdigest()
 
     def open(self, by: Opener) -> Arrays:
         """Return the arrays; none is copied.

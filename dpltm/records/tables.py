@@ -23,12 +23,13 @@ from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
 from dpltm.records.cells import Cells, Faults, Line, as_days, as_number, classes_of, encoded, is_numeric, is_text
-from dpltm.records.dataset import Dataset, RawSplit, Rows
+from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.frames import Frame
 from dpltm.records.input_parts import shown
 from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
 from dpltm.records.settle import settle
+from dpltm.records.split import Rows
 
 BLOCK, BLOCK_BYTES = 10_000, 2**22
 """Records that Python reads at once, and bytes of a file that Arrow reads."""
@@ -420,6 +421,7 @@ def read_by_schema(
         np.array(table.whose) if units is not None and labelled else None,
         units or "",
         left_out=table.left_out,
+        schema=schema,
     )
 
 
@@ -595,7 +597,7 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     hashed = (Column(one.name, "hashed", buckets=2, missing=True) for one in schema.columns)
     columns = tuple(Column(last, "label", values=classes) if one.name == last else one for one in hashed)
     raw = read_by_schema(path, replace(schema, columns=columns, missing=("",)))
-    return settle(path.stem, raw, None, None, ((0.0, 1.0), max(2, len(classes))), ())
+    return settle(path.stem, raw)
 
 
 def _names(path: Path, schema: Schema) -> list[str]:

@@ -19,10 +19,10 @@ from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
-from dpltm.records.dataset import Dataset, Origin, RawSplit, Rows
+from dpltm.records.dataset import Dataset, Origin, RawSplit
 from dpltm.records.mapped import gathered, let_go, room_for
 from dpltm.records.ratings import held_out_users, public_hash
-from dpltm.records.split import Split
+from dpltm.records.split import Arrays, Rows, Split
 
 MAX_SLOTS = 4096
 """Most records of one unit that count."""
@@ -141,7 +141,7 @@ def _check_slots(units: int, slots: int, values: int) -> None:
 
 
 def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
-    """Units as records, whose are the records at ``index``; zeros and ``ABSENT`` in empty slots."""
+    """Return units as records, whose are the records at ``index``; zeros and ``ABSENT`` in empty slots."""
     order, row, slot = in_slots(units, hashes, slots)
     count = len(np.unique(units))
     values, labels = split._closed
@@ -150,7 +150,7 @@ def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndar
     y = np.full((count, slots), ABSENT, dtype=np.int64)
     x[row, slot], y[row, slot] = gathered(values, index[order]), labels[index[order]]
     let_go(x)
-    return Split(x, y)
+    return replace(split, _closed=Arrays(x, y))
 
 
 def by_unit(dataset: Dataset, slots: int) -> Dataset:
@@ -169,13 +169,13 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         A row depends on the records of its own unit and on public inputs alone: where a unit has more than K, those of the
         K lowest public hashes are taken. So one unit more or less, whatever it holds, is one row more or less.
     """
-    units = dataset._units
-    assert units is not None
+    assert dataset.rows._units is not None
+    names, units = np.unique(dataset.rows._units, return_inverse=True)
+    count = len(names)
     if dataset.part.cut == "place":
         raise DataError(
             "`unit_column`: takes every record of a person; places part them, so give a fraction as `subset`"
         )
-    count = len(np.unique(units))
     if count < 2:
         raise DataError(
             f"`unit_column`: all records of {dataset.name} are one person's, so nothing can be learned of many"
@@ -187,8 +187,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         train=_slotted(dataset.train, np.arange(len(units)), units, dataset.rows.public_hashes(), slots),
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
-        _units=None,
-        unit=dataset.units_name,
+        unit=dataset.rows.units_name,
     )
 
 
@@ -226,14 +225,14 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
     entered = entered[np.argsort(x[entered, 1], kind="stable")]
     slots = min(slots, dataset.tables[1])  # nobody rates an item twice
     train = _slotted(dataset.train, entered, x[entered, 0], public_hash(x[entered]), slots)
-    theirs = np.empty(0, int) if test is None else np.flatnonzero(out[test._closed.x[:, 0]])
-    test, rows = (test, dataset.test_rows) if len(theirs) else (None, None)
+    if test is not None:  # none of a user who is protected
+        theirs = np.flatnonzero(out[test._closed.x[:, 0]])
+        test = replace(test.taken(theirs), file=None) if len(theirs) else None
     records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(train)}
     return replace(
         dataset,
         train=train,
-        test=None if test is None else Split(*(values[theirs] for values in test._closed)),
-        test_rows=None if rows is None else rows.taken(theirs),  # none of a user who is protected
+        test=test,
         records=records[dataset.records_origin],
         unit="user",
     )

@@ -1,11 +1,12 @@
-"""Wording of a statement, section by section: the texts of ``wording.toml``, filled in from the statement alone.
+"""Wording of a statement: pages and cards are templates over it alone, so a card can be written again, and compared.
 
-Whoever shows them (a page, a card) escapes them.
+``statement.jinja`` has all sentences, ``page.html.jinja`` and ``card.md.jinja`` say how they look.
 """
 
 from __future__ import annotations
 
-import tomllib
+import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dpltm.networks.skill import BINS, Skill
 from dpltm.privacy.accountants import ACCOUNTANTS
 from dpltm.privacy.describe import describe, figure, guarantee, percent, percent_up
 from dpltm.privacy.entry import TRAININGS, entry_from_json
@@ -25,47 +25,11 @@ HARDLY = 10.0
 FOR_SCHEMA = " for a schema"
 """Last words of a release that found the bounds or categories of columns."""
 
-DECISION, ATTACKER, RECORDS = "For whoever decides", "What an attacker can do", "The records"
-"""Titles of sections that pages look for."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """One line: a field as the literature names it, its value, and a sentence on it; empty for none."""
-
-    name: str
-    value: str
-    meaning: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts; the first of a row names it. If ``stacked``, a narrow screen shows its cells below each other."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    stacked: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page or a card; what is empty is left out. Charts are of pages alone."""
-
-    title: str
-    words: Sequence[str] = ()
-    fields: Sequence[Field] = ()
-    tables: Sequence[Table] = ()
-    charts: Sequence[Any] = ()
-    notes: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        """Return whether there is anything in it."""
-        return any((self.words, self.fields, self.tables, self.charts, self.notes))
-
+KINDS = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
+"""Kinds of subjects of statements."""
 
 MET, MISSED, OPEN = "yes", "no", "not known"
-"""Answers to a criterion."""
+"""Answers to a criterion; what is not known here never counts as met."""
 
 
 @dataclass(frozen=True)
@@ -84,62 +48,74 @@ class _Values(dict[str, Any]):
         return None
 
 
-@cache
-def _texts() -> dict[str, Any]:
-    source, *_ = PackageLoader("dpltm.reports", ".").get_source(_environment(), "wording.toml")
-    return tomllib.loads(source)
+def as_markdown(text: object) -> str:
+    """Return a text that Markdown shows as it is: no markup of its own, no link, on one line."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
+
+
+def as_share(value: float | None) -> str:
+    """Return a share in percent; a dash where it is not known."""
+    return "-" if value is None else percent(value)
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(undefined=StrictUndefined)
+def _environment(escaped: bool) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dpltm.reports", "."), undefined=StrictUndefined, extensions=["jinja2.ext.do"],
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=escaped,
+    )  # fmt: skip
     environment.filters.update(
         figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
-        share=lambda value: "-" if value is None else percent(value),
+        share=as_share, markdown=as_markdown,
+        one_line=lambda text: type(text)(" ".join(text.split())),
+        blocks=lambda text: re.sub(r"\n{3,}", "\n\n", text.strip()),
     )  # fmt: skip
     return environment
 
 
-@cache
-def _template(text: str) -> Any:
-    return _environment().from_string(text)
+def render(form: str, values: Mapping[str, Any]) -> str:
+    """Return a form with its values: all are escaped in one of HTML; one of Markdown says which."""
+    return _environment(".html." in form).get_template(form).render(values)
 
 
-@cache
-def _condition(expression: str) -> Any:
-    return _environment().compile_expression(expression, undefined_to_none=False)
+def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
+    """Return the page or the card of a statement.
 
-
-def _fields(rows: Sequence[Sequence[str]], names: Mapping[str, Any]) -> list[Field]:
-    return [
-        Field(*(_template(text).render(names) for text in texts))
-        for *texts, when in ([*row, "true"][:4] for row in rows)
-        if _condition(when)(names)
-    ]
+    Args:
+        form: name of the template.
+        body: the statement.
+        shown: what the form shows beside it; of a page what ``evidence.jinja`` names.
+    """
+    return render(form, {**_names(body), **shown})
 
 
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What texts may use: all of a statement, its settings as ``s``, its outcome as ``o``, and what follows from them."""
-    said, certified = _Values(body["settings"]), body["certified"]
+    """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
+    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
     mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
     kinds = {mechanism["mechanism"] for mechanism in mechanisms}
     paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
     steps = {  # of its own training: those of others, such as in front of it, may differ
         mechanism["mechanism"]: mechanism for mechanism in mechanisms
         if mechanism["mechanism"] in TRAININGS
-        and all(mechanism[name] == said[name] for name in ("sampling_rate", "steps", "noise_multiplier"))
+        and all(mechanism[name] == settings[name] for name in ("sampling_rate", "steps", "noise_multiplier"))
     }  # fmt: skip
     sampled = (
-        "cyclic" if "banded-sgd" in steps else "all" if said["sampling_rate"] == 1 else
+        "cyclic" if "banded-sgd" in steps else "all" if settings["sampling_rate"] == 1 else
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
-    trained = body["kind"] == "run" and said["steps"] is not None
-    names: dict[str, Any] = {
-        **body, "s": said, "o": _Values(body["outcome"]), "unit": certified["unit"], "hardly": HARDLY, "trained": trained,
-        "decided": body["kind"] == "run" and body["state"] == "finished", "provenances": PROVENANCE,
+    of_records, asked = certified["unit"] == "record", criteria(body)
+    return {
+        **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
+        "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome),
+        "right": _right(outcome), "decided": bool(asked), "asked": asked, "verdict": verdict(body),
+        "trained": body["kind"] == "run" and settings["steps"] is not None,
+        "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
-        "times": round(said["sampling_rate"] * said["steps"]) if sampled == "allocation" else None,
+        "libraries": ", ".join(f"{name} {number}" for name, number in body["computed_with"].items()),
+        "times": round(settings["sampling_rate"] * settings["steps"]) if sampled == "allocation" else None,
         "most": steps["truncated-sgd"]["truncated_batch_size"] if sampled == "truncated" else None,
         "days": [str(entry["day"]) for entry in paid if entry.get("day")], "releases": len(paid),
         "schema_entries": [
@@ -147,10 +123,8 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
             if str(entry.get("words", "")).endswith(FOR_SCHEMA)
         ],
         "beside": list(dict.fromkeys(str(entry["words"]) for entry in body["entries"] if _released_alone(entry))),
+        "told": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
     }  # fmt: skip
-    for name, text in _texts()["names"].items():
-        names[name] = _template(text).render(names)
-    return names
 
 
 def _released_alone(entry: Mapping[str, Any]) -> bool:
@@ -158,90 +132,96 @@ def _released_alone(entry: Mapping[str, Any]) -> bool:
     return bool(kinds & {"gaussian", "laplace"}) and not kinds & TRAININGS
 
 
+def headline(certified: Mapping[str, Any]) -> str:
+    """Return the guarantee in one sentence."""
+    if certified["epsilon"] == "inf":
+        return "Nothing is certified: the entries bound no epsilon."
+    if certified["epsilon"] == 0:
+        return "No privacy is spent: nothing here was computed from private records."
+    terms = f"({figure(certified['epsilon'])}, {certified['delta']:g})"
+    return f"Certified: {terms}-differential privacy for one {certified['unit']}, {certified['adjacency']}."
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
 def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     """Return what is asked of a run that has ended, with the answers; nothing for anything else."""
-    names, asked = _names(body), list[Criterion]()
-    for criterion in _texts()["criterion"] if names["decided"] else ():
-        met, why, _ = next(answer for answer in criterion["answers"] if _condition(answer[2])(names))
-        answer = {True: MET, False: MISSED, None: OPEN}[_condition(met)(names)]
-        asked.append(Criterion(_template(criterion["question"]).render(names), answer, _template(why).render(names)))
-    return asked
+    if body["kind"] != "run" or body["state"] != "finished":
+        return []
+    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    people = "records" if certified["unit"] == "record" else "persons"
+    asked = {
+        "The budget is kept": _budget(settings, outcome, certified),
+        f"Delta is below one over the number of {people}": _delta(settings["public_records"], certified["delta"]),
+        "All else on the same people is counted": _others(outcome),
+        "It is better than what takes no skill": _skill(outcome),
+    }
+    answers = {True: MET, False: MISSED, None: OPEN}
+    return [Criterion(question, answers[met], why) for question, (met, why) in asked.items()]
+
+
+Answer = tuple[bool | None, str]
+"""Whether a criterion is met, None where that is not known, and why."""
+
+
+def _budget(settings: _Values, outcome: _Values, certified: Mapping[str, Any]) -> Answer:
+    epsilon, together, limit, budget = certified["epsilon"], outcome["together"], outcome["limit"], settings["budget"]
+    if "inf" in (epsilon, together):
+        return False, "something was released with no protection, so no budget can be kept"
+    if limit is not None and together is not None:
+        why = f"everything on these people comes to {figure(together)}, and the budget in their ledger is {limit:g}"
+        return together <= limit and certified["delta"] <= outcome["limit_delta"], why
+    if budget is not None:
+        return epsilon <= budget, f"this comes to {figure(epsilon)}, and {budget:g} was asked for"
+    return None, "no budget is on record (dpltm privacy budget sets one)"
+
+
+def _delta(records: int | None, delta: float) -> Answer:
+    if records is None:
+        return None, "their number is not on record here"
+    return delta * records < 1, f"delta is {delta:g}, one over their number {1 / records:.2g}"
+
+
+def _others(outcome: _Values) -> Answer:
+    others = outcome["others"]
+    if others is None:
+        return None, "the ledger that paid is not at hand (dpltm report --ledger names it)"
+    count = f"{others or 'no'} other release{'s' if others > 1 else ''}"
+    return True, f"their ledger holds {count}; all together: epsilon {figure(outcome['together'])}"
+
+
+def _skill(outcome: _Values) -> Answer:
+    if (worse := outcome["verdict"]) is not None:
+        return False, f"{worse[:1].lower()}{worse[1:]}"
+    if outcome["auc"] is not None:
+        return True, f"{_auc(outcome)}, {_right(outcome)}"
+    return None, "nothing here says how well guessing would do on records that are not protected"
+
+
+def _auc(outcome: _Values) -> str:
+    if outcome["auc"] is None:
+        return ""
+    return "AUC {auc:.3f} (95 %: {auc_low:.3f} to {auc_high:.3f}; guessing has 0.5)".format(**outcome)
+
+
+def _right(outcome: _Values) -> str:
+    if outcome["auc"] is None:
+        return ""
+    most = f'always saying "{outcome["majority"]}" has {percent(outcome["majority_accuracy"])}'
+    return f"accuracy {percent(outcome['accuracy'])} ({most})"
 
 
 def verdict(body: Mapping[str, Any]) -> str:
     """Return what the criteria come to, in one sentence; empty for anything but a run that has ended."""
     asked = criteria(body)
-    for answer, said in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
+    for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
         if reasons := [criterion.why for criterion in asked if criterion.met == answer]:
-            return f"By its criteria this {said}: {'; '.join(reasons)}."
+            return f"By its criteria this {decision}: {'; '.join(reasons)}."
     return "By its criteria this may go out: all of them are met." if asked else ""
 
 
-def headline(body: Mapping[str, Any]) -> str:
-    """Return the guarantee in one sentence."""
-    return str(_template(_texts()["page"]["headline"]).render(_names(body)))
-
-
-def boxes(body: Mapping[str, Any]) -> list[Field]:
-    """Return the figures that a page begins with."""
-    return _fields(_texts()["page"]["boxes"], _names(body))
-
-
-def sections(body: Mapping[str, Any], costs: Sequence[str] = ()) -> list[Section]:
-    """Return the sections of a statement that have anything in them.
-
-    Args:
-        costs: of each entry alone, in words; empty to leave them out.
-    """
-    told = [entry_from_json(entry) for entry in body["entries"]]
-    names = {**_names(body), "verdict": verdict(body), "asked": criteria(body), "told": told, "costs": costs}
-    parts = [
-        Section(
-            part["title"],
-            [line for text in part.get("words", ()) for line in _template(text).render(names).splitlines() if line],
-            [
-                field for row in _condition(part.get("each", "[none]"))(names)
-                for field in _fields(part.get("fields", ()), {**names, "row": row})
-            ],
-            _tables(part.get("tables", ()), names),
-            notes=body["notes"] if "notes" in part else (),
-        )
-        for part in _texts()["section"] if _condition(part.get("when", "true"))(names)
-    ]  # fmt: skip
-    return [part for part in parts if part]
-
-
-def skill_tables(skill: Skill) -> list[Table]:
-    """Return recall and precision by class, subgroups, the confusion matrix, operating points and calibration."""
-    bins = [
-        {"low": place / BINS, "high": (place + 1) / BINS, **vars(part)}
-        for place, part in enumerate(skill.bins) if part.records
-    ]  # fmt: skip
-    return tables("skill", skill=skill, bins=bins, two=len(skill.classes) == 2)
-
-
-def tables(kind: str, **names: Any) -> list[Table]:
-    """Return the tables of a kind in ``wording.toml`` that have any rows, of the values that they name."""
-    return _tables(_texts()[kind], names)
-
-
-def _tables(parts: Sequence[Mapping[str, Any]], names: Mapping[str, Any]) -> list[Table]:
-    tables = []
-    for part in parts:
-        columns = [
-            (name, cell, {**names, "column": column, "at": at})
-            for head, cell, *repeated in part["columns"]
-            for at, column in enumerate(_condition(repeated[0])(names) if repeated else [None])
-            if (name := _template(head).render(names, column=column))
-        ]
-        rows = [
-            [_template(cell).render(known, row=row, number=number) for _, cell, known in columns]
-            for number, row in enumerate(_condition(part["each"])(names), start=1)
-        ]
-        if rows:
-            title = _template(part["title"]).render(names)
-            tables.append(Table(title, [name for name, *_ in columns], rows, part.get("stacked", False)))
-    return tables
+# --- the table of a recipe --------------------------------------------------------------------------------------------
 
 
 def markdown(body: Mapping[str, Any]) -> str:

@@ -306,7 +306,7 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
         return
     named = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
     loss = loss_of(spec, dataset) if named else lambda outputs, _: outputs.flatten(1).square().mean(1)
-    made_up = network_inputs(Split(*dataset.train.made_up(), valued=dataset.train.valued), dataset)
+    made_up = network_inputs(Split(dataset.train.made_up(), valued=dataset.train.valued), dataset)
     records = batched_records(made_up.made_up(), dataset, whole=True)
     gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))

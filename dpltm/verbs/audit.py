@@ -39,7 +39,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
-from dpltm.records import Dataset, Split
+from dpltm.records import Arrays, Dataset, Split
 from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import fresh
 from dpltm.verbs.train import train_start
@@ -115,7 +115,7 @@ def audit_tickets(
     known = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
     config = GenerationConfig(**{**known, "prune": tuple(known["prune"]), "rounds": 1, "threads": None})
     config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
-    canaried = network_inputs(Split(records, np.concatenate([y, labels])), dataset, services)
+    canaried = network_inputs(Split(Arrays(records, np.concatenate([y, labels]))), dataset, services)
     with services.progress.progress("training for tickets", config.steps) as step:
         made = generate(
             tickets.body.spec,

@@ -21,8 +21,9 @@ from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill
 from dpltm.options import METRICS
 from dpltm.privacy.account import check_declared
+from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger, of_process
-from dpltm.records import Dataset, Rows, Split, by_user
+from dpltm.records import Dataset, Split, by_user
 from dpltm.records.notes import bounds_notes, run_bounds_notes
 from dpltm.records.schema import class_names
 from dpltm.records.subgroups import check_column, subgroups_of
@@ -83,9 +84,8 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
 
 def as_held_out(whole: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
-    nobody = whole.train.made_up()
-    train, rows = Split(*nobody, nobodys=True, valued=whole.train.valued), Rows(*nobody)
-    return replace(whole, train=train, test=whole.train, rows=rows, test_rows=whole.rows)
+    nobody = Split(whole.train.made_up(), part=whole.part, nobodys=True, valued=whole.train.valued)
+    return replace(whole, train=nobody, test=replace(whole.train, part=Part(f"{whole.name} (test)"), file=None))
 
 
 def evaluate(

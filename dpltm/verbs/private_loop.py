@@ -36,8 +36,9 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
 from dpltm.records.arrays import arrays_of, as_array
 from dpltm.records.batches import Records
-from dpltm.records.dataset import RawSplit, Rows
+from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
+from dpltm.records.split import Rows
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
 from dpltm.training.config import (

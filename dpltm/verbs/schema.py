@@ -30,7 +30,7 @@ import datetime
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,12 +41,12 @@ from scipy.special import ndtri
 
 from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
-from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.release import Once, pay, price
+from dpltm.privacy.release import Once, Secret, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
@@ -92,20 +92,14 @@ LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
 
 
-def _number_edges() -> np.ndarray:
-    steps = np.arange(SUB_STEPS) / SUB_STEPS
-    powers = np.exp2(np.arange(SMALLEST, LARGEST, dtype=np.float64))
-    above = np.append((powers[:, None] * (1 + steps)).ravel(), 2.0**LARGEST)
-    return np.concatenate([-above[::-1], [0.0], above])
+_POWERS = np.exp2(np.arange(SMALLEST, LARGEST, dtype=np.float64))[:, None]
+_ABOVE = np.append(_POWERS * (1 + np.arange(SUB_STEPS) / SUB_STEPS), 2.0**LARGEST)
+_MONTHS = np.arange(f"{FIRST_YEAR}-01", f"{LAST_YEAR}-02", dtype="datetime64[M]").astype("datetime64[D]")
 
-
-def _date_edges() -> np.ndarray:
-    months = [(year, month) for year in range(FIRST_YEAR, LAST_YEAR) for month in range(1, 13)]
-    days = [datetime.date(year, month, 1).toordinal() for year, month in months]
-    return np.array([*days, datetime.date(LAST_YEAR, 1, 1).toordinal()], dtype=np.float64)
-
-
-_EDGES = {"number": _number_edges(), "date": _date_edges()}
+_EDGES = {
+    "number": np.concatenate([-_ABOVE[::-1], [0.0], _ABOVE]),
+    "date": _MONTHS.astype(np.float64) + datetime.date(1970, 1, 1).toordinal(),
+}
 """Between intervals: interval i goes from edge i - 1 up to edge i, and the first and the last have no end."""
 
 _PARTS = {
@@ -134,17 +128,18 @@ class Coder:
         Guarantees:
             No cell is refused. Which name a cell counts for depends on that cell alone.
         """
-        starts, holes, codes = _starts(column), cells.among(empty), np.full(len(cells.values), HOLE)
-        for part in ("number", "date"):
-            if part in starts:
+        holes, codes = cells.among(empty), np.full(len(cells.values), HOLE)
+        for part, start in _starts(column).items():
+            left = ~holes & (codes == HOLE)
+            if part in _EDGES:
                 values = cells.parsed(replace(column, kind=part))
-                there = ~np.isnan(values) & ~holes & (codes == HOLE)
-                codes[there] = starts[part] + np.searchsorted(_EDGES[part], values[there], side="right")
-        if "category" in starts:
+                left &= ~np.isnan(values)
+                codes[left] = start + np.searchsorted(_EDGES[part], values[left], side="right")
+                continue
             known = self.names.setdefault(column.name, {})
-            for place in np.flatnonzero(~holes & (codes == HOLE)):
+            for place in np.flatnonzero(left):
                 if may_be_named(name := cells.texts[place]):
-                    codes[place] = starts["category"] + known.setdefault(name, len(known))
+                    codes[place] = start + known.setdefault(name, len(known))
         return codes[cells.codes]
 
 
@@ -181,12 +176,12 @@ class ColumnQuery:
 
     def counts(self, codes: np.ndarray) -> list[np.ndarray]:
         """Return histograms of all columns by codes ``(n, columns)``, private; of categories up to the largest code."""
-        found = []
-        for column, given in zip(self.columns, codes.T, strict=True):
-            there, parts = given[given != HOLE].astype(np.int64), _PARTS[column.kind]
-            size = sum(len(_EDGES[part]) + 1 for part in parts if part in _EDGES)
-            found.append(np.bincount(there, minlength=size).astype(np.float64))
-        return found
+        counts = []
+        for column, column_codes in zip(self.columns, codes.T, strict=True):
+            size = sum(len(_EDGES[part]) + 1 for part in _PARTS[column.kind] if part in _EDGES)
+            held = column_codes[column_codes != HOLE].astype(np.int64)
+            counts.append(np.bincount(held, minlength=size).astype(np.float64))
+        return counts
 
 
 def find_columns(
@@ -210,18 +205,20 @@ def find_columns(
     counts = query.counts(codes)
     starts = [_starts(column).get("category", len(count)) for column, count in zip(query.columns, counts, strict=True)]
     # a category without a record has no count: nothing tells that it was ever met
-    there = [np.append(np.arange(start), start + np.flatnonzero(count[start:]))
+    cells = [np.append(np.arange(start), start + np.flatnonzero(count[start:]))
              for count, start in zip(counts, starts, strict=True)]  # fmt: skip
-    plain = np.concatenate([count[some] for count, some in zip(counts, there, strict=True)])
-    noisy = np.split(gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in there])[:-1])
-    threshold = query.threshold(noise_std, delta) if query.lone_names else math.inf
-    kept = _largest([values[start:] for values, start in zip(noisy, starts, strict=True)], threshold)
-    found = []
-    for column, values, some, start in zip(query.columns, noisy, there, starts, strict=True):
+    plain = np.concatenate([count[some] for count, some in zip(counts, cells, strict=True)])
+    noisy = np.split(gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in cells])[:-1])
+    least = query.threshold(noise_std, delta) if query.lone_names else math.inf
+    largest = np.sort(np.concatenate([values[start:] for values, start in zip(noisy, starts, strict=True)]))[::-1]
+    if len(largest) > MOST_NAMES:  # of noisy counts, so it costs nothing
+        least = max(least, largest[MOST_NAMES - 1])
+    columns = []
+    for column, values, some, start in zip(query.columns, noisy, cells, starts, strict=True):
         spelled, counted = list(names.get(column.name, {})), zip(some[start:], values[start:], strict=True)
-        words = {spelled[code - start]: count for code, count in counted if count >= kept}
-        found.append(_found(column, values, words, noise_std))
-    return tuple(found)
+        words = {spelled[code - start]: count for code, count in counted if count >= least}
+        columns.append(_found(column, values, words, noise_std))
+    return tuple(columns)
 
 
 def _found(column: Column, values: np.ndarray, words: Mapping[str, float], noise_std: float) -> Column:
@@ -231,31 +228,23 @@ def _found(column: Column, values: np.ndarray, words: Mapping[str, float], noise
         values: noisy counts of all its histograms.
         words: those of the names that are kept.
     """
-    told, most = Column(column.name, "ignored"), 0.0  # of which nothing is known is no feature
-    spelled = tuple((word,) for word in sorted(words))
-    if column.kind == "label":
-        total = float(sum(words.values()))  # all above the threshold, so positive
+    total, spelled = float(sum(words.values())), tuple((word,) for word in sorted(words))
+    if column.kind == "label":  # all counts are above the threshold, so positive
         shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
         return replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column
+    likely, most = Column(column.name, "ignored"), 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
-    for part, at in _starts(column).items():
+    for part, start in _starts(column).items():
         if part == "category":
-            mass, made = sum(words.values()), replace(finished, kind=part, values=spelled, suffix="")
+            mass, candidate = total, replace(finished, kind=part, values=spelled, suffix="")
         else:
-            edges = _EDGES[part]
-            counts = values[at : at + len(edges) + 1]
+            counts = values[start : start + len(_EDGES[part]) + 1]
             stands = _standing(counts, noise_std)
             mass, suffix = float(counts[stands].sum()), column.suffix if part == "number" else ""
-            made = replace(finished, kind=part, suffix=suffix, bounds=_bounds(stands, edges) or (0.0, 1.0))
+            candidate = replace(finished, kind=part, suffix=suffix, bounds=_bounds(stands, _EDGES[part]))
         if mass > most:
-            told, most = made, mass
-    return told
-
-
-def _largest(counts: Sequence[np.ndarray], threshold: float) -> float:
-    """Return the threshold, or a higher one if more than ``MOST_NAMES`` reach it: of noisy counts, so it costs nothing."""
-    every = np.sort(np.concatenate([np.empty(0), *counts]))[::-1]
-    return max(threshold, every[MOST_NAMES - 1]) if len(every) > MOST_NAMES else threshold
+            likely, most = candidate, mass
+    return likely
 
 
 def _standing(noisy: np.ndarray, noise_std: float) -> np.ndarray:
@@ -277,11 +266,11 @@ def _standing(noisy: np.ndarray, noise_std: float) -> np.ndarray:
     return ~still[: len(noisy)]
 
 
-def _bounds(stands: np.ndarray, edges: np.ndarray) -> tuple[float, float] | None:
-    """From the first to the last interval that stands out; None where none does."""
+def _bounds(stands: np.ndarray, edges: np.ndarray) -> tuple[float, float]:
+    """From the first to the last interval that stands out."""
     out = np.flatnonzero(stands)
     if not len(out):
-        return None
+        return 0.0, 1.0
     low, high = max(int(out[0]) - 1, 0), min(int(out[-1]), len(edges) - 1)
     if low == high:  # everything lies beyond one end
         low, high = (low, high + 1) if low == 0 else (low - 1, high)
@@ -335,9 +324,8 @@ def load_unfinished(
         records = declared_facts(None, None, records)[2]
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
-    facts = (0.0, 1.0), max(2, len(schema.label.values))  # or it is to be found as well
-    whole = settle(path.stem, raw, None, None, facts, (), hold_out=hold_out)
-    dataset = at_unit(take_part(whole, subset, records, False), "record", None if units is None else 1)
+    dataset = take_part(settle(path.stem, raw, hold_out=hold_out), subset, records, False)
+    dataset = at_unit(dataset, "record", None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
     keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
     codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)
@@ -350,91 +338,81 @@ In columns that are ignored nothing stood out of the noise: words of which each 
 
 @dataclass(frozen=True)
 class FoundSchema:
-    """A finished schema; in ``ignored`` columns nothing stood out of the noise, and without ``classes`` in the label's."""
+    """A finished schema, and what it cost; of a dry run what it would cost, and no columns.
 
-    text: str
-    ignored: tuple[str, ...]
-    classes: tuple[str, ...]
-    features: int
-    privacy: PrivacyReport
+    In ``ignored`` columns nothing stood out of the noise, and the label's has no classes where none did.
+    """
+
     mechanism: GaussianRelease
+    privacy: PrivacyReport
+    columns: tuple[Column, ...] = ()
+    text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """Columns to be found, checked; nothing is spent yet."""
+def find_schema(
+    table: Unfinished, options: FindOptions, ledger: Ledger, progress: Progress, *, dry_run: bool = False
+) -> FoundSchema:
+    """Pay for the histograms, and return the finished schema: a function of the draft and of that release.
 
-    table: Unfinished
-    options: FindOptions
-    ledger: Ledger
-    progress: Progress
+    Args:
+        dry_run: price it alone.
 
-    def __post_init__(self) -> None:
-        if self.options.private is None:
-            raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
-        check_delta(self.options.delta, self.table.dataset)
+    Raises:
+        InputError: options out of range, or what is found might make a schema that is too large to be read.
+        BudgetError: a budget in the ledger does not allow it.
+    """
+    if options.private is None:
+        raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
+    check_delta(options.delta, table.dataset)
+    progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
+    adjacency = cast(Adjacency, options.adjacency)
+    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
+    report = partial(statement, delta=options.delta, adjacency=adjacency, notes=notes)
+    if dry_run:
+        release = _release(table, options, ledger, ledger.book)
+        return FoundSchema(release.entry.of(GaussianRelease)[0], report(price(release, ledger.book)))
+    paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
+    by_name = {column.name: column for column in next(paid.values)}
+    columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
+    text = schema_text(table.schema, columns, paid.lineage, FOUND)
+    return FoundSchema(paid.entry.of(GaussianRelease)[0], report(paid.account), columns, text)
 
-    def plan(self, book: Book, known: Entry | None = None) -> Once[tuple[Column, ...]]:
-        """Return the release, calibrated to what a ledger leaves of the budget."""
-        del known  # nothing goes on: it is drawn at once
-        options, adjacency = self.options, cast(Adjacency, self.options.adjacency)
-        part, account = self.ledger.part(self.table.dataset), book.account(self.table.schema.lineage)
-        query, delta = ColumnQuery(self.table.schema.wanted, adjacency), NAMES_DELTA * options.delta
-        lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
-        assert options.private is not None
-        self.progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-        alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
-        noise = calibrate_noise(options.private, options.delta, alone, Planned(account, part, lone)).noise_multiplier
-        histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
-        columns = len(query.columns)
-        words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
-        entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
-        codes, names = self.table.codes, self.table.names
-        self._check_size(entry)
-        return Once(
-            entry,
-            self.table.schema.lineage,
-            lambda secret: find_columns(
-                query, codes.open(secret).x, names, histograms.noise_std, delta, KeyedSource(secret.child("noise"))
-            ),
+
+def _release(table: Unfinished, options: FindOptions, ledger: Ledger, book: Book) -> Once[tuple[Column, ...]]:
+    """Return the release, calibrated to what a ledger leaves of the budget."""
+    adjacency, lineage, epsilon = (
+        cast(Adjacency, options.adjacency),
+        table.schema.lineage,
+        cast(float, options.private),
+    )
+    query, delta = ColumnQuery(table.schema.wanted, adjacency), NAMES_DELTA * options.delta
+    lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
+    alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
+    part = ledger.part(table.dataset)
+    noise = calibrate_noise(epsilon, options.delta, alone, Planned(book.account(lineage), part, lone)).noise_multiplier
+    histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
+    columns = len(query.columns)
+    words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
+    entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
+    _check_size(table.schema, entry)
+
+    def found(secret: Secret) -> tuple[Column, ...]:
+        codes, source = table.codes.open(secret).x, KeyedSource(secret.child("noise"))
+        return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
+
+    return Once(entry, lineage, found)
+
+
+def _check_size(schema: Schema, entry: Entry) -> None:
+    """Refuse where what is found might make a schema too large to be read: it would be paid for, and lost."""
+    columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
+    names = MOST_NAMES if any("category" in _PARTS[column.kind] for column in schema.wanted) else 0
+    size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
+    size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(entry)))
+    features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)
+    if size > MAX_BYTES or features > MAX_FEATURES:
+        raise InputError(
+            "`private`: what is found might make a schema too large to be read"
+            f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or"
+            " shorter ones, in the draft"
         )
-
-    def _check_size(self, entry: Entry) -> None:
-        """Refuse where what is found might make a schema too large to be read: it would be paid for, and lost."""
-        schema = self.table.schema
-        columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
-        names = MOST_NAMES if any("category" in _PARTS[column.kind] for column in schema.wanted) else 0
-        size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
-        size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(entry)))
-        features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)
-        if size > MAX_BYTES or features > MAX_FEATURES:
-            raise InputError(
-                "`private`: what is found might make a schema too large to be read"
-                f" ({size:,} of {MAX_BYTES:,} bytes, {features:,} of {MAX_FEATURES:,} features); list fewer values, or"
-                " shorter ones, in the draft"
-            )
-
-    def priced(self) -> tuple[GaussianRelease, PrivacyReport]:
-        """Return the mechanism that would be released, and what the report would be."""
-        release = self.plan(self.ledger.book)
-        return release.entry.of(GaussianRelease)[0], self._report(price(release, self.ledger.book))
-
-    def found(self) -> FoundSchema:
-        """Pay for the histograms, and return the finished schema: a function of the draft and of that release."""
-        paid = pay(self.plan, self.ledger)
-        found = next(paid.values)
-        by_name, schema = {column.name: column for column in found}, self.table.schema
-        columns = [by_name.get(column.name, column) for column in schema.columns]
-        return FoundSchema(
-            schema_text(schema, columns, paid.lineage, FOUND),
-            tuple(column.name for column in found if column.kind == "ignored"),
-            next(tuple(some[0] for some in column.values) for column in columns if column.kind == "label"),
-            sum(column.features for column in columns if column.kind != "label"),
-            self._report(paid.account),
-            paid.entry.of(GaussianRelease)[0],
-        )
-
-    def _report(self, account: Account) -> PrivacyReport:
-        notes = [*public_input_notes(self.table.dataset), *unit_notes(self.table.dataset)]
-        adjacency = cast(Adjacency, self.options.adjacency)
-        return statement(account, self.options.delta, adjacency=adjacency, notes=notes)

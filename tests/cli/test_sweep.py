@@ -18,8 +18,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
-from dpltm.experiments.recipe import paired, summary
+from dpltm.experiments.recipe import Recipe, paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
+from dpltm.tickets.charts import Chart
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import _charts
@@ -123,13 +124,18 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert shown.startswith("all together: certified epsilon = ")
 
 
+def charts(recipe: Recipe, body: dict[str, Any], out: Path) -> list[Chart]:
+    folder = SweepFolder(out, recipe.title)
+    return _charts(recipe, body, folder, folder.results(trial.name for trial in recipe.trials))
+
+
 def test_a_figure_has_one_chart_of_each_dataset(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     x, y = np.random.default_rng(0).uniform(0, 16, (300, 64)), np.arange(300) % 10
     np.savez(cwd / "other.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
     facts = 'dataset = "other.npz", bounds = "0,16", classes = 10'
     other = f'[[arm]]\nname = "other"\ntrain = {{ {facts} }}\n'
     body = sweep(HEAD + DENSE + other + '[figure]\nover = "steps"\napart = "dataset"\n')
-    found = _charts(read_recipe((cwd / "r.toml").read_text()), body, SweepFolder(cwd / "r.sweep", "Digits"))
+    found = charts(read_recipe((cwd / "r.toml").read_text()), body, cwd / "r.sweep")
     assert [chart.title for chart in found] == ["digits: Accuracy over steps", "other.npz: Accuracy over steps"]
     for chart, row in zip(found, body["arms"], strict=True):  # the last point is what the table has
         (line,) = chart.series
@@ -140,9 +146,9 @@ def test_a_figure_has_one_chart_of_each_dataset(sweep: Callable[..., dict[str, A
 def test_a_figure_of_one_seed_has_no_intervals(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     varied = '[[arm]]\nname = "dense"\nvary = { "train.lr" = [0.1, 0.2] }\n[figure]\nover = "values"\n'
     body = sweep(HEAD + varied, "--seeds", "1")
-    recipe, folder = read_recipe(HEAD + varied), SweepFolder(cwd / "r.sweep", "Digits")
-    (one,) = _charts(recipe, body, folder)
-    (several,) = _charts(recipe, sweep(HEAD + varied), folder)
+    recipe = read_recipe(HEAD + varied)
+    (one,) = charts(recipe, body, cwd / "r.sweep")
+    (several,) = charts(recipe, sweep(HEAD + varied), cwd / "r.sweep")
     assert (one.title, several.title) == ("one seed", "95 % intervals over seeds")
 
 

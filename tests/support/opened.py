@@ -14,5 +14,6 @@ def arrays_of(split: Split) -> Arrays:
 
 def units_of(records: Dataset | Rows) -> np.ndarray:
     """Return whose each record is."""
-    assert records._units is not None
-    return records._units
+    rows = records.rows if isinstance(records, Dataset) else records
+    assert rows._units is not None
+    return rows._units

@@ -14,7 +14,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.tickets.run import FoundRun
-from dpltm.tickets.workbench.compare import as_table, compare, unlike
+from dpltm.tickets.workbench.compare import compare, texts, unlike
 
 PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
 CONFIG: dict[str, Any] = {
@@ -108,7 +108,7 @@ def test_another_relation_or_unit_is_named_in_its_row() -> None:
     body = compare([run("one"), run("two"), run("three", unit="user")])
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
-    assert [" (add-remove, unit user)" in row[5] for row in as_table(body).rows] == [False, False, True]
+    assert [" (add-remove, unit user)" in row[5] for row in texts(body)] == [False, False, True]
 
 
 def test_without_a_number_of_test_records_there_is_no_interval() -> None:

@@ -21,7 +21,7 @@ from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
 from dpltm.pruning.generation import GenerationConfig, without_data
-from dpltm.records import Split, load
+from dpltm.records import Arrays, Split, load
 from dpltm.tickets.feature_files import KEY, NAME, FeatureCache, _kept, cache_path, read_map, write_map
 from dpltm.tickets.files import write_lineage
 from dpltm.tickets.run import load_run, write_run
@@ -297,7 +297,7 @@ def test_what_differs_has_a_cache_of_its_own(home, digits):
     paths += [cache_path(digits.test, found, dtype=dtype) for found in maps for dtype in ("<f2", "<f4")]
     assert len(set(paths)) == len(paths)
     assert cache_path(whole.test, FOUND) == cache_path(digits.test, FOUND)  # the same test records
-    changed = replace(digits, train=Split(arrays_of(digits.train).x, arrays_of(digits.train).y[::-1]))
+    changed = replace(digits, train=Split(Arrays(arrays_of(digits.train).x, arrays_of(digits.train).y[::-1])))
     assert cache_path(changed.train, FOUND) not in paths
     for data, split in ((digits, digits.train), (theirs, theirs.train), (digits, digits.test)):
         values = arrays_of(FeatureCache().features(data, split, FOUND)).x

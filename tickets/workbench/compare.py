@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
-from dpltm.privacy.describe import guarantee
+from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, number, section, skill_in, text
-from dpltm.reports.wording import Table, tables
+from dpltm.reports.wording import as_share
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.run import FoundRun, find_run
@@ -211,16 +211,42 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
-def as_table(body: Mapping[str, Any]) -> Table:
-    """Return the rows as texts; a dash where something is not known."""
-    (table,) = tables("comparison", rows=body["rows"], stated_at=stated_at(body))
-    return table
+COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "run": lambda row: row["run"] if row["compared"] else f"{row['run']} ({_left_out(row)})",
+    "accuracy": lambda row: as_share(row["accuracy"]) if row["rmse"] is None else f"RMSE {row['rmse']:.4g}",
+    "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
+    "majority": lambda row: as_share(row["majority"]),
+    "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
+    "certified epsilon": lambda row: _epsilon(row, "certified"),
+    "nominal": lambda row: _epsilon(row, "nominal"),
+    "density": lambda row: as_share(row["density"]),
+    "live": lambda row: "-" if row["live"] is None else f"{row['live']:,}",
+    "parameters": lambda row: "-" if row["parameters"] is None else f"{row['parameters']:,}",
+    "trained": lambda row: row["trained"] or "-",
+    "filter": lambda row: row["filter"] or "-",
+}
+"""The columns of the table, and the text in each; a dash where something is not known."""
 
 
-def stated_at(body: Mapping[str, Any]) -> str:
+def _left_out(row: Mapping[str, Any]) -> str:
+    return "not compared" if row["state"] == "finished" else str(row["state"])
+
+
+def _epsilon(row: Mapping[str, Any], name: str) -> str:
+    if row[name] is None:
+        return "-"
+    return figure(row[name]) + (f" ({row['other_terms']})" if row["other_terms"] else "")
+
+
+def texts(body: Mapping[str, Any]) -> list[list[str]]:
+    """Return the rows as texts."""
+    return [[cell(row) for cell in COLUMNS.values()] for row in body["rows"]]
+
+
+def title(body: Mapping[str, Any]) -> str:
     """Return what the certified epsilons are stated at, where all compared rows agree; else nothing."""
     stated = {
-        f"delta {row['delta']:g}, {_relation(row)}"
+        f"certified epsilon: delta {row['delta']:g}, {_relation(row)}"
         for row in body["rows"] if row["compared"] and row["certified"] is not None
     }  # fmt: skip
     return stated.pop() if len(stated) == 1 else ""
@@ -234,10 +260,9 @@ def costs(body: Mapping[str, Any]) -> list[str]:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document."""
-    shown = as_table(body)
-    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (shown.head, *shown.rows)]
-    lines.insert(1, "|" + "---|" * len(shown.head))
-    terms = [shown.title] if shown.title else []
+    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (COLUMNS, *texts(body))]
+    lines.insert(1, "|" + "---|" * len(COLUMNS))
+    terms = [title(body)] if title(body) else []
     return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from jinja2 import TemplateError
 
 from dpltm.audit.findings import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
-from dpltm.networks.masks import Mask
 from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
@@ -21,38 +20,32 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import (
-    ATTACKER,
-    RECORDS,
-    Section,
-    Table,
-    boxes,
-    cells,
-    columns,
-    headline,
-    sections,
-    skill_tables,
-    tables,
-    verdict,
-)
+from dpltm.reports.wording import cells, columns, render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
-from dpltm.tickets.model_card import KINDS, card_text, for_page, signed, template
+from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
 from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
 
+NO_EVIDENCE: dict[str, Any] = {
+    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "against_density": (), "mask": None,
+    "round_of_mask": None, "provenance_of_masks": None, "unattacked": False, "arms": (), "columns": (),
+    "against_epsilon": (),
+}  # fmt: skip
+"""What ``evidence.jinja`` shows on a page beside the statement."""
+
 
 @dataclass(frozen=True)
 class Reported:
-    """Parts of a report."""
+    """Parts of a report; ``evidence`` as :data:`NO_EVIDENCE`."""
 
     subject: Subject
     account: Account
-    sections: Sequence[Section] = ()
+    evidence: Mapping[str, Any]
     problems: Sequence[str] = ()
 
 
@@ -76,7 +69,14 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     said = signed(statement(made.subject, made.account))
     curves = curves_of(made.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
-    drawn = [*(chart for part in made.sections for chart in part.charts), *attacker]
+    drawn = [
+        *(
+            chart
+            for name in ("over_steps", "against_density", "against_epsilon")
+            for chart in made.evidence.get(name, ())
+        ),
+        *attacker,
+    ]
     if picture is not None and not drawn:
         raise InputError(f"`plot`: {target} has no curve to draw")
     content = card_text(said) if request.card else _page(made, said, attacker)
@@ -126,7 +126,7 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
         subject = Subject("run", name, notes=notes, state="unfinished", **terms_of_run(config))
-        return Reported(subject, account, (), problems)
+        return Reported(subject, account, {}, problems)
     subject = run_subject(
         name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
     )
@@ -135,9 +135,12 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     if (wrong := found.understated) is not None:
         problems.append(wrong)
     attacked |= _all_together(found, subject, request.ledger)
-    parts = list(_run_sections(found, subject.settings.get("provenance"), "audit_canaries" in attacked))
+    evidence = _evidence(found, subject.settings.get("provenance"))
+    evidence["unattacked"] = "audit_canaries" not in attacked
     state = "damaged" if problems else found.state
-    return Reported(replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, parts, problems)
+    return Reported(
+        replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, evidence, problems
+    )
 
 
 def _all_together(found: FoundRun, subject: Subject, named: str | None) -> dict[str, Any]:
@@ -177,24 +180,22 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
     return {f"audit_{name}": getattr(findings, name) for name in ("lower_bound", "canaries", "confidence")}
 
 
-def _run_sections(found: FoundRun, provenance: str | None, audited: bool) -> Iterator[Section]:
-    """Yield sections beside the statement; ``provenance`` as far as its lineage and configuration know it."""
-    config = found.config or {}
-    skill = skill_in(found.result or {})
-    if skill is not None:
-        yield Section("How good it is", tables=skill_tables(skill))
-    if found.metrics and len(found.metrics) > 1:
-        yield Section("Over the steps", charts=charts.over_steps(found.metrics, found.measure))
-    tickets = _tickets_of(found)
+def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
+    """Return what a page of a run shows; ``provenance`` as far as its lineage and configuration know it."""
+    config, metrics, tickets = found.config or {}, found.metrics, _tickets_of(found)
     if tickets is not None:
-        yield _ticket_section(tickets, config.get("round"))
         provenance = "private" if "private" in (provenance, tickets.provenance) else tickets.provenance
     if config.get("ticket_set_id") is None:
         provenance = "data-free"  # the whole network
-    if found.run is not None:
-        yield _mask_section(found.run.mask, provenance)
-    if not audited:
-        yield Section("Audit", ["This training was not attacked. dpltm train --audit 1000 lets made-up records try."])
+    return {
+        "skill": skill_in(found.result or {}),
+        "over_steps": charts.over_steps(metrics, found.measure) if metrics and len(metrics) > 1 else (),
+        "tickets": tickets,
+        "chosen": config.get("round"),
+        "against_density": () if tickets is None else charts.against_density(tickets),
+        "mask": None if found.run is None else found.run.mask,
+        "provenance_of_masks": provenance,
+    }
 
 
 def _tickets_of(found: FoundRun) -> TicketSet | None:
@@ -215,27 +216,15 @@ def _tickets_of(found: FoundRun) -> TicketSet | None:
 
 def _of_set(tickets: TicketSet) -> Reported:
     delta, last = number(tickets.config.get("delta")), tickets.body.tickets[-1]
-    shown = [
-        _ticket_section(tickets, None), _mask_section(last.mask, tickets.provenance, f" of round {last.round}")
-    ]  # fmt: skip
     subject = replace(set_subject(tickets), delta=delta if delta is not None and 0 < delta < 1 else 1e-5)
-    return Reported(subject, Account.alone(tickets.lineage), shown)
-
-
-def _ticket_section(tickets: TicketSet, chosen: object) -> Section:
-    rows = tables("tickets", tickets=tickets, chosen=chosen)
-    return Section("The tickets", tables=rows, charts=charts.against_density(tickets))
-
-
-def _mask_section(mask: Mask, provenance: str | None, what: str = "") -> Section:
-    """Return the densities of layers; none where records may be behind them without a mechanism."""
-    if provenance in (None, "private"):
-        whence = (
-            "were made from private records with no mechanism, and may reveal them" if provenance == "private" else
-            "come from tickets of which no provenance is on record, and may reveal private records"
-        )  # fmt: skip
-        return Section("Masks", [f"Densities of layers are left out: these masks {whence}."])
-    return Section("Masks", tables=tables("masks", mask=mask, of=what))
+    evidence = {
+        "tickets": tickets,
+        "against_density": charts.against_density(tickets),
+        "mask": last.mask,
+        "round_of_mask": last.round,
+        "provenance_of_masks": tickets.provenance,
+    }
+    return Reported(subject, Account.alone(tickets.lineage), evidence)
 
 
 # --- a sweep ----------------------------------------------------------------------------------------------------------
@@ -258,12 +247,12 @@ def _of_sweep(path: Path) -> Reported:
     certified = [section(section(section(one, "train"), "privacy"), "certified") for one in trained]
     deltas = [delta for one in certified if (delta := number(one.get("delta"))) is not None and 0 < delta < 1]
     replaced = any(one.get("adjacency") == "replace-one" for one in certified)
-    parts, state = list[Section](), "unfinished"
+    evidence, state = dict[str, Any](), "unfinished"
     try:
         body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
-        table = Table("All rows of the recipe", columns(body), [cells(row, body) for row in body["arms"]])
         drawn = charts.against_epsilon([_point(row) for row in body["arms"]], str(body["measure"]))
-        parts.append(Section("The rows", tables=[table], charts=drawn))
+        rows = [cells(row, body) for row in body["arms"]]
+        evidence = {"arms": rows, "columns": columns(body), "against_epsilon": drawn}
         state = "finished" if body["finished"] == body["members"] else "unfinished"
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
         problems.append(f"{path / 'results.json'}: is missing or damaged; the command of the sweep writes it again")
@@ -282,7 +271,7 @@ def _of_sweep(path: Path) -> Reported:
         "sweep", path.resolve().name, settings, state=state, delta=min(deltas, default=1e-5),
         adjacency="replace-one" if replaced else "add-remove",
     )  # fmt: skip
-    return Reported(subject, account, parts, problems)
+    return Reported(subject, account, evidence, problems)
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,13 +292,8 @@ def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]
         for entry in made.account.entries
     ]
     try:
-        shown = sections(body, costs)
-        place = next(at for at, part in enumerate(shown) if part.title == ATTACKER)
-        shown[place] = replace(shown[place], charts=attacker)
-        after = next((at for at, part in enumerate(shown) if part.title == RECORDS), len(shown) - 1)
-        shown[after:after] = [part for part in made.sections if part]
-        return template("report.html").render(
-            title=f"{body['name']}: {KINDS[body['kind']]}", headline=headline(body), figures=boxes(body), sections=shown,
+        return render_statement(
+            "page.html.jinja", body, **{**NO_EVIDENCE, **made.evidence}, costs=costs, attacker=attacker,
             problems=made.problems, statement=for_page(body),
         )  # fmt: skip
     except (LookupError, TypeError, ValueError, TemplateError) as error:

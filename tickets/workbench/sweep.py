@@ -25,21 +25,19 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
-from dpltm.experiments.reader import COMMANDS, check_ready, read_recipe
+from dpltm.experiments.reader import COMMANDS, check_ready, override, read_recipe
 from dpltm.experiments.recipe import (
     SEARCHED,
+    Arm,
     Recipe,
     Section,
     Shared,
     Task,
     Trial,
-    draw_options,
-    override,
     planned,
     provenance,
     table,
     tasks,
-    trains_at_once,
 )
 from dpltm.options import resolve
 from dpltm.options.run import RunRequest
@@ -132,62 +130,70 @@ class TrialRunner:
 
     def attempt(self, task: Task) -> tuple[str, str | None]:
         """Make something; return its name, and why it cannot be made, or None."""
-        title = "" if isinstance(task, Trial) else f"{task.place}: "  # it is read where a trial has its row
+        why = None
         with _ONE_AT_A_TIME:
-            if not self.folder.begin(task.name, self.session):
-                return task.name, in_flags(f"{title}{DIED}")  # Dask sends a call again whose worker died
             try:
-                self._make(task)
+                if not self.folder.begin(task.name, self.session):
+                    raise InputError(DIED)  # Dask sends a call again whose worker died
+                if isinstance(task, Trial):
+                    self._make_trial(task)
+                else:
+                    self._make_shared(task)
             except DpltmError as error:
-                return task.name, in_flags(f"{title}{error}")
+                why = str(error)
             except Exception as error:  # one trial's fault is not the others'
                 if os.environ.get("DPLTM_DEBUG"):
                     raise
                 # what it says may tell of a record
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
-                return task.name, f"{title}{why}"
-        return task.name, None
+        if why is not None and isinstance(task, Shared):
+            why = f"{task.place}: {why}"  # it is read where a trial has its row
+        return task.name, None if why is None else in_flags(why)
 
-    def _make(self, task: Task) -> None:
-        if isinstance(task, Trial):
-            self._make_trial(task)
-            return
-        source = None if task.tickets is None else str(self._made_set(task.tickets))
-        name = None if task.command == "tune" else task.title
-        given = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
-        self._run(task.command, given, task.options)
-
-    # trials
+    def _make_shared(self, shared: Shared) -> None:
+        source = None if shared.tickets is None else str(self._set(shared.tickets))
+        name = None if shared.command == "tune" else shared.title
+        given = {"out": str(self.path(shared)), "seed": shared.seed, "set": source, "name": name}
+        self._run(shared.command, given, shared.options)
 
     def _make_trial(self, trial: Trial) -> None:
-        settings = self._settings(trial)
+        """Make a trial by its stages, each of which is paid for once: what an interrupted attempt has is taken over."""
+        settings = {} if trial.search is None else read_section(self.path(trial.search), "train")
+        decided = _decided(settings)
+        for other in trial.recipe.trials:
+            if settings and other.arm is trial.arm and other.search == trial.search:
+                had = (self.folder.result(other.name) or {}).get("settings", decided)
+                if had != decided:
+                    raise InputError(
+                        f"{other.name} was trained with what another search found, {had}, and that is gone from tune/; put"
+                        " it back, or take another `out`"
+                    )
         home = self.folder.make(trial.name)
-        body = self._learned(trial, home) if trial.arm.latent is not None else self._trained(trial, home, settings)
-        if trial.arm.tune is not None:
-            body["settings"] = _decided(settings)
-        self.folder.finish(trial.name, {"arm": trial.arm.name, "seed": trial.seed, "digest": trial.digest, **body})
-        for name in ("tickets", "owners.msg", "draw.json", "encode.json"):  # which who dies before this goes on with
+        head = {"arm": trial.arm.name, "seed": trial.seed, "digest": trial.digest}
+        body = self._train(trial, home, settings) if trial.arm.latent is None else self._learn(trial, home)
+        self.folder.finish(trial.name, {**head, **body, **({"settings": decided} if settings else {})})
+        for name in ("tickets", "owners.msg", "draw.json", "encode.json"):
             _remove(home / name)
 
-    def _trained(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
+    def _train(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
         arm, out = trial.arm, home / "run"
-        source = None if trial.tickets is None else self._made_set(trial.tickets)
+        source = None if trial.tickets is None else self._set(trial.tickets)
         given: dict[str, Any] = {"out": str(out), "seed": trial.seed}
         body: dict[str, Any] = {}
         if source is None:
             given["dense"] = True
-        elif arm.select is not None:
-            copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
-            body["select"] = self._once(home / "draw.json", partial(self._draw, trial, source, copy))
-            given["ticket"] = str(copy)
-        else:
+        elif arm.select is None:
             given["ticket"] = f"{source}@{_round(trial, source, settings)}"
+        else:
+            copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
+            body["select"] = _once(home / "draw.json", lambda: self._draw(trial, source, copy))
+            given["ticket"] = str(copy)
         if out.exists():  # a process died when all was done
             remove_ended(out)
             answer: Any = parse_json(out / "result.json", read_bytes(out / "result.json", MAX_JSON))
         else:
-            options = override(arm.train, {key: value for key, value in settings.items() if key in SEARCHED})
-            answer = self._run("train", given, options)
+            searched = {key: value for key, value in settings.items() if key in SEARCHED}
+            answer = self._run("train", given, override(arm.train, searched))
         if (out / "config.json").exists():
             run = load_run(out)
             body |= {"records": run.config.get("part"), "lineage": to_json(run.lineage)}
@@ -196,9 +202,9 @@ class TrialRunner:
     def _draw(self, trial: Trial, source: Path, copy: Path) -> dict[str, Any]:
         _remove(copy)
         shutil.copytree(source, copy)
-        return self._run("select", {"set": str(copy)}, draw_options(trial.arm))
+        return self._run("select", {"set": str(copy)}, trial.arm.draw)
 
-    def _learned(self, trial: Trial, home: Path) -> dict[str, Any]:
+    def _learn(self, trial: Trial, home: Path) -> dict[str, Any]:
         stages = trial.arm.latent or {}
         scheme, messages, out = home / "scheme", home / "owners.msg", home / "run"
 
@@ -208,20 +214,12 @@ class TrialRunner:
             self._run("latent scheme", {"out": str(scheme)}, stages["scheme"])
             return self._run("latent encode", {"scheme": str(scheme), "out": str(messages)}, stages["encode"])
 
-        encoded = self._once(home / "encode.json", encode)
+        encoded = _once(home / "encode.json", encode)
         _remove(out)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = published(self._run("latent train", given, stages["train"]))
         lineage = read_messages(messages, load_scheme(scheme)).lineage
         return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
-
-    def _once(self, path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the answer of a stage that is made once: an interrupted trial goes on with it."""
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
-        if not path.exists():
-            write_json(path, {**head, "answer": published(make())})
-        answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
-        return answer
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
         command = COMMANDS[name]
@@ -231,45 +229,26 @@ class TrialRunner:
         with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
             return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
 
-    # what trials share
-
-    def _made_set(self, shared: Shared) -> Path:
+    def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
-        path, there = self._made(shared), find_set(str(self.path(shared))).provenance
-        root = shared
+        path, root = self.path(shared), shared
         while root.tickets is not None:
             root = root.tickets
-        if there != (asked := provenance({shared.title: root.options}, shared.title)):
+        there = find_set(str(path)).provenance
+        if there != (asked := provenance(root.options)):
             raise InputError(
                 f"{path}: its provenance is {there}, and that of [tickets.{shared.title}] is {asked}; remove it, and it is"
                 " made"
             )
         return path
 
-    def _made(self, shared: Shared) -> Path:
-        """Return the place of something that trials share; refused where it is not there any more."""
-        path = self.path(shared)
-        if not path.exists():
-            raise InputError(f"{path}: is gone; run the same command again")
-        return path
 
-    def _settings(self, trial: Trial) -> Section:
-        """Return the settings that a search for the arm decided; all trials of a row are of one search."""
-        search = trial.search
-        if search is None:
-            return {}
-        settings = read_section(self._made(search), "train")
-        decided = _decided(settings)
-        for other in (other for other in trial.recipe.trials if other.arm is trial.arm):
-            if other.search is None or other.search.place != search.place:
-                continue
-            had = (self.folder.result(other.name) or {}).get("settings", decided)
-            if had != decided:
-                raise InputError(
-                    f"{other.name} was trained with what another search found, {had}, and that is gone from tune/; put it"
-                    " back, or take another `out`"
-                )
-        return settings
+def _once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a stage that is made once: an interrupted trial goes on with it."""
+    if not path.exists():
+        write_json(path, {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "answer": published(make())})
+    answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
+    return answer
 
 
 def _decided(settings: Section) -> dict[str, Any]:
@@ -279,13 +258,9 @@ def _decided(settings: Section) -> dict[str, Any]:
 
 
 def _round(trial: Trial, source: Path, settings: Section) -> int:
-    asked = trial.arm.round
+    asked = _decided(settings)["round"] if trial.arm.round == "tuned" else trial.arm.round
     if isinstance(asked, int):
         return asked
-    if asked == "tuned":
-        number = split_round(str(settings["ticket"]))[1]
-        assert number is not None  # dpltm tune names one
-        return number
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
 
@@ -320,18 +295,26 @@ class Workers:
         self, attempt: Callable[[Task], tuple[str, str | None]], tasks: Iterable[Task]
     ) -> Iterator[tuple[str, str | None]]:
         """Yield what ``attempt`` says of every task, as it comes back. BrokenExecutor where a process died over one."""
-        with warnings.catch_warnings(), self._backend():
+        if self.client is not None:
+            backend = {"backend": "dask", "client": self.client, "wait_for_workers_timeout": CONNECT_SECONDS}
+        else:
+            begin = {"initializer": _leave_interrupts, "initargs": (str(Path.cwd()),)}
+            backend = {"backend": "loky", "idle_worker_timeout": IDLE_SECONDS, **begin}
+        with warnings.catch_warnings(), parallel_config(**backend):
             # joblib warns of processes that it replaces, and of work that an interrupt takes from it
             warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
             parallel = Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
             with contextlib.closing(parallel(delayed(attempt)(task) for task in tasks)) as finished:
                 yield from finished
 
-    def _backend(self) -> parallel_config:
-        if self.client is not None:
-            return parallel_config(backend="dask", client=self.client, wait_for_workers_timeout=CONNECT_SECONDS)
-        begin = {"initializer": _leave_interrupts, "initargs": (str(Path.cwd()),)}
-        return parallel_config(backend="loky", idle_worker_timeout=IDLE_SECONDS, **begin)
+
+def _leave_interrupts(folder: str) -> None:
+    """Ignore Ctrl-C, which reaches every process of a terminal; the one that started the others ends them.
+
+    joblib starts other processes for another working ``folder``.
+    """
+    del folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -362,15 +345,6 @@ def dask_workers(address: str) -> Iterator[Workers]:
         yield Workers(-1, client)
 
 
-def _leave_interrupts(folder: str) -> None:
-    """Ignore Ctrl-C, which reaches every process of a terminal; the one that started the others ends them.
-
-    joblib starts other processes for another working ``folder``.
-    """
-    del folder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> dict[str, str]:
     """Make every trial that is not finished; return why those that cannot be made fail, by name. The others go on."""
     failures: dict[str, str] = {}
@@ -379,13 +353,13 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
     with progress.progress(recipe.title, len(recipe.trials)) as step:
 
         def note(name: str, why: str | None) -> None:
-            left.pop(name)
+            del left[name]
             if why is not None:
                 failures[name] = why
-            failed, waiting = sum(trial.name in failures for trial in recipe.trials), [*left][:1]
-            unmade = sum(trial.name in left or trial.name in failures for trial in recipe.trials)
-            said = [f"{failed} failed"] * bool(failed) + [f"next {name}" for name in waiting]
-            step(len(recipe.trials) - unmade, ", ".join(said))
+            failed = sum(trial.name in failures for trial in unfinished)
+            unmade = sum(trial.name in left for trial in unfinished) + failed
+            told = [f"{failed} failed"] * bool(failed) + [f"next {name}" for name in [*left][:1]]
+            step(len(recipe.trials) - unmade, ", ".join(told))
 
         while left:
             for name, task in list(left.items()):
@@ -393,38 +367,18 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
                 if why is not None:
                     note(name, why)
             ready = [task for task in left.values() if not any(need.name in left for need in task.needs)]
-            _attempt(runner, workers, ready, note)
-    return failures
-
-
-def _attempt(
-    runner: TrialRunner, workers: Workers, ready: list[Task], note: Callable[[str, str | None], None]
-) -> None:
-    """Attempt all that is ready. Where a process dies, nobody knows over which: each that is left is made again, alone."""
-    open_tasks = {task.name: task for task in ready}
-    try:
-        for name, why in workers.run(runner.attempt, ready):
-            note(name, why)
-            del open_tasks[name]
-    except BrokenExecutor:
-        again = replace(runner, session=secrets.token_hex(8))
-        for task in open_tasks.values():
             try:
-                for name, why in workers.run(again.attempt, [task]):
+                for name, why in workers.run(runner.attempt, ready):
                     note(name, why)
-            except BrokenExecutor:
-                note(task.name, in_flags(DIED))
-
-
-def _check_same_records(recipe: Recipe, folder: SweepFolder, records: Mapping[str, Part]) -> None:
-    """Refuse where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
-    for trial in recipe.trials:
-        had, now = (folder.result(trial.name) or {}).get("records"), records.get(trial.arm.name)
-        if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
-            raise InputError(
-                f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand; take"
-                " another `out`, or remove its result.json, to have it run again"
-            )
+            except BrokenExecutor:  # nobody knows over which a process died: each that is left is made again, alone
+                again = replace(runner, session=secrets.token_hex(8))
+                for task in (task for task in ready if task.name in left):
+                    try:
+                        for name, why in workers.run(again.attempt, [task]):
+                            note(name, why)
+                    except BrokenExecutor:
+                        note(task.name, in_flags(DIED))
+    return failures
 
 
 # --- a recipe -------------------------------------------------------------------------------------------------------
@@ -442,38 +396,48 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
     ledger = open_ledger(place, population=options.population)
     records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger)
     if options.dry_run:
-        return _plan(recipe, root, place, dataset_cache, progress)
+        head = {"dry_run": True, "recipe": recipe.title, "source": recipe.source, "out": str(root), "ledger": place}
+        return {**head, **planned(recipe, _prices(recipe, place, dataset_cache, progress))}
     with contextlib.ExitStack() as opened:
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
         folder = SweepFolder(root, recipe.title)
         opened.enter_context(folder.alone())
-        wanted = sum(folder.result(trial.name) is None for trial in recipe.trials)
-        workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, wanted)))
-        _check_same_records(recipe, folder, records)
-        total(recipe, folder, ledger)  # a ledger that is behind is noticed before anything is spent
+        results = folder.results(trial.name for trial in recipe.trials)
+        workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
+        _check_same_records(recipe, folder, results, records)
+        total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
         runner = TrialRunner(folder, dataset_cache, ledger=place, population=options.population)
         failures = sweep(recipe, runner, workers, progress)
         return {"ledger": place, **finish(recipe, folder, ledger, failures)}
 
 
-def _plan(recipe: Recipe, root: Path, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, Any]:
-    """Return the plan: every arm, with the epsilon of a trial, as far as that does not wait for its tickets."""
-    spent: list[dict[str, Any] | None] = []
+def _prices(recipe: Recipe, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, dict[str, Any]]:
+    """Return what a trial of each arm costs, by name, as far as that does not wait for its tickets or settings."""
+    spent = {}
     with progress.progress("what it would spend", len(recipe.arms)) as step:
-        for arm in recipe.arms:
-            if trains_at_once(arm):
+        for number, arm in enumerate(recipe.arms, 1):
+            if arm.latent is None and arm.tickets is None and arm.tune is None:
                 given = {"dense": True, "dry_run": True, "ledger": ledger}
                 request = resolve(TrainRequest, given, arm.train, str(recipe.path))
-                spent.append(train(request, SILENT, dataset_cache=dataset_cache, own=True)["privacy"])
-            else:
-                spent.append(None)
-            step(len(spent))
-    body = planned(recipe, spent)
-    head = {key: body[key] for key in ("dry_run", "recipe", "source")}
-    return {**head, "out": str(root), "ledger": ledger, **body}
+                spent[arm.name] = train(request, SILENT, dataset_cache=dataset_cache, own=True)["privacy"]
+            step(number)
+    return spent
 
 
-def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]:
+def _check_same_records(
+    recipe: Recipe, folder: SweepFolder, results: Mapping[str, Any], records: Mapping[str, Part]
+) -> None:
+    """Refuse where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
+    for trial in recipe.trials:
+        had, now = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
+        if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
+            raise InputError(
+                f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand; take"
+                " another `out`, or remove its result.json, to have it run again"
+            )
+
+
+def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     """Return the statement on all together: on everything in the ledger, and behind finished trials.
 
     Attempts that failed, trials of an earlier version of the recipe and those of more seeds count as well. ``finite`` is
@@ -481,15 +445,14 @@ def total(recipe: Recipe, folder: SweepFolder, ledger: Ledger) -> dict[str, Any]
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
     """
-    results = [folder.result(trial.name) or {} for trial in recipe.trials]
-    behind = lineage_of(*(lineage_from_json(one["lineage"]) for one in results if "lineage" in one))
+    behind = lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values() if "lineage" in result))
     account = ledger.account(behind)
     delta = min((float(arm.train.get("delta", 1e-5)) for arm in recipe.arms), default=1e-5)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None
     if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
         alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
-        certified = (entry for entry, one in alone if not entry.paid or math.isfinite(one.epsilon(delta, "rdp")))
+        certified = (entry for entry, own in alone if not entry.paid or math.isfinite(own.epsilon(delta, "rdp")))
         rest, paid = replace(account, entries=tuple(certified)), len(account.paid)
         finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
         notes.append(
@@ -506,45 +469,41 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mappin
 
     The files hold no folders, and nothing that trials said when they failed.
     """
-    names = [trial.name for trial in recipe.trials]
-    results = {name: result for name in names if (result := folder.result(name)) is not None}
-    privacy = total(recipe, folder, ledger)
+    results = folder.results(trial.name for trial in recipe.trials)
+    privacy = total(recipe, results, ledger)
     body = table(recipe, results, failures, privacy)
-    place = {"config": str(recipe.path), "out": str(folder.root)}
-    charts = _charts(recipe, body, folder)
-    place["figure"] = str(folder.root / "figure.png") if charts else None  # type: ignore[assignment]
+    charts, picture = _charts(recipe, body, folder, results), folder.root / "figure.png"
+    place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
     shared = {**published(place), **table(recipe, results, elsewhere, privacy)}
     folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
     folder.write_text("results.md", markdown(shared))
     if charts:
-        write_charts(folder.root / "figure.png", charts, recipe.title)
+        write_charts(picture, charts, recipe.title)
     return {**{key: body[key] for key in ("recipe", "source")}, **place, **body}
 
 
-def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> list[Chart]:
+def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, results: Mapping[str, Any]) -> list[Chart]:
     if recipe.figure is None:
         return []
-    arms = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
-    if recipe.figure["over"] == "steps":
-        runs = {
-            _with_epsilon(arm.name, [row]): [
-                folder.trial(trial.name) / "run"
-                for trial in recipe.trials if trial.arm is arm and folder.result(trial.name) is not None
-            ]
-            for arm, row in arms
-        }  # fmt: skip
-        if "apart" not in recipe.figure:
-            return seeds_over_steps(runs, recipe.measure)
-        parts: dict[str, dict[str, list[Path]]] = {}
-        for (arm, _), (name, of_arm) in zip(arms, runs.items(), strict=True):
-            parts.setdefault(arm.train.get("dataset", ""), {})[name] = of_arm
-        return [
-            replace(chart, title=f"{dataset}: {chart.title}")
-            for dataset, part in parts.items() for chart in seeds_over_steps(part, recipe.measure)[:1]  # no epsilon
-        ]  # fmt: skip
+    measured = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
+    if recipe.figure["over"] == "values":
+        return _over_values(recipe, measured)
+    runs_of: dict[str, dict[str, list[Path]]] = {}
+    for arm, row in measured:
+        dataset = arm.train.get("dataset", "") if "apart" in recipe.figure else ""
+        finished = (trial for trial in recipe.trials if trial.arm is arm and trial.name in results)
+        runs = [folder.trial(trial.name) / "run" for trial in finished]
+        runs_of.setdefault(dataset, {})[_with_epsilon(arm.name, [row])] = runs
+    if "apart" not in recipe.figure:
+        return seeds_over_steps(runs_of.get("", {}), recipe.measure)
+    charts = ((dataset, seeds_over_steps(runs, recipe.measure)[:1]) for dataset, runs in runs_of.items())  # no epsilon
+    return [replace(chart, title=f"{dataset}: {chart.title}") for dataset, some in charts for chart in some]
+
+
+def _over_values(recipe: Recipe, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:
     groups: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
-    for arm, row in arms:
+    for arm, row in measured:
         if isinstance(arm.varied, (int, float)):
             groups.setdefault(arm.group, []).append((float(arm.varied), row))
     lines, scale = [], scale_of(recipe.measure)
@@ -555,8 +514,9 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder) -> lis
         lines.append(Series(title, [(x, scale * row["mean"]) for x, row in points], "o-", spread))
     several = any(row["interval"] is not None for points in groups.values() for _, row in points)
     title = "95 % intervals over seeds" if several else "one seed"
-    axes = {"xscale": "log"} if recipe.figure.get("log", False) else {}
-    return [Chart(title, recipe.figure.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
+    asked = recipe.figure or {}
+    axes = {"xscale": "log"} if asked.get("log", False) else {}
+    return [Chart(title, asked.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
 
 
 def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import override
+from dpltm.experiments.reader import override
 from recipes import DENSE, HEAD, SETS, read_recipe
 
 
@@ -90,8 +90,8 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ('against = "nobody"', "no arm 'nobody'"),
         ("vary = { lr = [1] }", "train.KEY"),
         ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
-        ("paper = [1, 2]", "a list needs vary"),
-        ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "a list of numbers"),
+        ("paper = [1, 2]", "paper: [1, 2] must be of type int or float"),
+        ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "paper: 'abc' must be of type int or float"),
         ("train = { epochs = 1979-05-27 }", "finite numbers"),
         ("train = { lr = nan }", "finite numbers"),
         ("train = { lr = -1.0 }", "`lr`"),
@@ -100,9 +100,9 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
-        ('tune = { tickets = ["a"] }', "no set ['a']"),
-        ("latent = { scheme = 3 }", "latent.scheme: must be a table"),
-        ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent.scheme: must be a table"),
+        ('tune = { tickets = ["a"] }', "tune tickets: ['a'] must be of type str"),
+        ("latent = { scheme = 3 }", "latent scheme: must be a table"),
+        ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent scheme: must be a table"),
         ('against = "x"', "no arm 'x'"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
         (HEAD + DENSE + "tickets = 3\n", "tickets"),
         (HEAD + DENSE + "[tickets.b]\nfrom = [1]\n", "the name of a set"),
         (HEAD.replace("seeds = 2", "notes = [1979-05-27]") + DENSE, "finite numbers"),
-        (HEAD + DENSE + "[quick.latent]\nschem = {}\n", "[quick.latent.schem]: unknown"),
+        (HEAD + DENSE + "[quick.latent]\nschem = {}\n", "[quick] latent 'schem': unknown"),
     ],
 )  # fmt: skip
 def test_a_table_that_is_wrong(text: str, said: str) -> None:

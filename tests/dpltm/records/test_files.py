@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpltm.records import DatasetCache, files, load, load_records, mapped, tables
-from dpltm.records.files import read_file
+from dpltm.records.files import TABLES, Layout, read_arrays, reading
 from dpltm.records.settle import checked_features
+from dpltm.records.tables import read_table
 from refusals import refused
 
 NO_NUMBER = " by `schema` what the columns hold (dpltm datasets schema drafts one)"
@@ -25,6 +26,14 @@ def text(tmp_path, content, name="t.csv"):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     return path
+
+
+def read_file(path, label, units=None):
+    """Both splits of a file."""
+    with reading(path, "`dataset`") as kind:
+        if kind in TABLES:
+            return read_table(path, label, units=units), None
+        return read_arrays(path, label, Layout(), units)
 
 
 def npz(tmp_path, **arrays):

@@ -51,9 +51,9 @@ def test_about_that_part_is_held_out_and_said_to_be(tmp_path):
     assert len(train) + len(test) == 5000
     assert abs(len(test) - 1000) < 4 * np.sqrt(5000 * 0.2 * 0.8)
     assert (found.hold_out, found.records) == (0.2, len(train))
-    assert (len(found.rows), len(found.test_rows), len(found.file)) == (len(train), len(test), 5000)
+    assert (len(found.rows), len(found.test.rows), len(found.train.file)) == (len(train), len(test), 5000)
     names = ("a", "who", "y")
-    assert found.test_part == Part("d", None, names, "record", 0, HASHES // 5)
+    assert found.test.part == Part("d", None, names, "record", 0, HASHES // 5)
     assert found.part == Part("d", None, names, "record", HASHES // 5, HASHES)
 
 
@@ -64,7 +64,7 @@ def test_both_parts_are_of_one_file(tmp_path):
     whole, cut = load(path, **options), load(path, test="0.2", subset="0.0:0.6", **options)
     assert whole.content_digest() == cut.content_digest() == cut.tested().content_digest()
     assert (cut.part.start, cut.part.stop) == (HASHES // 5, HASHES * 6 // 10)
-    assert cut.tested().part == cut.test_part
+    assert cut.tested().part == cut.test.part
     assert sorted(map(tuple, arrays_of(load(path, subset="0.2:0.6", **options).train).x.tolist())) == sorted(
         map(tuple, arrays_of(cut.train).x.tolist())
     )
@@ -77,7 +77,7 @@ def test_all_rows_of_a_person_are_on_one_side(tmp_path):
     """And which, the person decides alone: not what the rows hold."""
     path = write(tmp_path / "d.csv", rows_of(2000, persons=200))
     found = load(path, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
-    trained, tested = set(units_of(found.rows).tolist()), set(units_of(found.test_rows).tolist())
+    trained, tested = set(units_of(found.rows).tolist()), set(units_of(found.test.rows).tolist())
     assert not trained & tested
     assert len(trained) + len(tested) == 200
     assert abs(len(tested) - 40) < 4 * np.sqrt(200 * 0.2 * 0.8)
@@ -85,7 +85,7 @@ def test_all_rows_of_a_person_are_on_one_side(tmp_path):
         tmp_path / "e.csv", [(f"{1 - float(a):.5f}", who, 1 - y) for a, who, y in rows_of(2000, persons=200)]
     )
     again = load(other, label="y", bounds=(0.0, 1.0), test="0.2", units="who")
-    assert set(units_of(again.test_rows).tolist()) == tested
+    assert set(units_of(again.test.rows).tolist()) == tested
 
 
 def test_arrays_are_held_out_in_the_same_way(tmp_path):

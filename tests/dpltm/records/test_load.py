@@ -41,7 +41,7 @@ def test_digits():
     assert np.bincount(arrays_of(digits.train).y).tolist() == [151, 161, 143, 131, 147, 154, 150, 136, 127, 138]
     assert (digits.name, digits.classes, digits.bounds, digits.records) == ("digits", 10, (0, 16), 1438)
     assert (digits.classes_origin, digits.records_origin, digits.features) == ("described", "described", 64)
-    assert (digits.part, digits.published) == (Part("digits"), True)
+    assert (digits.part, digits.published_id() is None) == (Part("digits"), False)
     assert digits.rows.public_hashes()[:4].tolist() == [825122987, 345804538, 840601051, 43289652]
 
 
@@ -180,7 +180,7 @@ def test_subset(subset, part, records):
     assert np.array_equal(arrays_of(found.test).x, arrays_of(whole.test).x)
     assert found.content_digest() == whole.content_digest(), "known by the whole"
     assert found.published_id() == whole.published_id()
-    assert (found.bounds, found.classes, found.published) == (whole.bounds, whole.classes, True)
+    assert (found.bounds, found.classes) == (whole.bounds, whole.classes)
 
 
 def test_subset_errors(write):
@@ -358,7 +358,7 @@ def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
     first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
     assert np.shares_memory(arrays_of(first.test).x, arrays_of(load(path, dataset_cache=cache).test).x)
-    assert part.file is first.rows  # hashed once
+    assert part.train.file is first.rows  # hashed once
     for array in (*arrays_of(first.train), *arrays_of(first.test), arrays_of(part.test).x):
         with pytest.raises(ValueError, match="read-only"):
             array[:1] = 0

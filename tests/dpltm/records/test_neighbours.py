@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpltm.records import Dataset, Split, catalogue, load
+from dpltm.records import Arrays, Dataset, Split, catalogue, load
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import Rows
 from opened import arrays_of
 from refusals import refused
 
@@ -120,12 +119,10 @@ def public(dataset: Dataset) -> dict[str, object]:
     said: dict[str, object] = {}
     for field in fields(dataset):
         value = getattr(dataset, field.name)
-        if field.name in ("train", "rows", "file"):
+        if field.name in ("train", "_places"):
             continue
-        said[field.name] = records(value) if isinstance(value, Split) else value
-        if isinstance(value, Rows):
-            said[field.name] = value.digest
-    shape = dataset.train.shape, dataset.train.dtype, arrays_of(dataset.train).y.dtype
+        said[field.name] = (records(value), value.rows.digest, value.part) if isinstance(value, Split) else value
+    shape = dataset.part, dataset.train.shape, dataset.train.dtype, arrays_of(dataset.train).y.dtype
     return {**said, "shape": shape, "id": dataset.published_id()}
 
 
@@ -228,7 +225,8 @@ def test_an_emptied_place_moves_nobody(published, gone, others):
             one = more(subset=subset)
             if subset == f"{gone}:{gone + 1}":  # there was nobody else
                 assert refused(less, subset=subset).startswith("`subset`: no record of tiny falls into that part")
-                other = replace(one, train=Split(arrays_of(one.train).x[:0], arrays_of(one.train).y[:0]))
+                nobody = Arrays(*(some[:0] for some in arrays_of(one.train)))
+                other = replace(one, train=Split(nobody, part=one.part))
             else:
                 other = less(subset=subset)
             found.append((one, other))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpltm.privacy.entry import Part
-from dpltm.records import Split, by_user, load
+from dpltm.records import Arrays, Split, by_user, load
 from dpltm.records.ratings import Ratings, held_out, held_out_users, made_up, public_hash, read_ratings
 from dpltm.records.units import ABSENT
 from opened import arrays_of
@@ -226,7 +226,7 @@ def test_a_user_is_the_ratings_of_lowest_hash(slots, seed):
 def dataset_of(ratings, hold_out=True):
     small = load("movielens-small")
     out = held_out(ratings.places) & hold_out
-    train, test = (Split(ratings.places[part], ratings.stars[part] - 1) for part in (~out, out))
+    train, test = (Split(Arrays(ratings.places[part], ratings.stars[part] - 1)) for part in (~out, out))
     return replace(small, train=train, test=test, tables=ratings.tables, records=len(train), records_origin="counted")
 
 

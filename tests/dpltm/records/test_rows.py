@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpltm.privacy.entry import HASHES
-from dpltm.records.dataset import VALUES, Rows
+from dpltm.records.split import VALUES, Rows
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.integers(0, 200, (60, 2, 3)).astype(np.uint8)

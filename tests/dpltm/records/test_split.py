@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,7 +25,7 @@ NOISY = (Guarantee(1.0),)
 
 @pytest.fixture
 def split():
-    return Split(X, Y)
+    return Split(Arrays(X, Y))
 
 
 def on_record(kind, mechanisms=(), **fields):
@@ -79,9 +80,9 @@ def test_what_opens_nothing(split, by):
 
 
 def test_records_of_nobody(split):
-    assert Split(X, Y, nobodys=True).open(None).x is X
+    assert Split(Arrays(X, Y), nobodys=True).open(None).x is X
     assert not split.nobodys
-    assert split.as_nobodys().open(None).y is Y
+    assert replace(split, nobodys=True).open(None).y is Y
     made, digits = from_arrays(X, Y, bounds=(0, 255)), load("digits")
     assert not made.train.nobodys
     assert (digits.train.nobodys, digits.test.nobodys) == (False, True), "its publication holds them out"
@@ -92,7 +93,7 @@ def test_no_attribute_is_an_array(split):
     shown = {name: getattr(split, name) for name in dir(split) if not name.startswith("_")}
     assert not [name for name, value in shown.items() if isinstance(value, (np.ndarray, tuple)) and name != "shape"]
     assert (split.shape, split.dtype, split.slots, len(split)) == ((2,), np.uint8, None, 600)
-    assert Split(X.reshape(200, 3, 2), Y.reshape(200, 3)).slots == 3
+    assert Split(Arrays(X.reshape(200, 3, 2), Y.reshape(200, 3))).slots == 3
     assert "255" not in repr(split)
     assert "600" not in repr(split), "how many there are is private"
     again = pickle.loads(pickle.dumps(split))
@@ -115,7 +116,7 @@ def test_a_map_is_of_each_record_and_stays_closed(split):
     assert found.open(Public("a test")).y is Y
     assert (seen, told) == ([ROWS, 600 - ROWS], [ROWS, 600])
     assert refused(found.open, None).startswith("records: nothing on record")
-    assert split.as_nobodys().map(rows, partial(filled, (600,), np.int64)).nobodys
+    assert replace(split, nobodys=True).map(rows, partial(filled, (600,), np.int64)).nobodys
     assert split.with_features(X[:, :1]).shape == (1,)
 
 
@@ -138,7 +139,10 @@ def test_digest(split):
         b"uint8 (600, 2)\n" + X.tobytes() + b"int64 (600,)\n" + Y.astype("<i8").tobytes()
     ).hexdigest()
     assert split.digest(b"key") == hmac.new(b"key", content.encode(), "sha256").hexdigest()
-    others = [Split(X, Y[::-1]), Split(X[::-1], Y), Split(X.astype(np.int16), Y), Split(X.reshape(600, 2, 1), Y)]
+    others = [
+        Split(Arrays(*each))
+        for each in ((X, Y[::-1]), (X[::-1], Y), (X.astype(np.int16), Y), (X.reshape(600, 2, 1), Y))
+    ]
     assert len({each.digest(b"key") for each in (split, *others)} | {split.digest(b"other")}) == 6
 
 

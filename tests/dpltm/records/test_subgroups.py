@@ -108,4 +108,4 @@ def test_columns_that_tell_none(dataset: Dataset, column: str) -> None:
 
 def test_without_a_test_split_there_are_none(dataset: Dataset) -> None:
     with pytest.raises(InputError, match=r"^`by`: subgroups are those of a test split; name a `test` file"):
-        check_column(replace(dataset, test=None, test_rows=None), "sex")
+        check_column(replace(dataset, test=None), "sex")

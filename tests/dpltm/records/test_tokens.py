@@ -82,10 +82,10 @@ def test_other_words_or_lengths_are_the_same_records(write):
     path = write(**other)
     found = [load(path), load(path, words=9), load(path, length=2)]
     assert len({each.content_digest() for each in found}) == 1
-    for rows in ([each.rows for each in found], [each.test_rows for each in found]):
+    for rows in ([each.rows for each in found], [each.test.rows for each in found]):
         assert len({each.digest for each in rows}) == 1
         assert len({tuple(each.public_hashes()) for each in rows}) == 1
-    assert found[0].rows.digest != found[0].test_rows.digest
+    assert found[0].rows.digest != found[0].test.rows.digest
     half = arrays_of(load(path, subset="0.5", words=8, length=2).train)
     kept = np.flatnonzero(found[0].rows.public_hashes() < 5 * 10**8)
     assert half.x.tolist() == one_by_one([TEXTS[place] for place in kept], 8, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from scipy.stats import binomtest
@@ -27,7 +27,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
 from dpltm.reports.statement import PROVENANCE, Subject, check_shape, differences, kept_apart, statement
-from dpltm.reports.wording import Field, sections
+from dpltm.reports.wording import render_statement
 
 WHOLE = Part("d", "1" * 64)
 LEFT, RIGHT = (Part("d", "1" * 64, (), "record", *ends) for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -118,14 +118,31 @@ def test_terms_are_taken_over(terms: dict[str, Any]) -> None:
     assert differences(made(DRAW, TRAINING, **terms)) == []
 
 
+class Field(NamedTuple):
+    """A row of a card that tells of one field."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+FRAME = dict.fromkeys(("statement", "privacy_key", "begin", "end", "fence"), "")
+
+
+def lines(body: dict[str, Any]) -> list[str]:
+    """The lines of a card."""
+    return render_statement("card.md.jinja", body, metadata={}, **FRAME).splitlines()
+
+
 def shown(body: dict[str, Any]) -> dict[str, Field]:
-    """The fields of a statement, by name."""
-    return {field.name: field for part in sections(body) for field in part.fields}
+    """The fields of a card, by name."""
+    rows = [line[2:-2].split(" | ") for line in lines(body) if line.startswith("| ")]
+    return {row[0]: Field(*row) for row in rows if len(row) == 3}
 
 
 def words(body: dict[str, Any]) -> str:
-    """Its sentences."""
-    return "\n".join(line for part in sections(body) for line in part.words)
+    """The sentences of a card."""
+    return "\n".join(line for line in lines(body) if not line.startswith("|"))
 
 
 def changed(body: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:

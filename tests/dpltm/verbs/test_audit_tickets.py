@@ -14,7 +14,7 @@ from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Split, from_arrays
+from dpltm.records import Arrays, Split, from_arrays
 from dpltm.verbs import audit as stage
 from dpltm.verbs.generate import generate, plan
 from opened import arrays_of
@@ -113,4 +113,4 @@ def _wider():
     dataset = records()
     x = arrays_of(dataset.train).x.copy()
     x[0, 8 : 8 + EMPTY - 4] = 1
-    return replace(dataset, train=Split(x, arrays_of(dataset.train).y))
+    return replace(dataset, train=Split(Arrays(x, arrays_of(dataset.train).y)))

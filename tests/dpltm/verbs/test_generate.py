@@ -323,7 +323,7 @@ def test_nothing_is_certified_after_an_unprotected_release():
 def test_a_test_split_of_records_that_are_protected():
     """Of the same content: what is excluded was released from before."""
     ledger = Ledger()
-    ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test_rows.digest)), (GaussianRelease(1.0),), "w"))
+    ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test.rows.digest)), (GaussianRelease(1.0),), "w"))
     assert "excluded" in refused(plan, TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
     assert len(ledger.entries) == 1
 
