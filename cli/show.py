@@ -83,41 +83,45 @@ def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
 
 def with_skill(body: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with what tells of its accuracy beside that, in words."""
-    skill, told = body.get("skill"), dict[str, Any]()
-    for name, value in body.items():
-        told[name] = value
-        if name == "accuracy" and skill is not None:
-            auc, mean = skill["auc"], skill["balanced_accuracy"]["value"]
-            told["majority"] = f"{percent(skill['majority_accuracy'])}, always {skill['majority']}"
-            told["balanced accuracy"] = percent(mean)
-            told["AUC"] = (
-                "none: one class" if auc is None else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**auc)
-            )
-            if len(skill["classes"]) <= FEW_CLASSES:
-                recall = (one for one in skill["classes"] if one["recall"] is not None)
-                told["recall"] = [f"{one['name']} {percent(one['recall'])}" for one in recall]
-            for point in skill["points"]:
-                if point["recall"] >= FIND:
-                    told[f"to find {percent(point['recall'])}"] = (
-                        f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
-                        f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
-                    )
-                    break
-            told["calibration error"] = skill["calibration_error"]
-            for group in skill.get("groups", ()):
-                if group["accuracy"] is None:
-                    told[group["name"]] = f"{group['records']:,} records, too few to tell"
-                    continue
-                ranks = (
-                    "no AUC"
-                    if group["auc"] is None
-                    else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
-                )
-                told[group["name"]] = (
-                    f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority"
-                    f" {percent(group['majority_accuracy'])}), {group['records']:,} records"
-                )
+    skill = body.get("skill")
+    if skill is None or "accuracy" not in body:
+        return dict(body)
+    names, figures = list(body), list(body.items())
+    place = names.index("accuracy") + 1
+    return dict([*figures[:place], *_told(skill).items(), *figures[place:]])
+
+
+def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells of an accuracy, by its name in words."""
+    told: dict[str, Any] = {
+        "majority": f"{percent(skill['majority_accuracy'])}, always {skill['majority']}",
+        "balanced accuracy": percent(skill["balanced_accuracy"]["value"]),
+        "AUC": "none: one class"
+        if skill["auc"] is None
+        else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**skill["auc"]),
+    }
+    if len(skill["classes"]) <= FEW_CLASSES:
+        rows = [row for row in skill["classes"] if row["recall"] is not None]
+        told["recall"] = [f"{row['name']} {percent(row['recall'])}" for row in rows]
+    if (point := next((point for point in skill["points"] if point["recall"] >= FIND), None)) is not None:
+        told[f"to find {percent(point['recall'])}"] = (
+            f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
+            f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
+        )
+    told["calibration error"] = skill["calibration_error"]
+    for group in skill.get("groups", ()):
+        told[group["name"]] = _of_group(group)
     return told
+
+
+def _of_group(group: Mapping[str, Any]) -> str:
+    if group["accuracy"] is None:
+        return f"{group['records']:,} records, too few to tell"
+    ranks = "no AUC" if group["auc"] is None else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
+    return (
+        f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority {percent(group['majority_accuracy'])}),"
+        f" {group['records']:,} records"
+    )
 
 
 def show_judged(rich: RichConsole, body: dict[str, Any]) -> None:

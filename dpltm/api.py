@@ -25,7 +25,7 @@ import numpy as np
 import torch.utils.data
 from torch import Tensor, nn
 
-from dpltm.errors import InputError, in_python, whole_number
+from dpltm.errors import InputError, naming, whole_number
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
@@ -127,7 +127,7 @@ def records_and_options(
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts, taker)
     if isinstance(options, UnitOptions):
-        with in_python():
+        with naming():
             dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
@@ -172,7 +172,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
     x, y = arrays_of(x, y)
     _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
-    with in_python():
+    with naming():
         tickets = taker.tickets if isinstance(taker, Winner) else taker
         spec = (
             tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec if isinstance(tickets, Run) else None
@@ -213,7 +213,7 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         whole = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
         known = {**({} if whole else {"bounds": bounds}), **known, "classes": run.spec.classes, "for_training": False}
-    with in_python(classes=""):
+    with naming():
         return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
 
 
@@ -258,7 +258,7 @@ def generate(
     if model is not None:
         options.pop("model", None)
     dataset, settings = records_and_options(x, y, options, GenerateOptions, model)
-    with in_python():
+    with naming():
         generate_verb.check_options(settings)
         entered = paying(ledger, dataset)
         dataset = in_front(settings.model, dataset, settings.features)
@@ -304,12 +304,12 @@ def select(
         settings = arguments(SelectOptions, options)
         if settings.rule == "mechanism":
             raise InputError("`x` is missing: the private records to draw on")
-        with in_python():
+        with naming():
             return select_verb.select_public(body, settings)
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets"):
+    with naming(model="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
         return select_verb.select(plan)
 
@@ -362,7 +362,7 @@ def train(
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
-    with in_python(model="ticket"):
+    with naming(model="ticket"):
         entered = paying(ledger, dataset)
         features, seed = settings.features, settings.seed
         start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
@@ -405,7 +405,7 @@ def tune(
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
     entered = paying(ledger, dataset)
-    with in_python(model="target"):
+    with naming(model="target"):
         dataset = in_front(target, dataset, settings.features)
         return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
 
@@ -440,7 +440,7 @@ def transfer(
         number = tickets.round
     source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
-    with in_python(**({"model": "tickets"} if of_kind and model is None else {})):
+    with naming(**({"model": "tickets"} if of_kind and model is None else {})):
         return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
 
 
@@ -477,7 +477,7 @@ def evaluate(
     """
     services = called(progress, run=run, ledger=ledger)
     dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
-    with in_python(test="x"):
+    with naming():
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
 
@@ -502,6 +502,6 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     """
     services = called(progress, run=run)
     _check_no_dataset(x, "x")
-    with in_python():
+    with naming():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)

@@ -40,7 +40,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, DpltmError, InputError, in_python, named, shown_value, whole_number
+from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import features_of, take_over_map
 from dpltm.networks.masks import Mask
@@ -415,14 +415,14 @@ class TicketEstimator(BaseEstimator):
     def _fit(self, x: Any, y: np.ndarray, classes: int | None, units: Any) -> None:
         """Train on records ``(n, columns)`` and their classes, of which ``classes`` were declared, and keep the run."""
         self._check_parameters(units is not None)
-        with in_python():
+        with naming():
             schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         columns = Columns.of(self.bounds, features, self.record_shape, schema)
         facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
         facts |= {"rows_coincide": self.rows_coincide, "for_training": not self._numeric}
         facts |= {} if units is None else {"units": owners(units), "unit": self.unit}
-        with in_python():
+        with naming():
             dataset = columns.taken(x, y, **facts)
         names = self.__dict__.get("feature_names_in_")
         if names is not None and schema is None and self.record_shape is None:
@@ -471,7 +471,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
         options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
-        with in_python(model="tickets"):
+        with naming(model="tickets"):
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
             draw = select_verb.plan(tickets, dataset, arguments(SelectOptions, options), ledger, Services())
             book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
@@ -493,7 +493,7 @@ class TicketEstimator(BaseEstimator):
         behind = {**options, "features": None if self.features == "auto" else self.features}
         ledger, spent, records = self._open_ledger(dataset.noun), self._spent, RecordSet(dataset.rows)
         try:
-            with in_python(dataset="x"), spent.lock:  # a score in another thread comes before, or sees these records
+            with naming(), spent.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
                 check_private(ledger.account(spent.lineage), part)
                 self._check_known(part, dataset.rows)
@@ -633,7 +633,7 @@ class TicketEstimator(BaseEstimator):
         dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"})
         rows, names = known(dataset.tested().rows), None
         if of_persons:
-            with in_python():
+            with naming():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
             rows = rows.owned(names, self.unit)
         return replace(dataset, test=replace(cast(Split, dataset.test), rows=rows)), names
@@ -648,7 +648,7 @@ class TicketEstimator(BaseEstimator):
                     " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
                 )
             ledger = self._open_ledger()
-            with in_python(test="x", dataset="x"):
+            with naming():
                 with self._spent.lock:
                     spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
                     check_declared(spent, part, "measured without a price")
@@ -820,7 +820,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return codes
 
     def _label_column(self) -> Column | None:
-        with in_python():
+        with naming():
             schema = as_schema(self.schema)
         return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
 

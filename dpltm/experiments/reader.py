@@ -487,7 +487,7 @@ class _Records:
                 self.loaded[key] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
             except DpltmError as error:
                 self.problems.append(f"{where} {error}")
-                if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
+                if not (isinstance(error, InputError) and error.option):  # it is not the options: nothing can be had
                     self.absent.add(source)
         return self.loaded.get(key)
 

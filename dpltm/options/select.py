@@ -50,7 +50,7 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
         0.01, "Only with `rule` smallest-within: accuracy that may be lost.", "X", within=Range(high=1)
     )
     max_density: float = option(
-        0.1, "Only with `rule` smallest-within: density that may be kept.", "X", within=Range(high=1)
+        0.1, "Only with `rule` smallest-within: density that may be kept.", "X", within=Range(high=1, above=True)
     )
     reveal: bool = option(
         False, "Print scores and probabilities; entered in the ledger as unprotected.", section="Output"

@@ -224,8 +224,8 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
     unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
     if not tickets.is_scored and (options.rule == "mechanism" or unmeasured):
         raise InputError(
-            f"{tickets.label}: its tickets have no predictors to score; train one by its round, as in"
-            f" {tickets.label}@{tickets.body.tickets[-1].round}"
+            f"{tickets.label}: its tickets have no predictors to score; train one by its round, such as"
+            f" {tickets.body.tickets[-1].round}"
         )
 
 
@@ -246,8 +246,6 @@ def check_options(options: SelectOptions) -> None:
             raise InputError(
                 f"`{name}`: smallest-within reads the public accuracies in the set and no records; leave it out"
             )
-    if not (0 <= options.tolerance <= 1 and 0 < options.max_density <= 1):
-        raise InputError("`tolerance`, `max_density`: must be between 0 and 1")
 
 
 def settle(

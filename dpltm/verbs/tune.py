@@ -168,7 +168,7 @@ def named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[None
     if options.rounds is None:
         return [None]
     if not of_set:
-        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
+        raise InputError("`rounds`: only for a ticket set; leave it out")
     numbers = options.rounds.split(",")
     if not all(number.isdecimal() and len(number) < 5 for number in numbers):
         raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")

@@ -273,7 +273,7 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
         (
             classifier(bounds=None),
             None,
-            "records: x is float64, which has no public range; pass `bounds` (LO, HI), since scaling by"
+            "records: x is float64, which has no public range; pass `bounds` LO,HI, since scaling by"
             " the data's own minimum"
             " and maximum would leak them",
         ),

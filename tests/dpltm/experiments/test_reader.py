@@ -23,7 +23,15 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         '[recipe]\ntitle = "T"\nsedes = 3\n[train]\ndataset = "digits"\nlearning-rate = 1\nepochs = "many"\n'
         '[[arm]]\nname = "a"\ntickets = "none"\nround = 1\n[[arm]]\nnaem = "b"\n[figures]\nover = "steps"\n'
     )
-    for part in ("problems:", "'sedes'", "'learning-rate'", "epochs = 'many'", "'naem'", "has no name", "'figures'"):
+    for part in (
+        "problems:",
+        "'sedes'",
+        "'learning-rate'",
+        "`epochs`: 'many' is not a number",
+        "'naem'",
+        "has no name",
+        "'figures'",
+    ):
         assert part in said, part
     assert "\n" not in said
 
