@@ -68,8 +68,7 @@ LATENT = 'latent = { encode = { dataset = "digits" }, scheme = { public = "digit
         (DENSE + TUNE + 'tune = { lr = "fast,slow", for-records = 1600 }', ["`lr`"]),
         (DENSE + TUNE + 'tune = { rounds = "3", for-records = 1600 }', ["`rounds`: only for a ticket set"]),
         ('[[arm]]\nname = "x"\n' + LATENT + "alpha = 3.0 } }", ["`alpha`"]),
-        ('[[arm]]\nname = "x"\n' + LATENT + 'protocol = "ue", format = "a" }, train = { epochs = -1.0 } }',
-         ["`format`", "`epochs`"]),
+        ('[[arm]]\nname = "x"\n' + LATENT + 'protocol = "ue", format = "a" }, train = { epochs = 1.0 } }', ["`format`"]),
         ('[[arm]]\nname = "x"\nlatent = { scheme = { features = "unit" } }', ["`public` is missing"]),
     ],
 )  # fmt: skip
