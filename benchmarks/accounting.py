@@ -31,8 +31,8 @@ from dpltm.privacy.mechanisms import LaplaceRelease, Mechanism, NoisySgd, Select
 from dpltm.randomness.noise import SecureSource
 from dpltm.records.batches import Records
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 PEOPLE = Part("records")
 SETTING = ("--sampling-rate", "256/60000", "--delta", "1e-5")
@@ -78,7 +78,7 @@ def odometer_share() -> dict[str, float]:
     mask = Mask({name: torch.rand(p.shape) < 0.1 for name, p in model.named_parameters()})
     x, y = torch.rand(60_000, 784), torch.randint(10, (60_000,))
     sgd = NoisySgd(400 / 60_000, 3_000, noise_multiplier=1.2)
-    config = TrainingConfig(make_filter("clip"), sgd.sampling_rate, 100, 400.0, 1.2, 0.1)
+    config = NoisySteps(make_filter("clip"), NoisySgd(sgd.sampling_rate, 100, 1.2), 400.0, 0.1)
     times: list[float] = []
     train(
         model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource(),

@@ -34,7 +34,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dpltm import PrivateLoop
-from dpltm.audit.bounds import NoiseFamily, TradeOff, check_confidence, clopper_pearson, pair_bound
+from dpltm.audit.bounds import TradeOff, check_confidence, clopper_pearson, noise_bound, pair_bound
 from dpltm.errors import InputError
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd
@@ -212,7 +212,6 @@ def examine_membership(
     inside, outside = _scores(trials)
     level = _best_level(inside[::2], outside[::2])[1]
     alarms, misses = _errors(inside[1::2], outside[1::2], level, each)
-    family = None if mechanism is None else NoiseFamily(mechanism, delta)
 
     def refuted(curve: TradeOff) -> bool:
         return misses < misses_of(curve, alarms)
@@ -221,7 +220,7 @@ def examine_membership(
         epsilon,
         delta,
         pair_bound(inside, outside, delta, each),
-        None if family is None else family.bound(refuted),
+        None if mechanism is None else noise_bound(mechanism, delta, refuted),
         tuple(_points(inside, outside)),
         len(inside),
         confidence,
@@ -360,7 +359,8 @@ class Attacked:
             sampling=FastSource(2 * seed), noise=FastSource(2 * seed + 1), ledger=Ledger(),
         )  # fmt: skip
         (self.mechanism,) = loop.entry.of(NoisySgd)
-        loop.gradients.noise_std *= self.share  # the bug
+        lessened = replace(self.mechanism, noise_multiplier=self.mechanism.noise_multiplier * self.share)  # the bug
+        loop.gradients.plan = replace(loop.gradients.plan, mechanism=lessened)
         optimizer = torch.optim.SGD(model.parameters(), LR)
         for step in loop:
             step.backward()

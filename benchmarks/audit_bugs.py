@@ -40,7 +40,6 @@ from torch import nn
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import pair_bound
 from dpltm.audit.findings import audit, examine
 from dpltm.cli import main as command
@@ -65,7 +64,8 @@ from dpltm.tickets import checkpoint_files
 from dpltm.training import descent as training
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Canaries, Observations
-from dpltm.training.descent import plant
+from dpltm.training.plan import NoisySteps
+from dpltm.verbs.audit import local_bound
 
 PUBLIC = Public("a benchmark")
 
@@ -188,7 +188,11 @@ def canaries_as_recorded(seed: int) -> Found:
     for number, step in enumerate(steps):
         mechanism = recorded(loop)
         if number == 0:
-            plant(loop.gradients, CANARIES, mechanism.adjacency, FastSource(seed))
+            plan, layers = loop.gradients.plan, loop.gradients.gradients.layer_of
+            replaced, coins = mechanism.adjacency == "replace-one", FastSource(seed)
+            loop.gradients.canaries = Canaries(
+                CANARIES, plan.filter, layers, plan.mechanism.sampling_rate, replaced, coins
+            )
         step.backward()
         optimizer.step()
     observations = loop.gradients.canaries.observations
@@ -398,7 +402,7 @@ def chosen_records(seed: int) -> Found:
 
 def number_of_sums(seed: int) -> Found:
     """How many noisy sums a training releases."""
-    config = training.TrainingConfig(Clip(1.0), 0.5, 4, 12.0, 8.0, 0.1)
+    config = NoisySteps(Clip(1.0), NoisySgd(0.5, 4, 8.0), 12.0, 0.1)
 
     def release(there: bool, number: int) -> float:
         released = []

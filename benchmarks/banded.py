@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.experiments.recipe import paired, summary
+from dpltm.experiments import paired, summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import BandedSgd, NoisySgd
 from dpltm.randomness import banded_noise
@@ -37,13 +39,12 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Public, Rows, load
 from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
-from dpltm.training.optimizers import Average, Schedule
+from dpltm.training.plan import NoisySteps
 
 DELTA, HELD_OUT, TUNING, SEEDS = 1e-5, 4500, (100, 101), range(10, 20)
-Setting = tuple[float, Schedule, Average]
-WAYS: tuple[tuple[Schedule, Average], ...] = (("linear", "none"), ("constant", "poly"))
+Setting = tuple[float, str, str]
+WAYS = (("linear", "none"), ("constant", "poly"))
 SETTINGS: tuple[Setting, ...] = tuple((2.0**power, *way) for power in range(1, 7) for way in WAYS)
 
 
@@ -87,10 +88,9 @@ def scored(kind: str, epsilon: float, passes: int, batch: int, setting: Setting,
     lr, schedule, average = setting
     steps = round(passes * len(y) / batch)
     plan, noise = mechanism(kind, epsilon, batch / len(y), steps)
-    config = TrainingConfig(
-        make_filter("clip", clip_norm=1.0), plan.sampling_rate, steps, batch, noise, lr, schedule=schedule, average=average,
-        strategy=plan.strategy if isinstance(plan, BandedSgd) else (),
-    )  # fmt: skip
+    noisy = replace(plan, noise_multiplier=noise, sensitivity=1.0)
+    moves = TrainOptions(schedule=schedule, average=average)
+    config = NoisySteps(make_filter("clip", clip_norm=1.0), noisy, batch, lr, options=moves)
     model = build(ModelSpec("mlp", x.shape[1], 10), seed)
     records = Records(x, y, read=Rows(x.numpy(), y.numpy()))
     train(model, Mask.dense(model), records, config, sampling=FastSource(seed + 1000), noise=FastSource(seed))

@@ -35,16 +35,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.normalisation import SENSITIVITY, principal_axes, release_mean
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
-from dpltm.local.scheme import fitted_to
+from dpltm.local.scheme import channel_statistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
@@ -52,8 +53,8 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 PUBLIC = Public("a benchmark")
 
@@ -205,7 +206,9 @@ def fitted_to_public(public: str, features: str, components: int | None) -> Feat
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
     plain = make_feature_map(features, records.train.shape, records.bounds)
-    return fitted_to(plain, records.train.open(PUBLIC).x[some], components)
+    x = records.train.open(PUBLIC).x[some]
+    found = replace(plain, statistics=channel_statistics(plain, x)) if plain.base.channels else plain
+    return found if components is None else replace(found, projection=principal_axes(found(x), components, 0.25))
 
 
 @cache
@@ -311,11 +314,11 @@ def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Set
             model, mask, keep = without_dropped(spec, mask)
             x, test = _Columns(x, keep), test[:, torch.from_numpy(keep)]
     clip = 1.0 if arm.features == "none" else 0.2
-    config = TrainingConfig(
-        make_filter("clip", clip_norm=clip), taking / count, setting.steps, taking, training_noise * clip * taking / batch,
-        setting.lr * (1.0 if arm.features == "none" else clip), "sgd" if arm.features == "none" else "momentum",
-        average="ema" if arm.features == "none" else "none",
-    )  # fmt: skip
+    plain = arm.features == "none"
+    steps = NoisySgd(taking / count, setting.steps, training_noise * clip * taking / batch)
+    moves = TrainOptions(optimizer="sgd" if plain else "momentum", average="ema" if plain else "none")
+    lr = setting.lr * (1.0 if plain else clip)
+    config = NoisySteps(make_filter("clip", clip_norm=clip), steps, taking, lr, options=moves)
     records = (
         x.records(y, prepare)
         if isinstance(x, _Columns)

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.filters import make_filter
 from dpltm.records.catalogue import data_home
 

@@ -32,8 +32,8 @@ from dpltm.pruning.generation import GenerationConfig, Tickets, prune_once, weig
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import load
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 TOTAL, TICKET, ROUND, BATCH = 0.2, 0.05, 10, 1600
 METHODS = ("dense", "dp-train", "public", "random")
@@ -58,7 +58,7 @@ def first_training(records: int) -> NoisySgd:
 
 def descend(model: torch.nn.Module, mask: Mask, x: Any, y: Any, sgd: NoisySgd, lr: float) -> None:
     batch = sgd.sampling_rate * len(x)
-    config = TrainingConfig(make_filter("clip"), sgd.sampling_rate, sgd.steps, batch, sgd.noise_multiplier, lr)
+    config = NoisySteps(make_filter("clip"), NoisySgd(sgd.sampling_rate, sgd.steps, sgd.noise_multiplier), batch, lr)
     train(model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
 
 

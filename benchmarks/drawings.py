@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from dpltm.cli.main import run as dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.records import load
 
 LARGE = 4096

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
@@ -39,8 +39,8 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.plan import NoisySteps
 
 SHARES = (0.0, 0.1, 0.5)
 BATCH, STEPS, EPSILON, DELTA = 300, 200, 3.0, 1e-5
@@ -135,7 +135,7 @@ def right(model: nn.Module, x: Tensor, y: Tensor) -> float:
 def ours(name: str, share: float, seed: int, multiplier: float, data: tuple[Tensor, ...]) -> float:
     torch.manual_seed(seed)
     model, x, y = NETWORKS[name](share), *data[:2]
-    config = TrainingConfig(Clip(1.0), BATCH / len(x), STEPS, BATCH, multiplier, LR[name])
+    config = NoisySteps(Clip(1.0), NoisySgd(BATCH / len(x), STEPS, multiplier), BATCH, LR[name])
     sources = {"sampling": FastSource(2 * seed), "noise": FastSource(2 * seed + 1)}
     noisy = NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, **sources)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[name])
@@ -189,7 +189,7 @@ def _interval(values: list[float]) -> dict[str, float]:
 def private_step(name: str, share: float) -> Callable[[], None]:
     torch.manual_seed(0)
     model, x, y = NETWORKS[name](share), torch.rand(400, 28, 28), torch.randint(10, (400,))
-    config = TrainingConfig(Clip(1.0), 1.0, 1, 400.0, 1.0, 0.1)
+    config = NoisySteps(Clip(1.0), NoisySgd(1.0, 1, 1.0), 400.0, 0.1)
     sources = {"sampling": SecureSource(), "noise": SecureSource()}
     noisy = NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, **sources)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

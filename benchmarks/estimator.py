@@ -27,7 +27,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 import dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 
 SCHEMA = Path(__file__).parents[1] / "examples" / "schemas" / "adult.toml"
 RECORDS = 32_561

@@ -25,11 +25,13 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Public, load
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.plan import NoisySteps
 
 PUBLIC = Public("a benchmark")
 
@@ -72,7 +74,13 @@ def steps(x: np.ndarray, y: torch.Tensor, repeats: int) -> dict[str, float]:
     records, rate = Records(x, y), min(1.0, BATCH / len(x))
     spec = ModelSpec("mlp", x.shape[1], 10)
     private, plain = build(spec, 0), build(spec, 0)
-    config = TrainingConfig(make_filter("clip", clip_norm=0.2), rate, STEPS, rate * len(x), 4.0, 1.0, "momentum")
+    config = NoisySteps(
+        make_filter("clip", clip_norm=0.2),
+        NoisySgd(rate, STEPS, 4.0),
+        rate * len(x),
+        1.0,
+        options=TrainOptions(optimizer="momentum"),
+    )
     noisy = NoisyGradients(
         private, Mask.dense(private), cross_entropy, records, config, sampling=SecureSource(), noise=SecureSource()
     )

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.networks import changes_of
 
 DELTA, STEPS, KEPT, RANK = 1e-5, 30, 0.1, 4

@@ -26,18 +26,20 @@ import numpy as np
 import torch
 from certified_accuracy import noise
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, Public, from_arrays, load, scale
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 PUBLIC = Public("a benchmark")
 
@@ -103,10 +105,12 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
         found = plain.centred_at(release_mean([x], x.shape[1], count, mean_noise * SENSITIVITY, source))
         x, test = found.centred(x), found.centred(test)
     model = build(ModelSpec("mlp", x.shape[1], records.classes), seed)
-    config = TrainingConfig(
-        make_filter("clip", clip_norm=CLIP_NORM), batch / count, STEPS, batch, training_noise * CLIP_NORM,
-        LENGTH * count * epsilon / STEPS * CLIP_NORM, "momentum",
-    )  # fmt: skip
+    steps, lr = (
+        NoisySgd(batch / count, STEPS, training_noise * CLIP_NORM),
+        LENGTH * count * epsilon / STEPS * CLIP_NORM,
+    )
+    filter, moves = make_filter("clip", clip_norm=CLIP_NORM), TrainOptions(optimizer="momentum")
+    config = NoisySteps(filter, steps, batch, lr, options=moves)
     labels = torch.from_numpy(records.train.open(PUBLIC).y)
     train(model, Mask.dense(model), Records(x, labels), config, sampling=FastSource(seed + 1000), noise=source)
     return accuracy(model, test, torch.from_numpy(records.test.open(PUBLIC).y))

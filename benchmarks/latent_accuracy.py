@@ -20,15 +20,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
+from dpltm.features.normalisation import principal_axes
 from dpltm.local.codebook import Codebook
-from dpltm.local.scheme import BitStrings, FixedPoint, fitted_to, principal_components
+from dpltm.local.scheme import BitStrings, FixedPoint, channel_statistics
 from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -53,8 +55,8 @@ def projected(scale: int, public: Dataset, private: Dataset) -> list[np.ndarray]
     """Public, private and test records on the components of public features, whitened in part: float32."""
     plain = make_feature_map(f"scatter:{scale}", public.train.shape, public.bounds)
     x = public.train.open(PUBLIC).x
-    found = fitted_to(plain, x, None)
-    projection = principal_components(found(x), max(DIMENSIONS))
+    found = replace(plain, statistics=channel_statistics(plain, x))
+    projection = principal_axes(found(x), max(DIMENSIONS), 0.25)
     assert private.test is not None
 
     def project(rows: np.ndarray) -> np.ndarray:

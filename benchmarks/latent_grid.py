@@ -25,7 +25,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
 from dpltm.local.server import Messages

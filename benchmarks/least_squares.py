@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dpltm.cli.main import run as dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 
 ARMS: dict[str, tuple[str, ...]] = {
     "isolet": ("--dataset", "isolet", "--features", "unit"),

@@ -53,9 +53,9 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, at_unit, from_arrays
-from dpltm.training import config as training_config
 from dpltm.training import descent, release
-from dpltm.training.release import Training
+from dpltm.training import plan as training_plan
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import StartingPoint, fresh, from_round
 from dpltm.verbs import train as train_verb
 from dpltm.verbs.private_loop import PrivateLoop
@@ -210,7 +210,7 @@ class Tape:
         odd = [self.made.common + 1] if self.option.replace_one else []
         return {WITH: [*common, self.made.common], WITHOUT: common + odd}
 
-    def settle(self, training: Training) -> None:
+    def settle(self, training: TrainingPlan) -> None:
         """Take all records as the network gets them, behind the centre that was released."""
         if self._rows is not None and training.dataset.feature_map is None:
             return
@@ -230,7 +230,7 @@ class Tape:
     def step(self, gradients: descent.NoisyGradients, centres: dict[int, tuple[Tensor, Tensor]]) -> None:
         """Score the noisy sum that was just released; ``centres`` are what it may be without noise, and log chances."""
         assert self.mean is not None
-        noisy = self.mean.double() * gradients.config.divisor
+        noisy = self.mean.double() * gradients.plan.divisor
         if any(torch.equal(noisy, seen) for seen in self._seen):
             return  # a step that is taken again shows what it showed
         self._seen.append(noisy)
@@ -246,15 +246,15 @@ class Tape:
 def centres_of(tape: Tape, gradients: descent.NoisyGradients) -> dict[int, tuple[Tensor, Tensor]]:
     """All sums that a step may have without noise on either dataset, ``(ways, live)``, and the logs of their chances."""
     x, y = tape.rows
-    sums, config = gradients.gradients, gradients.config
+    sums, plan = gradients.gradients, gradients.plan
 
     def total(places: list[int], grouped: bool = False) -> Tensor:
         groups = [len(places)] if grouped else None
-        return sums.filtered_sum(x[places], y[places], config.filter, groups=groups).values.clone()
+        return sums.filtered_sum(x[places], y[places], plan.filter, groups=groups).values.clone()
 
-    datasets, rate, groups = tape.datasets(), config.sampling_rate, config.groups or 1
+    datasets, rate, groups = tape.datasets(), plan.mechanism.sampling_rate, plan.groups or 1
     nothing = torch.zeros(sums.live, dtype=torch.float64)
-    if config.groups is None:
+    if plan.groups is None:
         shared = list(range(tape.made.common))
         if rate == 1:
             shared, base = [], total(shared)
@@ -275,7 +275,7 @@ def centres_of(tape: Tape, gradients: descent.NoisyGradients) -> dict[int, tuple
         chances = inside * math.log(rate / groups)
         if rate < 1:
             chances = chances + (len(places) - inside) * math.log1p(-rate)
-        if config.groups is None:
+        if plan.groups is None:
             taken = torch.tensor(ways, dtype=torch.float64).eq(0).double()
             points = taken @ torch.stack([alone[one] for one in places])
         else:
@@ -317,7 +317,7 @@ def taped(tape: Tape) -> Iterator[None]:
         tape.mean = inner["mean"](*given)
         return tape.mean
 
-    def prepare(training: Training, *given: Any) -> Any:
+    def prepare(training: TrainingPlan, *given: Any) -> Any:
         tape.settle(training)
         return inner["prepare"](training, *given)
 
@@ -507,9 +507,9 @@ def audited(option: Option, runs: int, confidence: float) -> dict[str, Any]:
         for world in (WITH, WITHOUT):
             trainer(world)  # everything is tried out here
         once.enter_context(mock.patch.object(Probe, "check_apart", return_value=None))
-        once.enter_context(mock.patch.object(Training, "rehearse", return_value=None))
+        once.enter_context(mock.patch.object(TrainingPlan, "rehearse", return_value=None))
         once.enter_context(mock.patch.object(engine, "make_plan", remembered(engine.make_plan)))
-        once.enter_context(mock.patch.object(training_config, "check_filter_bound", return_value=None))
+        once.enter_context(mock.patch.object(training_plan, "check_filter_bound", return_value=None))
         for _ in range(runs // 2):
             for world in (WITH, WITHOUT):
                 stated, *found = trainer(world)

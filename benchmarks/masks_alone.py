@@ -17,7 +17,7 @@ import json
 
 from torch import Tensor
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.inputs import tensors
 from dpltm.networks import build
 from dpltm.networks.evaluation import accuracy

@@ -31,7 +31,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertModel
 
 import dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.records.catalogue import data_home
 
 DELTA, EPSILON, STEPS, BATCH = 1e-5, 1.0, 20, 1000

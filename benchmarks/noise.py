@@ -25,13 +25,14 @@ from scipy import stats
 from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.gaussian_mechanism import AT_ONCE, gaussian_mechanism, grid_step
 from dpltm.randomness.gaussian_on_device import PLAIN, _functions, chacha20, gaussian_mechanism_on_device
 from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
 from dpltm.randomness.sampling import USUAL
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy, noisy_mean
+from dpltm.training.plan import NoisySteps
 
 MOMENTS = {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96), 6: (15, 10170)}
 """Moments of a normal number, and variances of its powers: E x^2k - (E x^k)^2."""
@@ -88,7 +89,7 @@ def step(density: float, batch: int, repeat: int) -> dict[str, float]:
     chance = torch.Generator().manual_seed(0)
     parts = {name: torch.rand(value.shape, generator=chance) for name, value in model.named_parameters()}
     mask = Mask({name: value < (density if value.ndim > 1 else 2) for name, value in parts.items()})
-    config = TrainingConfig(Clip(1.0), 1.0, 1, batch, 1.0, 0.1)
+    config = NoisySteps(Clip(1.0), NoisySgd(1.0, 1, 1.0), batch, 0.1)
     engine = NoisyGradients(
         model, mask, cross_entropy, Records(x, y), config, sampling=KeyedSource(), noise=KeyedSource()
     )

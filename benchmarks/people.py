@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import dpltm
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 
 DELTA, STEPS, SLOTS = 1e-6, 100, 64
 EPSILONS = {"isolet": (3.0, 8.0), "har": (3.0, 8.0), "made-up": (1.0,)}

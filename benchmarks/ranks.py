@@ -25,11 +25,12 @@ import torch
 from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import SecureSource
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
+from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 
 NETWORKS = {"cnn": "cnn:28x28x1", "mlp": "mlp:300,100"}
@@ -48,7 +49,7 @@ def steps(network: str, batch: int, count: int) -> None:
     if ranks is not None:
         x, y = ranks.broadcast(x), ranks.broadcast(y)
     model = build(ModelSpec(NETWORKS[network], 784, 10), 0)
-    config = TrainingConfig(Clip(1.0), batch / RECORDS, WARM + count, float(batch), 1.0, 0.1)
+    config = NoisySteps(Clip(1.0), NoisySgd(batch / RECORDS, WARM + count, 1.0), float(batch), 0.1)
     sources = {"sampling": SecureSource(), "noise": SecureSource()}
     gradients = NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources)
     began: list[float] = []

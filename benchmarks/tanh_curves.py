@@ -27,13 +27,14 @@ from dpltm.filters import Filter, make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Public, Rows, load
 from dpltm.records.batches import Records
 from dpltm.records.scaling import scale
 from dpltm.tickets.charts import Chart, Series, write_charts
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 EVERY, SEEN = 50, 2000
 EPOCHS = (1, 2, 5, 10, 20, 30, 40, 50, 60)
@@ -63,7 +64,7 @@ def curve(name: str, filter: Filter, epochs: int, seed: int) -> np.ndarray:
     """Accuracy on test records in percent, after each ``EVERY`` steps."""
     network, x, y, test, labels = inputs(name)
     model = build(ModelSpec(network, x.shape[1], 10), seed)
-    config = TrainingConfig(filter, BATCH / len(x), round(epochs * len(x) / BATCH), BATCH, SIGMA, RATE)
+    config = NoisySteps(filter, NoisySgd(BATCH / len(x), round(epochs * len(x) / BATCH), SIGMA), BATCH, RATE)
     found: list[float] = []
 
     def measure(step: int) -> None:

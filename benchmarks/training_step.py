@@ -24,12 +24,14 @@ from dpltm.filters import Clip, Filter, make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import SecureSource
 from dpltm.randomness.sampling import USUAL
 from dpltm.records.batches import Records
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients
+from dpltm.training.plan import NoisySteps
 
 Step = Callable[[], None]
 
@@ -67,7 +69,7 @@ def ours(
     model: nn.Module, mask: Mask, x: torch.Tensor, y: torch.Tensor, filter: Filter, compile: bool = False
 ) -> Step:
     """The same network under a mask, as dpltm.training.descent does it."""
-    config = TrainingConfig(filter, 1.0, 1, len(x), 1.0, 0.1, compile=compile)
+    config = NoisySteps(filter, NoisySgd(1.0, 1, 1.0), len(x), 0.1, options=TrainOptions(compile=compile))
     engine = NoisyGradients(
         model, mask, loss, Records(x, y, device=x.device), config, sampling=SecureSource(), noise=SecureSource()
     )

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -36,8 +36,8 @@ from dpltm.pruning.ticket_transfer import retarget, transfer
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 PUBLIC = Public("a benchmark")
 
@@ -102,7 +102,7 @@ def run(
     steps = max(1, round(epochs * len(x) / batch))
     sigma = noise_multiplier(epsilon, batch / len(x), steps)
     model, mask = start(method, dataset, chosen, seed)
-    config = TrainingConfig(make_filter("clip"), batch / len(x), steps, float(batch), sigma, lr)
+    config = NoisySteps(make_filter("clip"), NoisySgd(batch / len(x), steps, sigma), float(batch), lr)
     train(model, mask, Records(x, y), config, sampling=SecureSource(), noise=SecureSource())
     return accuracy(model, *score)
 

@@ -30,13 +30,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.experiments.recipe import summary
+from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import SENSITIVITY, release_mean
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
@@ -44,8 +45,8 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Public, load
 from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 PUBLIC = Public("a benchmark")
 
@@ -109,20 +110,18 @@ def noise(epsilon: float, rate: float, steps: int, before: tuple[Mechanism, ...]
     return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), before).noise_multiplier
 
 
-def config_of(name: str, count: int, multiplier: float, steps: int, spread: float) -> TrainingConfig:
+def config_of(name: str, count: int, multiplier: float, steps: int, spread: float) -> NoisySteps:
     """Of a training on ``count`` records as noisy as one on those of ``name``."""
     batch, records = taken(name)[0], load(name).records
     taking, sampled = min(batch, count), batch / records
     sizes = max(multiplier * CLIP, sampled * math.sqrt(steps) * CLIP / 2) * math.sqrt(steps) * 10
     noise_std = multiplier * CLIP * taking / batch
-    return TrainingConfig(
+    return NoisySteps(
         make_filter("clip", clip_norm=CLIP),
-        taking / count,
-        steps,
+        NoisySgd(taking / count, steps, noise_std),
         taking,
-        noise_std,
         spread * batch / sizes,
-        "momentum",
+        options=TrainOptions(optimizer="momentum"),
     )
 
 

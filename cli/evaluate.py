@@ -25,16 +25,16 @@ from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.schema import Schema
-from dpltm.records.tables import column_texts, header_of
+from dpltm.records.tables import column_names, column_texts
 from dpltm.registry import Deferred
 from dpltm.reports.wording import cells, columns
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
-from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import predict as stage
@@ -127,7 +127,7 @@ def _beside(source: Path, features: set[str], schema: Schema | None, known: set[
     if not features or source.suffix.lower() not in TABLES:
         return []
     with reading(source, "`input`"):
-        names = header_of(source, schema)
+        names = column_names(source, schema)
     known = known | features | {column.name for column in (() if schema is None else schema.columns)}
     return [name for name in names if name not in known] if features <= set(names) else []
 

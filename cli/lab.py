@@ -9,26 +9,24 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from dpltm.audit.attacks import local_bound
 from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import audit, violated
+from dpltm.audit.findings import Attacked, audit
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_privacy
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.describe import figure, guarantee, percent
-from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
 from dpltm.tickets.charts import new_picture, write_audit_plot
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.scheme_files import load_scheme
 from dpltm.tickets.store import find_set
-from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.verbs.audit import audit_tickets, demo
+from dpltm.verbs.audit import audit_tickets, demo, local_bound
 
 MESSAGES = "likelihood ratios of messages of two records"
 MASKS = "made-up records with a feature that no record has, found by masks alone"
@@ -60,11 +58,9 @@ def _without_records(request: AuditRequest, why: str) -> None:
 
 def _demo(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     _without_records(request, "the demo is on the embedded digits")
-    found = demo(open_dataset(replace(request, dataset="digits")), services(progress), request.confidence)
-    rows = [
-        {"audited": one.what, **_claims(one.certified, one.nominal, one.lower_bound, one.violates)} for one in found
-    ]
-    return {"rows": rows, "violates": list(dict.fromkeys(name for one in found for name in one.violates))}
+    claims = demo(open_dataset(replace(request, dataset="digits")), services(progress), request.confidence)
+    rows = [{"audited": claim.what, **claim.to_json()} for claim in claims]
+    return {"rows": rows, "violates": list(dict.fromkeys(name for claim in claims for name in claim.violates))}
 
 
 def _run(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
@@ -77,9 +73,8 @@ def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
     _without_records(request, "the records that a scheme is attacked with are made up")
     answer = load_scheme(Path(target)).answer
     bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    fallen = violated(bound, answer.certified, answer.nominal)
-    told = _claims(answer.certified, answer.nominal, bound, fallen)
-    return {**told, "delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
+    claim = Attacked(target, answer.certified, answer.nominal, bound)
+    return {**claim.to_json(), "delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
@@ -96,22 +91,15 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
     found = audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
     )
-    claims, masks = found.claims, found.masks
-    assert claims.nominal is not None
     return {
-        **_claims(claims.certified.epsilon, claims.nominal.epsilon, masks.lower_bound, found.violates),
+        **found.to_json(),
         "delta": 0.0,
         "method": MASKS,
-        "canaries": masks.canaries,
-        "correct": masks.correct,
+        "canaries": found.canaries,
+        "correct": found.correct,
         "supermask": found.supermask,
         "shuffled_mask": found.shuffled,
     }
-
-
-def _claims(certified: float, nominal: float | None, lower_bound: float, violates: list[str]) -> dict[str, Any]:
-    claims = {"certified": json_figure(certified), "nominal": None if nominal is None else json_figure(nominal)}
-    return {"lower_bound": lower_bound, **claims, "violates": violates}
 
 
 def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -183,7 +171,7 @@ def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
 
 
-epsilon_command = answering(Deferred("dpltm.verbs.latent:claim"), show_claim)
+epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
 encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -25,7 +25,7 @@ STARTING = "interrupted; nothing was entered"
 
 LATENT_EXAMPLES = """\
 # the server's side, then an owner's, then the server's again
-dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
+dpltm latent scheme --public mnist --features drawings --epsilon 4 --out images.scheme
 dpltm latent encode images.scheme --dataset mine.npz --out mine.msg
 dpltm latent train images.scheme --messages mine.msg --test mnist --out images.run"""
 

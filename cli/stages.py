@@ -43,7 +43,7 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_verdict(rich, body.get("skill"))
 
 
-train_command = answering(table_first(Deferred("dpltm.tickets.workbench.train:train_with_ranks")), show_training)
+train_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:train_with_ranks")), show_training)
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:
         show_notes(rich, body["privacy"])
 
 
-generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.generate:generate")), show_generation)
+generate_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:generate")), show_generation)
 
 
 def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
     show_privacy(rich, body["privacy"])
 
 
-select_command = answering(table_first(Deferred("dpltm.tickets.workbench.select:select")), show_draw)
+select_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:select")), show_draw)
 
 
 MAX_ROWS = 10
@@ -111,7 +111,7 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body["privacy"])
 
 
-tune_command = answering(Deferred("dpltm.tickets.workbench.tune:tune"), show_search)
+tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
 
 
 RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")

@@ -37,9 +37,8 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.transfer import transfer
+from dpltm.tickets.workbench.stages import front_of_import, imported_set, transfer
 from dpltm.training.artifacts import TicketSet
-from dpltm.verbs import transfer as verb
 
 
 def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
@@ -169,10 +168,10 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
-    dataset, notes = verb.front_of_import(open_dataset(request), origin, request.features, file=file.name)
+    dataset, notes = front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))
-    saved = save_ticket_set(out, verb.imported_set(body, dataset, origin, request, ledger, file=str(file)))
+    saved = save_ticket_set(out, imported_set(body, dataset, origin, request, ledger, file=str(file)))
     return {**set_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes}
 
 

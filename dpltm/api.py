@@ -40,12 +40,12 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.records.arrays import arrays_of, as_array, records_of
-from dpltm.records.frames import is_frame
 from dpltm.records.input_parts import facts_of, has_parts, in_rows
 from dpltm.records.settle import VALUES, check_name, checked_features
+from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 from dpltm.training.launcher import check_alone
-from dpltm.training.start import DEFAULT_NETWORK, in_front, starting_point
+from dpltm.training.start import DEFAULT_NETWORK, starting_point
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
 from dpltm.verbs import predict as predict_verb
@@ -259,10 +259,8 @@ def generate(
         options.pop("model", None)
     dataset, settings = records_and_options(x, y, options, GenerateOptions, model)
     with naming():
-        generate_verb.check_options(settings)
-        entered = paying(ledger, dataset)
-        dataset = in_front(settings.model, dataset, settings.features)
-        return generate_verb.generate(generate_verb.plan(dataset, settings, entered, services, model=model))
+        plan = generate_verb.plan(dataset, settings, paying(ledger, dataset), services, model=model)
+        return generate_verb.generate(plan)
 
 
 def select(
@@ -404,10 +402,8 @@ def tune(
     services = called(progress, target=target, ledger=ledger)
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
-    entered = paying(ledger, dataset)
     with naming(model="target"):
-        dataset = in_front(target, dataset, settings.features)
-        return tune_verb.tune(tune_verb.plan(target, dataset, settings, entered), services)
+        return tune_verb.tune(target, dataset, settings, paying(ledger, dataset), services)
 
 
 def transfer(

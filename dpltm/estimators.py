@@ -1,4 +1,4 @@
-"""The scikit-learn face of ``dpltm.train``, ``select``, ``evaluate`` and ``predict``: a classifier and a regressor.
+"""The scikit-learn face of ``dpltm.train``, ``select`` and ``predict``: a classifier and a regressor.
 
 A fit is one ``dpltm.train``; what was learned is ``run_``, as that returns it: ``dpltm.tickets.save(made.run_, path)`` keeps
 it. scikit-learn copies an estimator before each fit of a cross-validation or a grid search, and throws the copies away. Each
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpltm import api
 from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
 from dpltm.features.inputs import Services
-from dpltm.features.setup import features_of, take_over_map
+from dpltm.features.setup import features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
 from dpltm.options import arguments
@@ -50,23 +51,21 @@ from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.checks import check_epsilon
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, Secret, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, RecordSet, Rows, Split, from_arrays
-from dpltm.records.cells import Cells, Faults, classes_of, text_of
+from dpltm.records import Dataset, RecordSet, Rows, from_arrays
+from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import RawSplit
-from dpltm.records.frames import Frame, is_frame
 from dpltm.records.notes import NO_TEST, left_out_note
-from dpltm.records.scaling import affine
 from dpltm.records.schema import Column, Schema, as_schema
-from dpltm.records.tables import index_columns, read_by_schema
+from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
-from dpltm.training.artifacts import Run, TicketSet, Winner
-from dpltm.training.start import from_round
+from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
+from dpltm.training.start import starting_point
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.predict import ROWS
 from dpltm.verbs.train import OWN_NOTE, plan, settle
@@ -89,12 +88,6 @@ MAX_BINS = 1000
 _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 """Parameters that are options of ``dpltm.train`` and mean the same here."""
 
-_SPARSE: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-"""Inputs that are taken beside arrays and data frames."""
-
-_SHARED = ("ledger", "tickets")
-"""Parameters that clones have in common: one account, and values that nobody changes."""
-
 _NAMES = {
     "x": "X",
     "records": "n_records",
@@ -113,15 +106,13 @@ class Spent:
 
     Attributes:
         looked: whether a score was measured exactly.
-        protected: the records and persons of all fits and paid scores.
-        fitting: those of fits that go on.
+        protected: the records and persons of each fit and paid score, also while it goes on.
     """
 
     lineage: Lineage = NO_LINEAGE
     notes: dict[str, None] = field(default_factory=dict)
     looked: bool = False
-    protected: RecordSet = field(default_factory=RecordSet, repr=False)
-    fitting: list[RecordSet] = field(default_factory=list, repr=False)
+    protected: list[RecordSet] = field(default_factory=list, repr=False)
     process: int = field(default_factory=os.getpid)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -129,33 +120,62 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        told = {"lineage": self.lineage, "notes": dict(self.notes), "looked": self.looked}
-        return {**told, "protected": RecordSet(), "fitting": [], "process": 0}  # what tells records stays here
+        # what tells records stays here
+        return {**vars(self), "notes": dict(self.notes), "protected": [], "process": 0, "lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
 
-    def add(self, lineage: Lineage, records: RecordSet | None = None) -> None:
-        """Add what one of them spent, and the records that it was spent on, unless a fit adds them itself."""
+    def add(self, lineage: Lineage, *notes: str) -> None:
+        """Add what one of them spent, and what is to be said of it."""
         with self.lock:
             self.lineage |= lineage
-            if records is not None:
-                self.protected = self.protected.with_all_of(records)
+            self.notes |= dict.fromkeys(notes)
 
-    def protects(self, rows: Rows, *, of_persons: bool) -> bool:
+    def protects(self, rows: Rows, *, of_persons: bool = False) -> bool:
         """Return whether a fit or a paid score is, or was, of some of these records, or of the persons whose they are."""
-        with self.lock:
-            return self.protected.with_all_of(*self.fitting).has_any(rows, of_persons=of_persons)
+        return RecordSet().with_all_of(*self.protected).has_any(rows, of_persons=of_persons)
+
+    @contextlib.contextmanager
+    def protecting(self, dataset: Dataset, ledger: Ledger, *, rows_coincide: bool) -> Iterator[None]:
+        """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
+        records, before = RecordSet(dataset.rows), len(ledger.entries)
+        try:
+            with naming(), self.lock:  # a score in another thread comes before, or sees these records
+                part = ledger.part(dataset)
+                check_private(ledger.account(self.lineage), part)
+                fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
+                same = not rows_coincide and RecordSet().with_all_of(*self.protected).has_all(dataset.rows)
+                if self.looked and not fitted and not same:
+                    raise InputError(
+                        "`X`: an exact score was measured, and these are other records than those of the fits before:"
+                        " whether it was measured on some of them cannot be told, since a step in front may have changed"
+                        " their values; for other people make a new estimator, and no clone"
+                    )
+                self.protected.append(records)
+        except InputError as error:
+            raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
+        try:
+            yield
+        finally:
+            with self.lock:
+                if len(ledger.entries) == before:
+                    self.protected.remove(records)
 
 
-def noisy_sums(values: np.ndarray, each: float, secret: Secret) -> np.ndarray:
+def noisy_sums(values: np.ndarray, epsilon: float, secret: Secret) -> np.ndarray:
     """Return sums of values from 0 to 1 a record, ``(sums,)``, with noise.
 
     Args:
         values: whole numbers from 0 to ``GRID``, ``(sums, n)``; private.
+        epsilon: of each step of a sum.
     """
     source = KeyedSource(secret.child("score"))
-    return np.array([int(one) + two_sided_geometric(source, each) for one in values.sum(1)]) / GRID
+    return np.array([int(total) + two_sided_geometric(source, epsilon) for total in values.sum(1)]) / GRID
+
+
+def _named_here(text: str) -> str:
+    return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
 
 
 @contextlib.contextmanager
@@ -166,10 +186,6 @@ def _named_as_parameters() -> Iterator[None]:
     except DpltmError as error:
         error.args = (_named_here(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
         raise
-
-
-def _named_here(text: str) -> str:
-    return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
 
 
 Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndarray | None
@@ -201,9 +217,9 @@ class Columns:
                 if value is not None:
                     raise DataError(f"`{name}`: the schema says what the columns hold; leave `{name}` out")
             return cls((0.0, 1.0), schema=schema)
-        form = () if shape is None else tuple(int(side) for side in np.atleast_1d(shape))
-        if form and int(np.prod(form)) != features:
-            raise DataError(f"`record_shape`: {form} has {int(np.prod(form))} values, but records have {features}")
+        form = () if shape is None else tuple(map(int, np.atleast_1d(shape)))
+        if form and math.prod(form) != features:
+            raise DataError(f"`record_shape`: {form} has {math.prod(form)} values, but records have {features}")
         if bounds is None:
             return cls(None, shape=form)
         try:
@@ -214,7 +230,6 @@ class Columns:
                 " range of the features"
             ) from None
         if low.ndim == high.ndim == 0:
-            affine((float(low), float(high)))
             return cls((float(low), float(high)), shape=form)
         for end, name in ((low, "low"), (high, "high")):
             if end.shape not in ((), (features,)):
@@ -232,15 +247,6 @@ class Columns:
             )
         return cls((0.0, 1.0), low, high, form)
 
-    def taken(self, x: Any, y: np.ndarray, **facts: Any) -> Dataset:
-        """Return records and their classes as a dataset; what they are known by are their values as they came."""
-        values, known = self.read(x)
-        dataset = from_arrays(values, y, bounds=self.bounds, **facts)
-        dataset = replace(dataset, train=replace(dataset.train, rows=known(dataset.rows)))
-        if self.schema is None:
-            return dataset
-        return replace(dataset, schema=self.schema.text, lineage=lineage_of(self.schema))
-
     def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
         """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
 
@@ -249,12 +255,13 @@ class Columns:
         if self.schema is not None:
             raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
+        known: Callable[[Rows], Rows] = lambda rows: rows  # noqa: E731
         values = x
         if self.low is not None and self.high is not None:
+            known = lambda rows: rows.known_by(np.ascontiguousarray(x))  # noqa: E731
             with np.errstate(over="ignore"):  # far outside is where the clip puts it
                 values = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
-        values = values.reshape(len(x), *self.shape) if self.shape else values
-        return values, lambda rows: rows if self.low is None else rows.known_by(np.ascontiguousarray(x))
+        return values.reshape(len(x), *self.shape) if self.shape else values, known
 
 
 def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
@@ -267,21 +274,6 @@ def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
     return (x[[key for at, key in enumerate(keys) if at not in spare]] if spare else x), left_out
 
 
-@contextlib.contextmanager
-def _of_words(x: Any) -> Iterator[None]:
-    """A block whose refusal of a data frame with words or holes says what to do: to fill them off the records is a leak."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        if is_frame(x) and ("could not convert" in text or "Input X contains NaN" in text or "NAType" in text):
-            raise InputError(
-                "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets schema drafts"
-                " one): values that are filled in or encoded by the records themselves tell of them"
-            ) from None
-        raise
-
-
 def owners(units: Any) -> np.ndarray:
     """Return the owner of each record, ``(n,)``, from a column of pandas, polars or NumPy; of objects as texts."""
     values = np.asarray(units)
@@ -290,22 +282,6 @@ def owners(units: Any) -> np.ndarray:
             f"`units`: has {values.ndim} dimensions, not one; give a column with the person of each record"
         )
     return np.array([text_of(owner) or "" for owner in values], dtype=str) if values.dtype == object else values
-
-
-def numbered(y: np.ndarray, classes: np.ndarray, seen: str) -> np.ndarray:
-    """Return the class of each label, ``(n,)`` int64: its place in sorted ``classes``; ``seen`` is where labels are from."""
-    try:
-        places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        strange = classes[places] != y
-    except TypeError:  # numbers and texts have no order
-        raise InputError(f"`y`: labels are of another kind than the classes {seen}; use labels of one kind") from None
-    if np.any(strange):
-        label = str(y[int(np.argmax(strange))])
-        raise InputError(
-            f"`y`: label {label!r:.40} is none of the {len(classes)} classes {seen}; declare every label with `classes`, or"
-            " leave those records out"
-        )
-    return places.astype(np.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -340,20 +316,19 @@ class TicketEstimator(BaseEstimator):
     ledger: Ledger | Callable[[], Ledger] | None = None
     random_state: int | np.random.RandomState | None = None
     name: str = "records"
-    unit: str = "user"
+    unit: str | None = None
+    score_epsilon: float | None = None
 
     _numeric: ClassVar[bool] = False
     """Whether targets are numbers, not labels."""
-
-    _of_classes: ClassVar[Mapping[str, Any]] = {}
-    """Options of a training that a fit made of parameters by label."""
 
     def __post_init__(self) -> None:
         self._spent = Spent()
 
     def __sklearn_clone__(self) -> TicketEstimator:
+        shared = ("ledger", "tickets")  # one account, and values that nobody changes
         given = self.get_params(deep=False).items()
-        twin = type(self)(**{name: value if name in _SHARED else clone(value, safe=False) for name, value in given})
+        twin = type(self)(**{name: value if name in shared else clone(value, safe=False) for name, value in given})
         twin._spent = self._spent
         if "_metadata_request" in self.__dict__:  # what set_fit_request asked for, as clones of scikit-learn have it
             twin._metadata_request = copy.deepcopy(self._metadata_request)
@@ -375,16 +350,18 @@ class TicketEstimator(BaseEstimator):
                     " `ledger` as a function that opens a file which processes share:"
                     " functools.partial(dpltm.tickets.open_ledger, path)"
                 )
-            return of_process(unit or self.__dict__.get("_unit", "record"))
+            return of_process(unit or (self.run_.config["unit"] if "run_" in self.__dict__ else "record"))
         opened = self.ledger() if callable(self.ledger) else self.ledger
-        if isinstance(opened, Ledger):
-            return opened
-        value = shown_value(opened)
-        said = f"the function returns {value}, not a ledger" if callable(self.ledger) else f"{value} is not a ledger"
-        raise InputError(
-            f"`ledger`: {said}; give dpltm.Ledger(), or a function that opens the same file each time"
-            " (functools.partial(dpltm.tickets.open_ledger, path))"
-        )
+        if not isinstance(opened, Ledger):
+            value = shown_value(opened)
+            what = (
+                f"the function returns {value}, not a ledger" if callable(self.ledger) else f"{value} is not a ledger"
+            )
+            raise InputError(
+                f"`ledger`: {what}; give dpltm.Ledger(), or a function that opens the same file each time"
+                " (functools.partial(dpltm.tickets.open_ledger, path))"
+            )
+        return opened
 
     # training
 
@@ -401,46 +378,17 @@ class TicketEstimator(BaseEstimator):
             ValueError: bad input (``dpltm.errors.InputError``), before anything is spent.
             BudgetError: a budget in the ledger does not allow it.
         """
-        with self._fitting():
-            X, y = self._validated(X, y)
-            codes, classes, learned = self._encoded(y)
-            self._fit(X, codes, classes, units)
-        self.__dict__.update(learned)
+        before = dict(vars(self))
+        try:
+            with _named_as_parameters():
+                x, targets = self._validated(X, y)
+                self._fit(x, targets, units)
+        except BaseException:
+            self.__dict__ = before  # what the last fit learned stays whole
+            raise
         return self
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
-        """Return the class of each target, how many were declared, and attributes of a fit that succeeds."""
-        raise NotImplementedError
-
-    def _fit(self, x: Any, y: np.ndarray, classes: int | None, units: Any) -> None:
-        """Train on records ``(n, columns)`` and their classes, of which ``classes`` were declared, and keep the run."""
-        self._check_parameters(units is not None)
-        with naming():
-            schema = as_schema(self.schema)
-        features = x.shape[1] if schema is None else schema.features
-        columns = Columns.of(self.bounds, features, self.record_shape, schema)
-        facts: dict[str, Any] = {"classes": classes, "records": self.n_records, "name": self.name}
-        facts |= {"rows_coincide": self.rows_coincide, "for_training": not self._numeric}
-        facts |= {} if units is None else {"units": owners(units), "unit": self.unit}
-        with naming():
-            dataset = columns.taken(x, y, **facts)
-        names = self.__dict__.get("feature_names_in_")
-        if names is not None and schema is None and self.record_shape is None:
-            dataset = replace(dataset, columns=tuple(names.tolist()))
-        dataset = replace(dataset, of_table=self.record_shape is None)
-        try:
-            run = self._train(dataset)
-        except Begun:  # another worker was first with a new ledger file; nothing was entered here
-            run = self._train(dataset)
-        said = () if run.privacy is None else run.privacy.notes
-        # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
-        self._spent.notes |= dict.fromkeys(_named_here(note) for note in said if note not in (NO_TEST, OWN_NOTE))
-        if self.noise_multiplier is not None:
-            self._spent.notes |= {NO_LIMIT: None}
-        self.run_, self._columns, self._unit = run, columns, dataset.noun
-
-    def _check_parameters(self, of_persons: bool) -> None:
-        """Raise InputError for parameters that say nothing beside others, before a ticket is drawn and paid for."""
+    def _fit(self, x: Any, y: np.ndarray, units: Any) -> None:
         if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
             raise InputError(
                 "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
@@ -448,108 +396,89 @@ class TicketEstimator(BaseEstimator):
             )
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        if of_persons:
-            return
-        fix = "leave it out, or pass `units` to fit"
-        if self.per_unit is not None:
-            raise InputError(f"`per_unit`: bounds what one person gives, so it goes with `units`; {fix}")
-        if self.unit != TicketEstimator.unit:
-            raise InputError(
-                f"`unit`: {self.unit} is whom `units` names, and without them single records are protected; {fix}"
-            )
+        with naming():
+            schema = as_schema(self.schema)
+        features = x.shape[1] if schema is None else schema.features
+        self._columns = columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        codes, classes = self._encoded(y)
+        whose = None if units is None else owners(units)
+        values, known = columns.read(x)
+        with naming():
+            dataset = from_arrays(
+                values, codes, bounds=columns.bounds, classes=classes, records=self.n_records, units=whose,
+                unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
+            )  # fmt: skip
+        names = self.__dict__.get("feature_names_in_")
+        if names is not None and schema is None and self.record_shape is None:
+            dataset = replace(dataset, columns=tuple(names.tolist()))
+        split = replace(dataset.train, rows=known(dataset.rows))
+        dataset = replace(dataset, train=split, of_table=self.record_shape is None)
+        if schema is not None:
+            dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
+        try:
+            self.run_ = self._train(dataset)
+        except Begun:  # another worker was first with a new ledger file; nothing was entered here
+            self.run_ = self._train(dataset)
 
-    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner | None:
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
+        """Return the class of each target, and how many were declared; keep what predictions need to know of them."""
+        raise NotImplementedError
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of a training, as parameters state them."""
+        options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
+        options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return options if self.noise_multiplier is None else options | {"epsilon": None}
+
+    def _train(self, dataset: Dataset) -> Run:
+        """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
+        options, ledger, features = self._options(), self._open_ledger(dataset.noun), self.features
+        with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
+            start: Any = self.tickets
+            if start is not None or self.select_epsilon is not None:
+                options["features"] = None if features == "auto" else features
+                start = self._drawn(dataset, ledger, options)
+            else:
+                if features == "auto":
+                    usual = "unit" if self.model in (None, "mlp") else None
+                    features = features_of(dataset, None, self.model) or usual
+                options["features"] = features
+                start = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
+            run = api.train(start, dataset, round=self.round, ledger=ledger, own=True, **options)
+            # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
+            notes = () if run.privacy is None else run.privacy.notes
+            notes = (*notes, *((NO_LIMIT,) if self.noise_multiplier is not None else ()))
+            self._spent.add(run.lineage, *(_named_here(note) for note in notes if note not in (NO_TEST, OWN_NOTE)))
+            return run
+
+    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner:
         """Return the tickets, or the winner of a draw on the records, where one is asked for."""
         if self.select_epsilon is None:
+            assert self.tickets is not None  # as its caller has seen
             if isinstance(self.tickets, TicketSet) and self.round is None:
                 raise InputError(
                     "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
                 )
             return self.tickets
-        tickets = self.tickets.tickets if isinstance(self.tickets, Winner) else self.tickets
-        if tickets is None or self.round is not None:
+        if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
-        options: dict[str, Any] = {"eps1": self.select_epsilon, "score": "additive"}
-        options |= {"delta": self.delta, "adjacency": self.adjacency, "per_unit": self.per_unit}
+        tickets = set_of(self.tickets)
+        drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
+            options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+            draw = select_verb.plan(tickets, dataset, options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            draw = select_verb.plan(tickets, dataset, arguments(SelectOptions, options), ledger, Services())
-            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
-            asked = arguments(TrainOptions, training)
-            behind = take_over_map(dataset, None, asked.features, tickets.label)
-            start = from_round(tickets, draw.candidates[-1].round)
+            book, asked = (
+                Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]),
+                arguments(TrainOptions, training),
+            )
+            sparsest = draw.candidates[-1].round
+            start, behind = starting_point(tickets, dataset, features=asked.features, round=sparsest)
             planned = plan(settle(start, behind, asked, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
-        winner = api.select(tickets, dataset, ledger=ledger, **options)
+            winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
         return winner
-
-    def _train(self, dataset: Dataset) -> Run:
-        options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
-        if self.noise_multiplier is not None:  # the default budget says nothing beside it
-            options["epsilon"] = None
-        options |= self._of_classes
-        options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        behind = {**options, "features": None if self.features == "auto" else self.features}
-        ledger, spent, records = self._open_ledger(dataset.noun), self._spent, RecordSet(dataset.rows)
-        try:
-            with naming(), spent.lock:  # a score in another thread comes before, or sees these records
-                part = ledger.part(dataset)
-                check_private(ledger.account(spent.lineage), part)
-                self._check_known(part, dataset.rows)
-                spent.fitting.append(records)
-        except InputError as error:
-            raise InputError(f"{error}; to cross-validate on private records give `score_epsilon`") from None
-        before = len(ledger.entries)
-        try:
-            return self._trained(dataset, ledger, options, behind)
-        finally:
-            with spent.lock:
-                if len(ledger.entries) > before:  # it may have paid, also where it failed after that
-                    spent.protected = spent.protected.with_all_of(records)
-                spent.fitting.remove(records)
-
-    def _trained(self, dataset: Dataset, ledger: Ledger, options: dict[str, Any], behind: dict[str, Any]) -> Run:
-        tickets = self._drawn(dataset, ledger, behind)
-        features = self.features
-        if features == "auto":
-            features = features_of(dataset, None, self.model) or ("unit" if self.model in (None, "mlp") else None)
-        if tickets is None and self.round is not None:
-            raise InputError("`round`: of a ticket set; give `tickets`, or leave it out")
-        network = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
-        if tickets is not None:
-            run = api.train(tickets, dataset, round=self.round, ledger=ledger, own=True, **behind)
-        else:
-            run = api.train(network, dataset, ledger=ledger, own=True, features=features, **options)
-        self._spent.add(run.lineage)
-        return run
-
-    def _check_known(self, part: Part, rows: Rows) -> None:
-        """Refuse other records than before once a score was exact: behind a step in front that was fitted anew, those that
-        it was measured on have other values, and no row would tell."""
-        spent = self._spent
-        if not spent.looked or any(entry.part.snapshot == part.snapshot for entry in spent.lineage.paid):
-            return
-        if self.rows_coincide or not spent.protected.has_all(rows):
-            raise InputError(
-                "`X`: an exact score was measured, and these are other records than those of the fits before: whether it was"
-                " measured on some of them cannot be told, since a step in front may have changed their values; for other"
-                " people make a new estimator, and no clone"
-            )
-
-    @contextlib.contextmanager
-    def _fitting(self) -> Iterator[None]:
-        """A block in which a fit is settled: if it is refused, what the last one learned stays whole."""
-        known = {name: self.__dict__.get(name) for name in ("n_features_in_", "feature_names_in_")}
-        try:
-            with _named_as_parameters():
-                yield
-        except BaseException:
-            for name, value in known.items():  # scikit-learn sets them as soon as it has seen columns
-                self.__dict__.pop(name, None)
-                if value is not None:
-                    self.__dict__[name] = value
-            raise
 
     def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
@@ -557,11 +486,21 @@ class TicketEstimator(BaseEstimator):
             check_is_fitted(self)
         X, left_out = without_row_numbers(X)
         if left_out and reset:
-            self._spent.notes |= {left_out_note(left_out): None}
+            self._spent.add(NO_LINEAGE, left_out_note(left_out))
         if self.schema is None:
-            numeric = {"y_numeric": self._numeric} if y else {}
-            with _of_words(X):
-                checked = validate_data(self, X, *y, reset=reset, **numeric, **_SPARSE)
+            asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+            try:
+                checked = validate_data(
+                    self, X, *y, reset=reset, **asked, **({"y_numeric": self._numeric} if y else {})
+                )
+            except ValueError as error:
+                strange = ("could not convert", "Input X contains NaN", "NAType")
+                if is_frame(X) and any(words in str(error) for words in strange):
+                    raise InputError(
+                        "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets"
+                        " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
+                    ) from None
+                raise
             X, *labels = checked if y else (checked,)
             X = X.toarray() if sparse.issparse(X) else X
             return (X, *labels) if y else X
@@ -575,23 +514,20 @@ class TicketEstimator(BaseEstimator):
         check_consistent_length(X, target)
         return X, target
 
-    def _told(self, X: Any) -> np.ndarray:
-        """Return the network's outputs for records without labels, before softmax, ``(n, classes)`` float64."""
-        return self._outputs(self._validated(X, reset=False))
-
     def _outputs(self, X: Any, *, alike: bool = False) -> np.ndarray:
-        """Return the network's outputs; where ``alike``, as sums that noise is added to need it
-        (``networks.evaluation.outputs``), of batches that rows of zeros fill up."""
+        """Return the network's outputs before softmax, ``(n, classes)`` float64; where ``alike``, as sums that noise is
+        added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up."""
         with _named_as_parameters():
             records, _ = self._columns.read(X)
             few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
-            told = api.predict(self.run_, np.concatenate([records, few])).outputs
-            return told[: len(records)].astype(np.float64)
+            outputs = api.predict(self.run_, np.concatenate([records, few])).outputs
+            return outputs[: len(records)].astype(np.float64)
 
     # what was learned, and what it cost
 
-    def _released_means(self, X: Any, codes: np.ndarray, values: np.ndarray, units: Any, epsilon: float) -> np.ndarray:
-        """Return means of values from 0 to 1 a record, ``(sums, n)``, with noise, paid for: together ``epsilon``.
+    def _means(self, X: Any, codes: np.ndarray, values: np.ndarray, units: Any) -> np.ndarray:
+        """Return means of values from 0 to 1 a record, ``(sums, n)``: exact, of records that are declared apart; with
+        ``score_epsilon`` with noise, paid for, for that much together.
 
         Guarantees:
             Each value is rounded to a whole number of ``1 / GRID`` first, and so is the mean of those of a person, where the
@@ -599,78 +535,76 @@ class TicketEstimator(BaseEstimator):
             those, and two-sided geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly
             (docs/privacy-model.md section 5.8).
         """
-        held_out, names = self._scored(X, codes, units)
-        check_epsilon("score_epsilon", epsilon)
+        scored, names = self._scored(X, codes, units)
+        if self.score_epsilon is None:
+            self._declare_apart(scored)
+            return np.asarray(values.mean(1))
+        check_epsilon("score_epsilon", self.score_epsilon)
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
-        each = epsilon / (len(values) * GRID)
-        if each < MIN_EPSILON:
-            raise InputError(f"`score_epsilon`: {epsilon:g} is nothing but noise; give 0.01 or more")
-        whole = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
+        epsilon = self.score_epsilon / (len(values) * GRID)
+        if epsilon < MIN_EPSILON:
+            raise InputError(f"`score_epsilon`: {self.score_epsilon:g} is nothing but noise; give 0.01 or more")
+        steps = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
         if names is not None:
-            _, whose, many = np.unique(names, return_inverse=True, return_counts=True)
-            sums = np.zeros((len(many), len(whole)), dtype=np.int64)
-            np.add.at(sums, whose, whole.T)
-            whole = (sums // many[:, None]).T
+            _, whose, counts = np.unique(names, return_inverse=True, return_counts=True)
+            sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
+            np.add.at(sums, whose, steps.T)
+            steps = (sums // counts[:, None]).T
         ledger, lineage = self._open_ledger(), self.run_.lineage
-        mechanism = Guarantee(epsilon, adjacency=cast(Adjacency, self.adjacency))
-        entry = Entry("release", ledger.part(held_out.tested()), (mechanism,), SCORE, unit=self.run_.config["unit"])
-
-        def planned(book: Book, known: Entry | None) -> Once[np.ndarray]:
-            del book, known
-            return Once(entry, lineage, partial(noisy_sums, whole, each))
-
-        paid = pay(planned, ledger)
-        self._spent.add(paid.lineage, RecordSet(held_out.tested().rows))
-        self._spent.notes |= {SCORED: None}
-        return next(paid.values) / whole.shape[1]
+        mechanism = Guarantee(self.score_epsilon, adjacency=cast(Adjacency, self.adjacency))
+        entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
+        release = Once(entry, lineage, partial(noisy_sums, steps, epsilon))
+        paid = pay(lambda _book, _known: release, ledger)
+        with self._spent.lock:
+            self._spent.protected.append(RecordSet(scored.rows))
+        self._spent.add(paid.lineage, SCORED)
+        return np.asarray(next(paid.values) / steps.shape[1])
 
     def _scored(self, X: Any, codes: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
-        """Return records as a test split to measure on, and whose each is, where the run protects persons."""
+        """Return records to measure on, and whose each is, where the run protects persons."""
         of_persons = self.run_.config.get("of_persons")
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, known = self._columns.read(X)
-        dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"})
-        rows, names = known(dataset.tested().rows), None
+        dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"}).tested()
+        rows, names = known(dataset.rows), None
         if of_persons:
             with naming():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
-            rows = rows.owned(names, self.unit)
-        return replace(dataset, test=replace(cast(Split, dataset.test), rows=rows)), names
+            rows = rows.owned(names, self.run_.config["unit"])
+        return replace(dataset, train=replace(dataset.train, rows=rows)), names
 
-    def _accuracy(self, X: np.ndarray, codes: np.ndarray, units: Any) -> float:
-        """Accuracy on held-out records, which are declared apart from the people of the ledger from now on."""
-        held_out, _ = self._scored(X, codes, units)
+    def _declare_apart(self, scored: Dataset) -> None:
+        """Declare records apart from the people of the ledger; refuse those that a release is of, as far as is known."""
+        spent = self._spent
         try:
-            if self._spent.process != os.getpid():
+            if spent.process != os.getpid():
                 raise InputError(
                     "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where"
                     " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
                 )
             ledger = self._open_ledger()
-            with naming():
-                with self._spent.lock:
-                    spent, part = ledger.account(self._spent.lineage), ledger.part(held_out.tested())
-                    check_declared(spent, part, "measured without a price")
-                    self._check_separate(held_out.tested().rows)
-                    self._spent.looked = True
-                found = api.evaluate(self.run_, held_out, ledger=ledger)
-                for draft in ledger.apart(held_out):
-                    if (declared := ledger.book.found(draft)) is not None:
-                        self._spent.add(ledger.lineage(declared))
+            with naming(), spent.lock:
+                part = ledger.part(scored)
+                check_declared(ledger.account(spent.lineage), part, "measured without a price")
+                persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
+                if persons or (not self.rows_coincide and spent.protects(scored.rows)):
+                    where = (
+                        "" if persons else "; where rows of different people may well be equal, say `rows_coincide`"
+                    )
+                    raise InputError(
+                        f"`X`: some of these {'persons' if persons else 'records'} are protected by a release on record, a"
+                        " fit or paid score of this estimator or a clone; they cannot be measured without a price: take"
+                        f" others{where}"
+                    )
+                draft = Entry("excluded", part, words="a test split", unit=ledger.unit)
+                ledger.declare_once(draft)
+                spent.looked = True
+                declared = ledger.book.found(draft)
+                assert declared is not None  # by the line above
+                spent.add(ledger.lineage(declared))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
-        return float(found.accuracy)
-
-    def _check_separate(self, rows: Rows) -> None:
-        """Refuse to measure exactly on rows, or persons, that this estimator or a clone protects."""
-        persons = bool(self.run_.config.get("of_persons")) and self._spent.protects(rows, of_persons=True)
-        if persons or (not self.rows_coincide and self._spent.protects(rows, of_persons=False)):
-            raise InputError(
-                f"`X`: some of these {'persons' if persons else 'records'} are protected by a release on record, a fit"
-                " or paid score of this estimator or a clone; they cannot be measured without a price: take others"
-                + ("" if persons else "; where rows of different people may well be equal, say `rows_coincide`")
-            )
 
     def __sklearn_is_fitted__(self) -> bool:
         return "run_" in self.__dict__
@@ -719,17 +653,6 @@ class TicketEstimator(BaseEstimator):
         return tags
 
 
-def _in_order(name: str, given: Any, labels: Sequence[Any], order: np.ndarray) -> Any:
-    """Return what a parameter says of each label, in their order; a mapping is by label, a sequence by sorted ones."""
-    if isinstance(given, (list, tuple, np.ndarray)) and len(given) == len(labels):
-        return [float(given[at]) for at in np.argsort(order)]
-    if not isinstance(given, Mapping):
-        return given
-    if unknown := [label for label in given if label not in labels]:
-        raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
-    return [float(given.get(label, 1.0)) for label in labels]
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketClassifier(ClassifierMixin, TicketEstimator):
     """A classifier trained under differential privacy: a lottery ticket, or a whole network.
@@ -770,7 +693,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             share it.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
-        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``: a ledger has one.
+        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``, by default ``user``: a
+            ledger has one.
         class_weight: what filtered gradients are multiplied by, over the largest: numbers in the order of ``classes_``, a
             mapping from labels (1 for those that it lacks), or ``balanced``, by
         class_shares: public shares of the classes, likewise. The guarantee is the same.
@@ -793,40 +717,19 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     classes: int | Sequence[Any] | None = None
     class_weight: str | Mapping[Any, float] | Sequence[float] | None = None
     class_shares: Mapping[Any, float] | Sequence[float] | None = None
-    score_epsilon: float | None = None
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         check_classification_targets(y)
         labels, declared = self._labels(y)
         codes = self._codes(y, labels, "that `classes` declares")
         if (codes == codes[0]).all():
             raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
-        order = np.argsort(labels)
-        self.__dict__["_of_classes"] = {
-            name: _in_order(name, getattr(self, name), labels.tolist(), order)
-            for name in ("class_weight", "class_shares")
-        }
-        return codes, declared, {"classes_": labels[order], "_order": order}
-
-    def _codes(self, y: np.ndarray, labels: np.ndarray, seen: str) -> np.ndarray:
-        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
-        label = self._label_column()
-        if label is None:
-            return numbered(y, labels, seen)
-        faults = Faults("record")
-        codes = classes_of(label, Cells.of_objects(list(y)), faults, range(len(y)).__getitem__)
-        for _, fault, fix in faults.rows():
-            raise InputError(f"`y`: {fault}, as the schema has them; {fix}")
-        return codes
-
-    def _label_column(self) -> Column | None:
-        with naming():
-            schema = as_schema(self.schema)
-        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
+        self._order = np.argsort(labels)
+        self.classes_ = labels[self._order]
+        return codes, declared
 
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
-        declared: int | None
         if (label := self._label_column()) is not None:
             if self.classes is not None:
                 raise InputError("`classes`: the schema says what they are; leave `classes` out")
@@ -835,37 +738,78 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
                 if y.dtype.kind in "iufb":
                     names = names.astype(np.int64 if y.dtype.kind == "b" else y.dtype)
             return names, len(names)
-        if self.classes is None:
-            labels, declared = np.unique(y), None
-        elif isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
-            labels, declared = np.arange(self.classes), int(self.classes)
+        if isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
+            labels = np.arange(self.classes)
         else:
-            labels = np.unique(np.asarray(self.classes))
-            declared = len(labels)
+            labels = np.unique(y if self.classes is None else np.asarray(self.classes))
         if len(labels) < 2:
             raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
-        return labels, declared
+        return labels, None if self.classes is None else len(labels)
 
-    def _told(self, X: Any) -> np.ndarray:
-        return super()._told(X)[:, self._order]
+    def _label_column(self) -> Column | None:
+        schema = self._columns.schema
+        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
+
+    def _codes(self, y: np.ndarray, labels: np.ndarray, known: str) -> np.ndarray:
+        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
+
+        Args:
+            known: where all labels are from.
+        """
+        if (label := self._label_column()) is not None:
+            names = {spelling: place for place, spellings in enumerate(label.values) for spelling in spellings}
+            codes = np.array([names.get(text, -1) for text in Cells.of_objects(list(y)).records()], dtype=np.int64)
+        else:
+            try:
+                places = np.minimum(np.searchsorted(labels, y), len(labels) - 1)
+                codes = np.where(labels[places] == y, places, -1)
+            except TypeError:  # numbers and texts have no order
+                raise InputError(
+                    f"`y`: labels are of another kind than the classes {known}; use labels of one kind"
+                ) from None
+        if (codes < 0).any():
+            name = str(y[int(np.argmax(codes < 0))])
+            raise InputError(
+                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; declare every label with"
+                " `classes`, or leave those records out"
+            )
+        return codes
+
+    def _options(self) -> dict[str, Any]:
+        by_class = {name: self._in_order(name) for name in ("class_weight", "class_shares")}
+        return super()._options() | by_class
+
+    def _in_order(self, name: str) -> Any:
+        """Return what a parameter says of each class of the network; a mapping is by label, a sequence as ``classes_``."""
+        given, labels, order = getattr(self, name), self.classes_.tolist(), np.argsort(self._order)
+        if isinstance(given, (list, tuple, np.ndarray)) and len(given) == len(labels):
+            return [float(given[at]) for at in order]
+        if not isinstance(given, Mapping):
+            return given
+        if unknown := [label for label in given if label not in labels]:
+            raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
+        return [float(given.get(labels[at], 1.0)) for at in order]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
+        outputs = self._by_class(X)
+        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely label of each record, ``(n,)``."""
-        best = self._told(X).argmax(1)
+        best = self._by_class(X).argmax(1)
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities ``(n, classes)``, in the order of ``classes_``."""
-        return softmax(self._told(X), axis=1)
+        return softmax(self._by_class(X), axis=1)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of :meth:`predict_proba`."""
-        return log_softmax(self._told(X), axis=1)
+        return log_softmax(self._by_class(X), axis=1)
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
-        outputs = self._told(X)
-        return outputs[:, 1] - outputs[:, 0] if len(self.classes_) == 2 else outputs
+    def _by_class(self, X: Any) -> np.ndarray:
+        return self._outputs(self._validated(X, reset=False))[:, self._order]
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
         """Return accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
@@ -881,11 +825,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
             codes = self._codes(y, self.classes_, "that fit knew")
-            if self.score_epsilon is None:
-                return self._accuracy(X, codes, units)
-            right = (self._outputs(X, alike=True).argmax(1) == codes).astype(float)
-            (mean,) = self._released_means(X, codes, right[None], units, self.score_epsilon)
-            return float(min(max(mean, 0.0), 1.0))
+            right = self._outputs(X, alike=self.score_epsilon is not None).argmax(1) == codes
+            (mean,) = self._means(X, codes, right[None].astype(float), units)
+            return float(np.clip(mean, 0.0, 1.0))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -918,14 +860,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     target_bounds: tuple[float, float] | None = None
     bins: int = 10
-    score_epsilon: float | None = None
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None, dict[str, Any]]:
-        edges = self._edges()
-        learned = {"bin_centres_": (edges[:-1] + edges[1:]) / 2, "_edges_": edges}
-        return _part_of(y, edges), len(edges) - 1, learned
-
-    def _edges(self) -> np.ndarray:
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         if self.target_bounds is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
@@ -936,11 +872,17 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         count = whole_number("bins", self.bins)
         if not 2 <= count <= MAX_BINS:
             raise InputError("bins", count, f"a whole number from 2 to {MAX_BINS:,}")
-        return np.linspace(ends[0], ends[1], count + 1)
+        self._edges = edges = np.linspace(ends[0], ends[1], count + 1)
+        self.bin_centres_ = (edges[:-1] + edges[1:]) / 2
+        return self._bins(y), count
+
+    def _bins(self, y: np.ndarray) -> np.ndarray:
+        """Return the part of the range of each target, ``(n,)``; the first and the last take what is outside."""
+        return np.clip(np.searchsorted(self._edges, y, side="right") - 1, 0, len(self._edges) - 2)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
-        return softmax(self._told(X), axis=1) @ self.bin_centres_
+        return softmax(self._outputs(self._validated(X, reset=False)), axis=1) @ self.bin_centres_
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
@@ -953,23 +895,15 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """
         X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
-            codes = _part_of(y, self._edges_)
             predicted = softmax(self._outputs(X, alike=self.score_epsilon is not None), axis=1) @ self.bin_centres_
-            if self.score_epsilon is None:
-                self._accuracy(X, codes, units)  # declares them, and refuses those of people who are protected
-                return float(r2_score(y, predicted))
-            low, span = self._edges_[0], self._edges_[-1] - self._edges_[0]
+            low, span = self._edges[0], self._edges[-1] - self._edges[0]
             target = np.clip((y - low) / span, 0.0, 1.0)
             errors = np.square(target - (predicted - low) / span)
-            values = np.stack([errors, target, target**2])
-            error, mean, square = self._released_means(X, codes, values, units, self.score_epsilon)
-            return float(min(max(1 - error / max(square - mean**2, 1e-12), -1.0), 1.0))
+            error, mean, square = self._means(X, self._bins(y), np.stack([errors, target, target**2]), units)
+            if self.score_epsilon is None:
+                return float(r2_score(y, predicted))
+            return float(np.clip(1 - error / max(square - mean**2, 1e-12), -1.0, 1.0))
 
 
-for _made in (TicketEstimator, TicketClassifier, TicketRegressor):
-    del _made.__dataclass_fields__  # so dataclasses.replace refuses: its copy would begin an account of its own
-
-
-def _part_of(y: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the part of the range of each target, ``(n,)`` from 0; the ends of the range take what is outside."""
-    return np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
+for _estimator in (TicketEstimator, TicketClassifier, TicketRegressor):
+    del _estimator.__dataclass_fields__  # so dataclasses.replace refuses: its copy would begin an account of its own

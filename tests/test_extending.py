@@ -20,9 +20,10 @@ from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.local import PROTOCOLS, LocalProtocol
 from dpltm.local.channels import channel
-from dpltm.networks import KINDS, ModelSpec, build, for_tables, resolve
-from dpltm.networks.kind import LayerSpec, NetworkKind, Shapes, layer
+from dpltm.networks import KINDS, ModelSpec, build, for_tables, renamed, resolve
+from dpltm.networks.kind import LayerSpec, NetworkKind, NetworkName, layer
 from dpltm.networks.masks import Mask
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.unstructured import keep_topk
@@ -30,8 +31,8 @@ from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import ROUNDING
 from dpltm.records.batches import Records
 from dpltm.registry import Deferred, Parameter, Registry
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import train
+from dpltm.training.plan import NoisySteps
 
 SHORT = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 3 --batch-size 32"
 
@@ -111,7 +112,7 @@ def test_a_filter_in_the_library():
     x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)
-    config = TrainingConfig(half, 1.0, 1, 4.0, 0.0, 1.0)
+    config = NoisySteps(half, NoisySgd(1.0, 1, 0.0), 4.0, 1.0)
     train(model, Mask.dense(model), Records(x, y), config, sampling=FastSource(0), noise=FastSource(0))
     # a step of size 1 along a mean gradient that is longer than C, without noise
     assert torch.cat([value.flatten() for value in model.parameters()]).norm().item() == pytest.approx(
@@ -207,42 +208,25 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
 # --- a kind of networks: two linear layers of one width ---
 
 
-def _width(text: str) -> int:
-    width = text.partition(":")[2]
-    if not width.isdecimal() or int(width) < 1:
-        raise InputError(f"`model`: {text!r:.80}: say the width, as in twin:5")
-    return int(width)
+def twin(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
+    (width,) = name.widths
+    return (
+        layer("a", torch.nn.Linear, features, width),
+        layer("relu1", "ReLU"),
+        layer("b", "Linear", width, classes),
+    )
 
 
-class Twin(NetworkKind):
-    def check(self, text: str, features: int) -> None:
-        del features
-        _width(text)
-
-    def shapes(self, text: str, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-        width = _width(text)
-        return {"a.weight": (width, features), "a.bias": (width,), "b.weight": (classes, width), "b.bias": (classes,)}
-
-    def layers(self, text: str, features: int, classes: int) -> tuple[LayerSpec, ...]:
-        width = _width(text)
-        return (
-            layer("a", torch.nn.Linear, features, width),
-            layer("relu1", "ReLU"),
-            layer("b", "Linear", width, classes),
-        )
-
-    def renamed(self, text: str, shapes: Shapes) -> str:
-        return f"{text.partition(':')[0]}:{shapes['a.weight'][0]}"
-
-
-TWIN = Twin("twin", "Two linear layers.", "this test", "twin:W", ("vectors",))
+TWIN = NetworkKind(
+    "twin", "Two linear layers.", "this test", "twin:W", ("vectors",), twin, {"WIDTH": "5"}, usual=lambda _: (3,)
+)
 
 
 def test_a_kind_of_networks_at_the_terminal(answer):
     command = f"generate {PUBLIC} --rounds 1 --iterations 2 --provenance public --out t --model"
     assert answer(command, "twin-tanh:5").startswith("--model: unknown network 'twin-tanh:5'; known: mlp:WIDTH,")
     with registered(KINDS, TWIN):
-        assert answer(command, "twin:x") == "--model: 'twin:x': say the width, as in twin:5"
+        assert answer(command, "twin:x").startswith("--model: 'twin:x': write twin:WIDTH, as in twin:5, with")
         answer(command, "twin-tanh:5")
         assert answer(f"train t@1 {PRIVATE} --steps 2 --epsilon 1 --out r")["live"] < 5 * 64 + 5 + 50 + 10
 
@@ -253,8 +237,10 @@ def test_a_kind_of_networks_in_the_library():
         model = build(spec, 1)
         assert "twin" in for_tables(())
         assert "twin" not in for_tables((9,))
+        shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+        assert shapes == spec.shapes()
+        assert renamed(ModelSpec("twin-tanh", 64, 10), shapes) == spec
     assert list(dict(model.named_children())) == ["a", "tanh1", "b"]
-    assert {name: tuple(value.shape) for name, value in model.named_parameters()} == TWIN.shapes("twin:5", 64, 10)
     with pytest.raises(InputError, match=r"^`model`: unknown network 'twin:5'"):
         ModelSpec("twin:5", 64, 10)
 

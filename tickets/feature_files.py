@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -19,19 +19,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpltm.errors import ArtifactError, DpltmError, InputError
-from dpltm.features import Choice, parse
+from dpltm.errors import ArtifactError, DpltmError
+from dpltm.features import parse
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import (
     FeatureStore,
+    Services,
     feature_shape,
     features_of_rows,
     features_title,
     kept_as,
-    made_as,
 )
 from dpltm.features.normalisation import ChannelStatistics, Projection
-from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
+from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import SILENT, Progress
 from dpltm.records import Arrays, Dataset, Split, cache_home
 from dpltm.tickets.files import staged_file
@@ -48,89 +48,66 @@ ENCODER = "encoder"  # key of the digest of a bundled file that a map computes w
 
 @dataclass(frozen=True)
 class Front:
-    """Description of a feature map: all but its tensors."""
+    """Description of a feature map: its id, and all of it but the values of its tensors."""
 
     id: str
-    base: Choice
-    shape: tuple[int, ...]
-    bounds: tuple[float, float]
-    statistics: bool
-    components: int | None
-    centred: bool
-    lineage: Lineage
+    feature_map: FeatureMap
 
     @property
     def text(self) -> str:
-        return self.base.text
+        return self.feature_map.text
 
     @property
     def has_tensors(self) -> bool:
-        return self.statistics or self.centred or self.components is not None
+        return bool(self.feature_map.tensors)
 
     def to_json(self) -> dict[str, Any]:
+        described = self.feature_map
         return {
             "id": self.id,
             "text": self.text,
-            "shape": list(self.shape),
-            "bounds": list(self.bounds),
-            "statistics": self.statistics,
-            "components": self.components,
-            "centred": self.centred,
-            "lineage": to_json(self.lineage),
+            "shape": list(described.shape),
+            "bounds": list(described.bounds),
+            "statistics": described.statistics is not None,
+            "components": None if described.projection is None else len(described.projection.components),
+            "centred": described.centre is not None,
+            "lineage": to_json(described.lineage),
             "network": None,  # of dpltm 0.2
-            **({ENCODER: self.base.digest} if self.base.digest else {}),
+            **({ENCODER: described.base.digest} if described.base.digest else {}),
         }
 
     @classmethod
     def of(cls, feature_map: FeatureMap) -> Front:
-        projection = feature_map.projection
-        return cls(
-            feature_map.id, feature_map.base, feature_map.shape, feature_map.bounds,
-            feature_map.statistics is not None, None if projection is None else len(projection.components),
-            feature_map.centre is not None, feature_map.lineage,
-        )  # fmt: skip
+        return cls(feature_map.id, feature_map)
 
     @classmethod
     def from_json(cls, body: Any) -> Front:
         """Read the result of ``to_json``; ArtifactError if it is something else."""
         try:
-            return _description(body)
+            return cls(body["id"], _described(body))
         except ArtifactError as error:
             raise ArtifactError(f"feature_map: {error}") from None
         except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise ArtifactError(_NONE) from None
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the map's tensors, by name; InputError where it cannot take such records."""
-        if not self.has_tensors:
-            return {}
-        plain = self.base.on(self.shape).feature_shape
-        width = math.prod(plain)
-        shapes = {"mean": plain[-1:], "deviation": plain[-1:]} if self.statistics else {}
-        shapes |= {} if self.components is None else {"offset": (width,), "components": (self.components, width)}
-        return shapes | ({CENTRE: (self.components or width,)} if self.centred else {})
-
-    def made(self, values: Mapping[str, Tensor]) -> FeatureMap:
-        """Return the map of these tensors; InputError where they are none of it."""
-        if not all(bool(value.isfinite().all()) for value in values.values()):
-            raise InputError("Expected finite tensors of a feature map")
-        return FeatureMap(
-            self.base,
-            self.shape,
-            self.bounds,
-            statistics=ChannelStatistics(values["mean"], values["deviation"]) if self.statistics else None,
-            projection=None if self.components is None else Projection(values["offset"], values["components"]),
+    def with_tensors(self, values: Mapping[str, Tensor]) -> FeatureMap | None:
+        """Return the map with these tensors; None where they are none of it, by its id."""
+        described = self.feature_map
+        feature_map = replace(
+            described,
+            statistics=described.statistics and ChannelStatistics(values["mean"], values["deviation"]),
+            projection=described.projection and Projection(values["offset"], values["components"]),
             centre=values.get(CENTRE),
-            lineage=self.lineage,
         )
+        return feature_map if feature_map.id == self.id else None
 
     def restored(self) -> FeatureMap | None:
         """Return the map itself; None if it has tensors, or is another than its id says."""
-        made = None if self.has_tensors else self.made({})
-        return made if made is not None and made.id == self.id else None
+        return None if self.has_tensors else self.with_tensors({})
 
 
-def _description(body: Any) -> Front:
+def _described(body: Any) -> FeatureMap:
+    """Return a map whose tensors have shapes and no values."""
     if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
     shape, text = tuple(body["shape"]), body["text"]
@@ -154,13 +131,20 @@ def _description(body: Any) -> Front:
     statistics, centred, components = body["statistics"], body["centred"], body["components"]
     if components is not None and not (type(components) is int and 1 <= components <= _MAX_SIDE):
         raise ValueError("components")
-    if not type(statistics) is type(centred) is bool:
+    if not type(statistics) is type(centred) is bool or (statistics and not base.channels):
         raise ValueError("kind")
-    if statistics and not base.channels:
-        raise ValueError("statistics")
     if bool(lineage) != (statistics or components is not None):
         raise ArtifactError("its lineage does not say what it was made from")
-    return Front(body["id"], base, shape, (low, high), statistics, components, centred, lineage)
+    feature_map, empty = FeatureMap(base, shape, (low, high), lineage=lineage), partial(torch.empty, device="meta")
+    if not (statistics or centred or components):
+        return feature_map
+    channels, width = feature_map.plain_shape[-1], math.prod(feature_map.plain_shape)
+    return replace(
+        feature_map,
+        statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,
+        projection=Projection(empty(width), empty(components, width)) if components else None,
+        centre=empty(components or width) if centred else None,
+    )
 
 
 def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | None:
@@ -178,20 +162,19 @@ def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
 def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
     """Return the map that :func:`write_map` wrote, checked against its id; None where the description has none."""
     try:
-        said = None if body is None else Front.from_json(body)
-        shapes = {} if said is None else said.shapes()
-    except InputError as error:
-        raise ArtifactError(f"{where}: {error if isinstance(error, ArtifactError) else _NONE}") from None
+        front = None if body is None else Front.from_json(body)
+    except ArtifactError as error:
+        raise ArtifactError(f"{where}: {error}") from None
+    shapes = {} if front is None else {name: tuple(value.shape) for name, value in front.feature_map.tensors.items()}
     if not shapes and os.path.lexists(folder / NAME):
         raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
-    if said is None:
+    if front is None:
         return None
-    tensors = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
-    try:
-        feature_map = said.made({name: torch.from_numpy(value) for name, value in tensors.items()})
-    except InputError:
-        raise ArtifactError(f"{where}: {_NONE}") from None
-    if feature_map.id != said.id:
+    values = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
+    if not all(np.isfinite(value).all() for value in values.values()):
+        raise ArtifactError(f"{where}: {_NONE}")
+    feature_map = front.with_tensors({name: torch.from_numpy(value) for name, value in values.items()})
+    if feature_map is None:
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
     return feature_map
 
@@ -218,7 +201,9 @@ class FeatureCache(FeatureStore):
             try:
                 with progress.progress(features_title(dataset, split), len(split)) as step:
                     shape = len(split), math.prod(feature_shape(split, feature_map))
-                    split.map(made_as(dtype, feature_map), partial(_written, path, shape, dtype), step)
+                    split.map(
+                        partial(features_of_rows, dtype, feature_map), partial(_written, path, shape, dtype), step
+                    )
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
@@ -229,6 +214,11 @@ class FeatureCache(FeatureStore):
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
         return found
+
+
+def services(progress: Progress) -> Services:
+    """Return the services of a stage: features from the user's cache."""
+    return Services(progress, FeatureCache())
 
 
 def cache_path(split: Split, feature_map: FeatureMap, dtype: str = "<f2") -> Path:
@@ -266,10 +256,6 @@ def _written(path: Path, shape: tuple[int, int], dtype: str, features: Iterator[
     return np.lib.format.open_memmap(path, mode="r")
 
 
-class _Others(Exception):
-    """Raised where features are of other records than a file's name says."""
-
-
 def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Split | None:
     """Return the split with the features there; None where there are none, or not those that the name says."""
     if not path.is_file():  # a pipe would be waited for
@@ -282,14 +268,12 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Spli
     if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
         return None
 
+    same = list[bool]()
+
     def compare(records: Arrays) -> None:
         tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
-        expected = features_of_rows(records.x[tried], records.y[tried], feature_map).numpy()
-        if not np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4):
-            raise _Others
+        expected = features_of_rows("<f4", feature_map, records.x[tried], records.y[tried])
+        same.append(np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4))
 
-    try:
-        split.check(compare)
-    except _Others:
-        return None
-    return split.with_features(values.reshape(len(split), *shape))
+    split.check(compare)
+    return split.with_features(values.reshape(len(split), *shape)) if all(same) else None

@@ -179,6 +179,15 @@ def check_free(target: Path, name: str = "out") -> None:
         raise ArtifactError(f"`{name}`: {target} exists already; choose another name or remove it first")
 
 
+def free_name(stem: str, suffix: str) -> Path:
+    """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
+    path, number = Path(stem + suffix), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}{suffix}")
+    return path
+
+
 def check_writable(path: Path) -> None:
     """Raise ArtifactError unless a file could be made at ``path``; make nothing, not even its missing parents."""
     ancestor = next(parent for parent in path.absolute().parents if parent.exists())

@@ -3,12 +3,11 @@
     NAME.jsonl      header, then one entry a line (docs/formats.md)
     NAME.key        by which the ledger knows snapshots of datasets; for its owner alone
 
-A ledger's digests show a line that was changed. They cannot show that its last lines are gone, or that all of it is an older
-copy: that takes somebody who remembers. So ``dpltm/ledgers.jsonl`` in the user's configuration folder has a line for each
-ledger: where it lies, its id, and how far it has come. An entry is synced in its ledger first, then there, and only then is
-its value drawn. A process that dies between the two leaves a ledger that is ahead, which is taken over; one that is *behind*
-was never left by a crash, and is refused. This shows mistakes (a careless restore, a file deleted, two copies that both go
-on). Whoever can write that folder can change both.
+Digests show a line that was changed, but not that the last lines are gone, or that all of it is an older copy. So
+``dpltm/ledgers.jsonl`` in the user's configuration folder says of each ledger how far it has come. An entry is synced in
+its ledger first, then there, and only then is its value drawn. A process that dies between the two leaves a ledger that
+is ahead, which is taken over; one that is *behind* is refused. This shows mistakes, not intent: whoever can write that
+folder can change both.
 """
 
 from __future__ import annotations

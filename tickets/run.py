@@ -27,28 +27,10 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.reports.subjects import guarantee_of_run, number, section
+from dpltm.tickets import files, tensors
 from dpltm.tickets.charts import read_metrics
 from dpltm.tickets.checkpoint_files import progress_of
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import (
-    MAX_JSON,
-    check_schema,
-    parse_json,
-    published,
-    read_bytes,
-    read_lineage,
-    write_json,
-    write_lineage,
-)
-from dpltm.tickets.tensors import (
-    read_masks,
-    read_tensors,
-    read_weights,
-    with_outputs,
-    write_masks,
-    write_outputs,
-    write_tensors,
-)
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import Observations
 
@@ -70,23 +52,23 @@ def write_run(
     write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
-    write_json(folder / "environment.json", environment())
+    files.write_json(folder / "environment.json", environment())
 
 
 def save_run(folder: Path, run: Run) -> None:
     """Write a run into ``folder`` (a staging folder of ``new_folder``): with its lineage and its result."""
     settings = (
-        {**run.config, "resolved": published(run.config["resolved"])} if "resolved" in run.config else run.config
+        {**run.config, "resolved": files.published(run.config["resolved"])} if "resolved" in run.config else run.config
     )
     if isinstance(run.network, OwnNetwork):
         settings = {**settings, "own": run.network.to_json()}
-        write_outputs(folder, run.network)
+        tensors.write_outputs(folder, run.network)
     write_run(folder, settings, run.model, run.mask, run.metrics, run.feature_map)
     write_observations(folder, run.observations)
     digest = network_id(run.model, run.mask)
-    write_lineage(folder, run.lineage, digest)
+    files.write_lineage(folder, run.lineage, digest)
     if run.privacy is not None:
-        write_json(folder / "result.json", as_flags(published({**answer(run), WEIGHTS: digest})))
+        files.write_json(folder / "result.json", as_flags(files.published({**answer(run), WEIGHTS: digest})))
 
 
 WEIGHTS = "weights"  # key of the digest that ``result.json`` and statements are of
@@ -111,22 +93,24 @@ def answer(run: Run) -> dict[str, Any]:
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write ``config.json``."""
     schema = OWN_SCHEMA if config.get("own") is not None else SCHEMA
-    write_json(folder / "config.json", {**config, "format": FORMAT, "schema": schema})
+    files.write_json(folder / "config.json", {**config, "format": FORMAT, "schema": schema})
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return what ``config.json`` holds; ArtifactError for another document, or one of a newer version."""
-    body = parse_json(path, read_bytes(path, MAX_JSON))
+    body = files.parse_json(path, files.read_bytes(path, files.MAX_JSON))
     own = isinstance(body, dict) and body.get("own") is not None
-    check_schema(path, body, FORMAT, OWN_SCHEMA if own else SCHEMA)
+    files.check_schema(path, body, FORMAT, OWN_SCHEMA if own else SCHEMA)
     assert isinstance(body, dict)
     return body
 
 
 def write_network(folder: Path, model: nn.Module, mask: Mask) -> None:
     """Write the trained parameters and the mask."""
-    write_tensors(folder / "model.safetensors", {name: value.numpy() for name, value in weights_of(model).items()})
-    write_masks(folder / "mask.safetensors", {"": mask})
+    tensors.write_tensors(
+        folder / "model.safetensors", {name: value.numpy() for name, value in weights_of(model).items()}
+    )
+    tensors.write_masks(folder / "mask.safetensors", {"": mask})
 
 
 def environment() -> dict[str, str]:
@@ -153,12 +137,12 @@ def load_run(path: Path) -> Run:
         raise ArtifactError(
             f"{path / 'config.json'}: model, features, classes or bounds are missing or wrong"
         ) from None
-    spec = with_outputs(path, spec, config.get("own"))
-    values = read_weights(path / "model.safetensors", spec)
+    spec = tensors.with_outputs(path, spec, config.get("own"))
+    values = tensors.read_weights(path / "model.safetensors", spec)
     spec = with_kind(spec, values)
     model = build(spec)
     put(model, values)
-    mask = read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
+    mask = tensors.read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
     feature_map = read_map(path, path / "config.json", config.get("feature_map"))
@@ -168,7 +152,7 @@ def load_run(path: Path) -> Run:
         )
     options = config.get("options")
     observations = read_observations(path, options.get("audit") if isinstance(options, dict) else None)
-    lineage = read_lineage(path, network_id(model, mask))
+    lineage = files.read_lineage(path, network_id(model, mask))
     network = spec if isinstance(spec, OwnNetwork) else None
     return Run(
         config,
@@ -190,7 +174,7 @@ def write_observations(folder: Path, seen: Observations | None) -> None:
     """Write what an audit saw, if there was one."""
     if seen is not None:
         values = {"scores": seen.scores, "included": seen.included, "norms": seen.norms}
-        write_tensors(folder / AUDIT, {name: value.astype(np.float64) for name, value in values.items()})
+        tensors.write_tensors(folder / AUDIT, {name: value.astype(np.float64) for name, value in values.items()})
 
 
 def read_observations(folder: Path, count: object) -> Observations | None:
@@ -199,7 +183,7 @@ def read_observations(folder: Path, count: object) -> Observations | None:
         return None
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 2**31:
         raise ArtifactError(f"{folder / 'config.json'}: audit is not a number of canaries")
-    values = read_tensors(folder / AUDIT, dict.fromkeys(("scores", "included", "norms"), (count,)), "float64")
+    values = tensors.read_tensors(folder / AUDIT, dict.fromkeys(("scores", "included", "norms"), (count,)), "float64")
     included = values["included"]
     try:
         if not np.isin(included, (0, 1)).all():
@@ -371,7 +355,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    body = parse_json(path, read_bytes(path, MAX_JSON))
+    body = files.parse_json(path, files.read_bytes(path, files.MAX_JSON))
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")
     return body

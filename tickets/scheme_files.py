@@ -19,22 +19,15 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
+from dpltm.tickets import files
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import (
-    MAX_LINEAGE,
-    Document,
-    new_file,
-    new_folder,
-    parse_json,
-    read_bytes,
-    write_json,
-    write_lineage,
-)
 from dpltm.tickets.run import environment, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 
-_SCHEME = Document("dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"}))
-_MESSAGES = Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
+_SCHEME = files.Document(
+    "dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"})
+)
+_MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
 
 STATISTICS = "statistics.safetensors"
 
@@ -43,7 +36,7 @@ MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 def save_scheme(target: Path, scheme: Scheme) -> None:
     """Write the folder of a scheme."""
-    with new_folder(target) as folder:
+    with files.new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
         kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
         body = {
@@ -54,7 +47,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
             "feature_map": write_map(folder, scheme.feature_map),
             "lineage": to_json(scheme.lineage),
         }
-        write_json(folder / "scheme.json", _SCHEME.sealed(body))
+        files.write_json(folder / "scheme.json", _SCHEME.sealed(body))
 
 
 def load_scheme(path: Path) -> Scheme:
@@ -64,7 +57,7 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(
             f"{path}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {path}"
         )
-    body = _SCHEME.read(where, MAX_LINEAGE)
+    body = _SCHEME.read(where, files.MAX_LINEAGE)
     feature_map = read_map(path, where, body["feature_map"])
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
@@ -114,7 +107,7 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
         "lineage": to_json(lineage),
     }
     text = canonical(_MESSAGES.sealed(header)).encode()
-    with new_file(target) as staging:
+    with files.new_file(target) as staging:
         with staging.open("wb") as stream:
             stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
             for block in blocks:
@@ -124,12 +117,12 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
 
 def read_messages(path: Path, scheme: Scheme) -> Received:
     """Return messages that :func:`write_messages` wrote."""
-    start = read_bytes(path, sys.maxsize, links=True, first=16)
+    start = files.read_bytes(path, sys.maxsize, links=True, first=16)
     length = int.from_bytes(start[8:], "little")
-    if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:
+    if start[:8] != MAGIC or len(start) < 16 or length > files.MAX_LINEAGE:
         raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
-    data = read_bytes(path, sys.maxsize, links=True)
-    header = _MESSAGES.checked(path, parse_json(path, data[16 : 16 + length]))
+    data = files.read_bytes(path, sys.maxsize, links=True)
+    header = _MESSAGES.checked(path, files.parse_json(path, data[16 : 16 + length]))
     if header["scheme"] != scheme.id:
         raise ArtifactError(
             f"{path}: encoded by another scheme ({str(header['scheme'])[:8]}) than this one ({scheme.id[:8]}); owners and"
@@ -163,14 +156,14 @@ def save_learned(
     model = build(spec)
     model.load_state_dict(dict(weights))
     mask = Mask.dense(model)
-    with new_folder(target) as folder:
+    with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
-        write_json(folder / "result.json", {**result, **stated})
+        files.write_json(folder / "result.json", {**result, **stated})
         if isinstance(scheme.answer, Codebook):
             settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
             config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}
             write_run(folder, config, model, mask, (), scheme.feature_map)
         else:
-            write_json(folder / "environment.json", environment())
+            files.write_json(folder / "environment.json", environment())
             write_network(folder, model, mask)
-        write_lineage(folder, lineage, network_id(model, mask))
+        files.write_lineage(folder, lineage, network_id(model, mask))

@@ -13,17 +13,9 @@ from dpltm.networks import Network, build
 from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
+from dpltm.tickets import ticket_set
 from dpltm.tickets.files import as_path, is_being_written, new_folder
 from dpltm.tickets.run import load_run, save_run
-from dpltm.tickets.ticket_set import (
-    BUNDLED,
-    BUNDLED_HOME,
-    card_is_as_written,
-    last_winner,
-    load_ticket_set,
-    save_ticket_set,
-    save_winner,
-)
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
 
 T = TypeVar("T")
@@ -51,27 +43,26 @@ def split_round(text: str) -> tuple[str, int | None]:
 
 def find_set(name: str) -> TicketSet:
     """Return the set in a folder, or the bundled one of that name; ArtifactError where there is none, or it is damaged."""
-    return load_ticket_set(set_path(name))
+    return ticket_set.load_ticket_set(set_path(name))
 
 
 def set_path(name: str) -> Path:
     """Return the folder that ``name`` stands for."""
-    if not name.startswith(BUNDLED):
+    if not name.startswith(ticket_set.BUNDLED):
         return Path(name)
     if name not in bundled_names():
         raise ArtifactError(
             f"{name}: no such ticket set comes with dpltm; there are {', '.join(bundled_names()) or 'none'}"
         )
-    return BUNDLED_HOME / name.removeprefix(BUNDLED)
+    return ticket_set.BUNDLED_HOME / name.removeprefix(ticket_set.BUNDLED)
 
 
 def bundled_names() -> tuple[str, ...]:
     """Names of sets that can be trained at once, without a set of one's own: ``bundled:NAME``."""
-    if not BUNDLED_HOME.is_dir():
+    if not ticket_set.BUNDLED_HOME.is_dir():
         return ()
-    return tuple(
-        sorted(f"{BUNDLED}{path.name}" for path in BUNDLED_HOME.iterdir() if (path / "tickets.json").is_file())
-    )
+    folders = [path.name for path in ticket_set.BUNDLED_HOME.iterdir() if (path / "tickets.json").is_file()]
+    return tuple(sorted(f"{ticket_set.BUNDLED}{name}" for name in folders))
 
 
 def listing(folder: Path) -> Iterator[Listed]:
@@ -85,7 +76,7 @@ def listing(folder: Path) -> Iterator[Listed]:
         shown = name if name.isprintable() else repr(name)
         try:
             size = sum(file.lstat().st_size for file in path.iterdir())
-            yield Listed(shown, load_ticket_set(path), None, size)
+            yield Listed(shown, ticket_set.load_ticket_set(path), None, size)
         except (ArtifactError, OSError) as error:
             yield Listed(shown, None, first_line(error), 0)
 
@@ -105,11 +96,11 @@ def problems(path: Path) -> list[str]:
                 messages.append(str(error))
             return None
 
-    tickets = attempt(lambda: load_ticket_set(path))
-    if attempt(lambda: card_is_as_written(path)) is False:
+    tickets = attempt(lambda: ticket_set.load_ticket_set(path))
+    if attempt(lambda: ticket_set.card_is_as_written(path)) is False:
         messages.append(f"{path / 'README.md'}: not the card that was written with the set; edited or damaged")
     if tickets is not None:
-        attempt(lambda: last_winner(tickets))
+        attempt(lambda: ticket_set.last_winner(tickets))
     return messages
 
 
@@ -145,12 +136,12 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
                 save_run(folder, named)
             return named
         if isinstance(value, TicketSet):
-            return save_ticket_set(path, value)
+            return ticket_set.save_ticket_set(path, value)
         tickets = set_of(value, "value")
         if tickets.path == path:
-            save_winner(path, value)
+            ticket_set.save_winner(path, value)
             return value
-        return replace(value, tickets=save_ticket_set(path, tickets, value))
+        return replace(value, tickets=ticket_set.save_ticket_set(path, tickets, value))
 
 
 def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | Winner | Run:
@@ -182,7 +173,7 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
                 return run if named is None else run_with_code(run, named)
             tickets = find_set(str(path))
             tickets = tickets if named is None else set_with_code(tickets, named)
-            return last_winner(tickets) or tickets
+            return ticket_set.last_winner(tickets) or tickets
     except OSError as error:
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 

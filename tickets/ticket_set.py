@@ -26,30 +26,9 @@ from dpltm.networks.state import content_id
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
+from dpltm.tickets import files, tensors
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import (
-    LINEAGE,
-    MAX_LINEAGE,
-    Document,
-    add_lineage,
-    check_free,
-    new_folder,
-    read_bytes,
-    read_lineage,
-    write_json,
-    write_lineage,
-)
 from dpltm.tickets.model_card import card
-from dpltm.tickets.tensors import (
-    join,
-    read_masks,
-    read_tensors,
-    read_weights,
-    with_outputs,
-    write_masks,
-    write_outputs,
-    write_tensors,
-)
 from dpltm.training.artifacts import PROVENANCES, Parent, TicketSet, Winner, check_provenance, set_id
 
 BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
@@ -62,10 +41,10 @@ MAX_SET = 2**28  # most coordinates of all masks together: reading a set takes a
 _KEYS = frozenset(
     {"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion", "provenance"}
 ) | {"lineage", "parent", "config", "feature_map", "tickets", "card"}
-_OWN_DOCUMENT = Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
-_DOCUMENT = Document("dpltm-ticket-set", 4, _KEYS, _OWN_DOCUMENT)
+_OWN_DOCUMENT = files.Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
+_DOCUMENT = files.Document("dpltm-ticket-set", 4, _KEYS, _OWN_DOCUMENT)
 
-_WINNER = Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
+_WINNER = files.Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
 
 def folder_of(tickets: TicketSet) -> Path:
@@ -94,7 +73,7 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
 def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
     """Return a set as it lies in ``path``: draws from it are marked there."""
     label = f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
-    mark = None if is_bundled(path) else partial(add_lineage, path, of=tickets.id)
+    mark = None if is_bundled(path) else partial(files.add_lineage, path, of=tickets.id)
     return replace(tickets, path=path, label=label, on_mark=mark)
 
 
@@ -105,32 +84,34 @@ def new_ticket_set(path: Path, tickets: TicketSet, *, again: bool = False) -> It
     _check_value(tickets)
     accuracies = {str(ticket.round): ticket.accuracy for ticket in body.tickets if ticket.accuracy is not None}
     withheld = accuracies if tickets.provenance == "private" else {}
-    check_free(path)
+    files.check_free(path)
     if withheld and not again:
-        check_free(private_path(path))
+        files.check_free(private_path(path))
     predictors = {  # live values, by round and name
         f"{ticket.round}/{key}": value[ticket.mask[key]].numpy()
         for ticket in body.tickets
         for key, value in (ticket.predictor or {}).items()
         if key in ticket.mask
     }
-    with new_folder(path) as folder:
+    with files.new_folder(path) as folder:
         front = write_map(folder, tickets.feature_map)
         document = _described(tickets, content_id(predictors) if predictors else None, front)
         text = card(document, tickets.lineage).encode()
-        write_tensors(folder / "theta0.safetensors", {key: value.numpy() for key, value in body.theta0.items()})
-        write_outputs(folder, body.spec)
-        write_masks(folder / "masks.safetensors", {str(ticket.round): ticket.mask for ticket in body.tickets})
+        tensors.write_tensors(
+            folder / "theta0.safetensors", {key: value.numpy() for key, value in body.theta0.items()}
+        )
+        tensors.write_outputs(folder, body.spec)
+        tensors.write_masks(folder / "masks.safetensors", {str(ticket.round): ticket.mask for ticket in body.tickets})
         if predictors:
-            write_tensors(folder / "predictors.safetensors", predictors)
-        write_lineage(folder, tickets.lineage, tickets.id)
+            tensors.write_tensors(folder / "predictors.safetensors", predictors)
+        files.write_lineage(folder, tickets.lineage, tickets.id)
         form = _OWN_DOCUMENT if "own" in document else _DOCUMENT
-        write_json(folder / "tickets.json", form.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
+        files.write_json(folder / "tickets.json", form.sealed({**document, "card": hashlib.sha256(text).hexdigest()}))
         (folder / "README.md").write_bytes(text)
         yield folder
         if withheld:  # before the set, which is never there without them
             side = {"format": "dpltm-private", "schema": 1, "id": tickets.id, "accuracy": withheld}
-            write_json(private_path(path), side, mode=0o600)
+            files.write_json(private_path(path), side, mode=0o600)
 
 
 def _check_value(tickets: TicketSet) -> None:
@@ -190,9 +171,9 @@ def load_ticket_set(path: Path) -> TicketSet:
     where, document = path / "tickets.json", described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
-    spec = with_outputs(path, spec, document.get("own"))
-    masks = read_masks(path / "masks.safetensors", rounds, spec.shapes(), spec.mask)
-    theta0 = read_weights(path / "theta0.safetensors", spec)
+    spec = tensors.with_outputs(path, spec, document.get("own"))
+    masks = tensors.read_masks(path / "masks.safetensors", rounds, spec.shapes(), spec.mask)
+    theta0 = tensors.read_weights(path / "theta0.safetensors", spec)
     _check_finite(str(path / "theta0.safetensors"), theta0)
     if document["id"] != set_id({key: value.numpy() for key, value in theta0.items()}, masks):
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
@@ -230,9 +211,9 @@ def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
     where, provenance, stated = path / "tickets.json", document["provenance"], document["lineage"]
     if provenance not in PROVENANCES:
         raise ArtifactError(f"{where}: provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
-    lineage = read_lineage(path, document["id"])
+    lineage = files.read_lineage(path, document["id"])
     if not isinstance(stated, dict) or not stated.items() <= _digests(lineage).items():
-        raise ArtifactError(f"{path / LINEAGE}: does not hold the entries that the set was written with")
+        raise ArtifactError(f"{path / files.LINEAGE}: does not hold the entries that the set was written with")
     try:
         check_provenance(provenance, lineage)
     except ArtifactError as error:
@@ -262,7 +243,7 @@ def check_text(where: str, text: object) -> None:
 def card_is_as_written(path: Path) -> bool:
     """Tell whether the card of a set is the one that was written with it."""
     stated = described(path)["card"]
-    return bool(hashlib.sha256(read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated)
+    return bool(hashlib.sha256(files.read_bytes(path / "README.md", MAX_CARD)).hexdigest() == stated)
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -281,8 +262,10 @@ def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[st
         if where.exists() or where.is_symlink():
             raise ArtifactError(f"{where}: there, though tickets.json knows of no predictors; remove it")
         return {}
-    shapes = {join(number, key): (int(value.sum()),) for number in rounds for key, value in masks[number].items()}
-    predictors = read_tensors(where, shapes, "float32")
+    shapes = {
+        tensors.join(number, key): (int(value.sum()),) for number in rounds for key, value in masks[number].items()
+    }
+    predictors = tensors.read_tensors(where, shapes, "float32")
     if stated != content_id(predictors):
         raise ArtifactError(f"{where}: does not match predictors_id in tickets.json; damaged or changed")
     return predictors
@@ -366,7 +349,7 @@ def save_winner(folder: Path, winner: Winner) -> None:
         "lineage": to_json(winner.lineage),
         "day": today(),
     }
-    write_json(folder / "winner.json", _WINNER.sealed(body))
+    files.write_json(folder / "winner.json", _WINNER.sealed(body))
 
 
 def winner_path(tickets: TicketSet) -> Path:
@@ -388,7 +371,7 @@ def load_winner(tickets: TicketSet) -> Winner:
             f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"
             f" {tickets.label}@ROUND"
         )
-    body = _WINNER.read(path, MAX_LINEAGE)
+    body = _WINNER.read(path, files.MAX_LINEAGE)
     number, facts = body["round"], body["facts"]
     plain = isinstance(number, int) and not isinstance(number, bool) and isinstance(facts, dict)
     if body["ticket_set"] != tickets.id or not plain:

@@ -1,33 +1,27 @@
 """Lower bounds on epsilon: from one run, by trade-off functions, and from many releases of two neighbouring inputs.
 
-**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run").
-
-m canaries are each in or out by a fair coin. Whoever sees what was released guesses r of the coins, with v right. Theorem
-5.2 there: if the release is (epsilon, delta)-DP for one canary more or less, then for W ~ Binomial(r, 1 / (1 + e^-epsilon))
+**One run** (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run"). m canaries are each in or out
+by a fair coin, and r of the coins are guessed, v right. Theorem 5.2 there, for W ~ Binomial(r, 1 / (1 + e^-epsilon)):
 
     P[at least v right] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v - i <= W < v] / i.                              (1)
 
 **Trade-off functions**, a tighter bound from one run (Mahloujifar, Melis, Chaudhuri 2024, "Auditing f-DP in One Run").
-
-Of m canaries, each in or out by a fair coin, r are guessed; p_j is the chance that j guesses are right. Let f be a symmetric
-trade-off function of the release for one canary more or less. Theorem 9 there: for every i,
+With p_j the chance that j guesses are right, and f a symmetric trade-off function of the release for one canary more or
+less, Theorem 9 there says for every i
 
     sum_{j >= i} (j / m) p_j <= 1 - f( sum_{j >= i} ((r - j + 1) / m) p_{j - 1} ).                                      (2)
 
-(Take a guess at random. That it is right, with i or more right, is an event; with that coin turned it is wrong, with one
-fewer right. f is convex, so Jensen's inequality averages over coins.) With h_i = sum_{j >= i} j p_j / m and
-k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
+With h_i = sum_{j >= i} j p_j / m and k_i = sum_{j >= i} (r - j) p_j / m this is k_{i - 1} >= f(1 - h_i).
 
 Suppose v or more are right with chance t. Then p_v = t, and nothing above, asks least of the chances below: by (2),
 k_{i - 1} has a least value for i = v, v - 1, ..., 1, and with it h_{i - 1}. Now h_0 + k_0 is r / m times the sum of all
 chances. Where it would exceed r / m, no release with this f lets v guesses be right with chance t.
 
-**Pairs**: many releases of two neighbouring inputs, told apart by a score.
-
-If a mechanism is (epsilon, delta)-DP, a test that says "first" with probability a on the first input, and b on the second,
-has a <= e^epsilon b + delta (Wasserman, Zhou 2010; Kairouz, Oh, Viswanath 2015). Clopper-Pearson intervals on a and b make a
-lower bound on epsilon of that. The test is a threshold on the score; one half of the releases decides it, and the other half
-is counted, so that the intervals hold whatever the scores are.
+**Pairs**: many releases of two neighbouring inputs, told apart by a score. If a mechanism is (epsilon, delta)-DP, a test
+that says "first" with probability a on the first input, and b on the second, has a <= e^epsilon b + delta (Kairouz, Oh,
+Viswanath 2015). Clopper-Pearson intervals on a and b make a lower bound on epsilon of that. The test is a threshold on
+the score; one half of the releases decides it, and the other half is counted, so that the intervals hold whatever the
+scores are.
 """
 
 from __future__ import annotations
@@ -178,27 +172,25 @@ def family_bound(refuted: Callable[[float], bool], epsilon: Callable[[float], fl
     return epsilon(high)
 
 
-class NoiseFamily:
-    """All trainings like one, with more noise or less: the family of a bound by trade-off functions."""
+def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff], bool]) -> float:
+    """The largest epsilon of a training like one, with more noise or less, whose trade-off function is refuted; 0 for none.
 
-    def __init__(self, mechanism: NoisySgd, delta: float) -> None:
-        self._mechanism, self._delta = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None), delta
+    With more noise, ``refuted`` stays true.
+    """
+    alike = replace(mechanism, sensitivity=1.0, nominal_sensitivity=None)
 
-    def bound(self, refuted: Callable[[TradeOff], bool]) -> float:
-        """The largest epsilon of a member that is refuted; 0 where none is. With more noise, ``refuted`` stays true."""
+    def claims(noise: float) -> tuple[Profile, TradeOff] | None:
+        return _claims(replace(alike, noise_multiplier=noise))
 
-        def at(noise: float) -> bool:
-            known = self._member(noise)
-            return known is not None and refuted(known[1])
+    def at(noise: float) -> bool:
+        claimed = claims(noise)
+        return claimed is not None and refuted(claimed[1])
 
-        def epsilon(noise: float) -> float:
-            known = self._member(noise)
-            return math.inf if known is None else known[0].epsilon(self._delta)
+    def epsilon(noise: float) -> float:
+        claimed = claims(noise)
+        return math.inf if claimed is None else claimed[0].epsilon(delta)
 
-        return family_bound(at, epsilon, max(self._mechanism.noise_multiplier, 0.5))
-
-    def _member(self, noise: float) -> tuple[Profile, TradeOff] | None:
-        return _claims(replace(self._mechanism, noise_multiplier=noise))
+    return family_bound(at, epsilon, max(mechanism.noise_multiplier, 0.5))
 
 
 @lru_cache(maxsize=200)

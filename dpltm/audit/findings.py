@@ -17,12 +17,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from dpltm.audit.bounds import (
-    NoiseFamily,
     TradeOff,
     check_confidence,
     clopper_pearson,
     epsilon_bound,
     least_canaries,
+    noise_bound,
     refutes,
 )
 from dpltm.errors import ArtifactError, InputError
@@ -89,10 +89,29 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
     )
 
 
-def violated(lower_bound: float, certified: float, nominal: float | None) -> list[str]:
-    """Return the names of the claims that a lower bound refutes."""
-    claims = {"certified": certified, "nominal": nominal}
-    return [name for name, epsilon in claims.items() if epsilon is not None and lower_bound > epsilon]
+@dataclass(frozen=True)
+class Attacked:
+    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound."""
+
+    what: str
+    certified: float
+    nominal: float | None
+    lower_bound: float
+
+    @property
+    def violates(self) -> list[str]:
+        """Names of the claims that the bound refutes."""
+        claims = {"certified": self.certified, "nominal": self.nominal}
+        return [name for name, epsilon in claims.items() if epsilon is not None and self.lower_bound > epsilon]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, without what was attacked."""
+        return {
+            "lower_bound": self.lower_bound,
+            "certified": json_figure(self.certified),
+            "nominal": None if self.nominal is None else json_figure(self.nominal),
+            "violates": self.violates,
+        }
 
 
 @dataclass(frozen=True)
@@ -120,24 +139,24 @@ class Findings:
         return max(self.one_run, self.f_dp)
 
     @property
-    def violates(self) -> list[str]:
+    def attacked(self) -> Attacked:
         nominal = None if self.nominal is None else self.nominal.epsilon
-        return violated(self.lower_bound, self.certified.epsilon, nominal)
+        return Attacked(METHOD, self.certified.epsilon, nominal, self.lower_bound)
+
+    @property
+    def violates(self) -> list[str]:
+        return self.attacked.violates
 
     def to_json(self) -> dict[str, Any]:
-        nominal = None if self.nominal is None else json_figure(self.nominal.epsilon)
         return {
-            "lower_bound": self.lower_bound,
-            "certified": json_figure(self.certified.epsilon),
-            "nominal": nominal,
+            **self.attacked.to_json(),
             "delta": self.certified.delta,
             "method": METHOD,
             "canaries": self.canaries,
             "confidence": self.confidence,
             "bounds": {"one_run": self.one_run, "f_dp": self.f_dp},
             "estimate": self.estimate,
-            "guesses": [{"guesses": one.guesses, "correct": one.correct} for one in self.guesses],
-            "violates": self.violates,
+            "guesses": [{"guesses": each.guesses, "correct": each.correct} for each in self.guesses],
         }
 
 
@@ -161,11 +180,15 @@ def examine(
     claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
     found = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
     by_counting = max(epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found)
+
+    def refuted(curve: TradeOff) -> bool:
+        return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
+
     return Findings(
         claims.certified,
         claims.nominal,
         by_counting,
-        _by_trade_off(canaries, found, mechanism, delta),
+        noise_bound(mechanism, delta, refuted),
         gaussian_epsilon(observations.scores, observations.included, delta, confidence),
         canaries,
         found,
@@ -179,13 +202,6 @@ def attack_strength(observations: Observations, mechanism: NoisySgd) -> float:
     change = float(np.median(observations.norms)) * (2 if replace_one else 1)
     noise = mechanism.noise_std / change
     return gdp.clt_mu(noise, mechanism.sampling_rate, mechanism.steps, replace_one=replace_one)
-
-
-def _by_trade_off(canaries: int, found: tuple[Guesses, ...], mechanism: NoisySgd, delta: float) -> float:
-    def refuted(curve: TradeOff) -> bool:
-        return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
-
-    return NoiseFamily(mechanism, delta).bound(refuted)
 
 
 def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:

@@ -35,9 +35,9 @@ class FeatureMap:
     """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, projected and centred.
 
     Attributes:
-        statistics: of channels of public images, by which channels are normalised; else within each record. These and
-            projections are of schemes of local privacy; dpltm 0.2 had them in front of any network.
-        projection: onto principal components of public features.
+        statistics: of channels of public images, by which channels are normalised; else within each record. They are of
+            schemes of local privacy; dpltm 0.2 had them in front of any network.
+        projection: onto principal components of public features, of older artifacts.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
             its own.
         lineage: of the public records that it was made from; empty where no data was looked at.

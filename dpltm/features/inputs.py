@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,8 +31,10 @@ class FeatureStore:
         if key not in self._known:
             shape = len(split), *feature_shape(split, feature_map)
             with progress.progress(features_title(dataset, split), len(split)) as step:
-                made = split.map(made_as(dtype, feature_map), partial(filled, shape, dtype), step)
-            self._known[key] = split, made  # the split is kept, so that its id stays its own
+                features = split.map(
+                    partial(features_of_rows, dtype, feature_map), partial(filled, shape, dtype), step
+                )
+            self._known[key] = split, features  # the split is kept, so that its id stays its own
         return self._known[key][1]
 
 
@@ -61,15 +62,6 @@ def kept_as(dataset: Dataset, split: Split) -> str:
     return "<f4" if split is dataset.test else "<f2"
 
 
-def made_as(dtype: str, feature_map: FeatureMap) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a function that makes features of some records, ``(rows, slots * features)``."""
-
-    def rows(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return features_of_rows(x, y, feature_map).numpy().astype(dtype, copy=False)
-
-    return rows
-
-
 def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
     """Return the shape of the features of a record: one row, or one for each of the slots of a user."""
     if len(split.shape) > len(feature_map.shape):
@@ -77,13 +69,13 @@ def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
     return (feature_map.features,)
 
 
-def features_of_rows(x: np.ndarray, y: np.ndarray, feature_map: FeatureMap) -> Tensor:
-    """Return features ``(n, slots * features)``, float32: of a record, or of all slots of a user in one row."""
+def features_of_rows(dtype: str, feature_map: FeatureMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return features of some records, ``(n, slots * features)``: of a record, or of all slots of a user in one row."""
     if x.ndim == len(feature_map.shape) + 1:
-        return feature_map(x).view(len(x), -1)
+        return feature_map(x).view(len(x), -1).numpy().astype(dtype, copy=False)
     features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT
     features[torch.from_numpy(there)] = feature_map(x[there])
-    return features.flatten(1)
+    return features.flatten(1).numpy().astype(dtype, copy=False)
 
 
 def network_inputs(split: Split, dataset: Dataset, services: Services | None = None) -> Split:
@@ -94,51 +86,37 @@ def network_inputs(split: Split, dataset: Dataset, services: Services | None = N
     return services.features.features(dataset, split, dataset.feature_map.uncentred, services.progress)
 
 
+def _ready(x: np.ndarray, dataset: Dataset) -> Tensor:
+    """Return records as stored, or features that are not centred yet, as a network takes them, ``(n, features)`` float32."""
+    if dataset.feature_map is None:
+        return torch.from_numpy(prepare(x, dataset.bounds, dataset.tables, dataset.parts))
+    return dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
+
+
 def tensors(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """Return what :func:`network_inputs` gave, as a network takes it, ``(n, features)`` float32; and the labels.
 
     Of persons: the records that there are, ``(m, features)``, one after the other, and labels ``(n, slots)``.
     """
+    x, y = _there(opened, dataset).x, opened.y
+    return _ready(x, dataset).to(device), torch.tensor(y, device=device)
+
+
+def _there(opened: Arrays, dataset: Dataset) -> Arrays:
+    """Return the records that there are of persons, one after the other; others as they are."""
     x, y = opened
-    x = x[y != ABSENT] if y.ndim > 1 and dataset.of_persons else x
-    if dataset.feature_map is None:
-        ready = torch.from_numpy(prepare(x, dataset.bounds, dataset.tables, dataset.parts))
-    else:
-        ready = dataset.feature_map.centred(torch.from_numpy(x.astype("f4")))
-    return ready.to(device), torch.tensor(y, device=device)
-
-
-class _Ready:
-    """Records that are made ready as they are read."""
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor:
-        places = np.arange(*index.indices(len(self))) if isinstance(index, slice) else index.numpy()
-        return self._records.take(places)[0]
+    return Arrays(x[y != ABSENT], y[y != ABSENT]) if y.ndim > 1 and dataset.of_persons else opened
 
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:
     """Return the same as :func:`tensors`; but records that would take much memory are made ready as they are read."""
-    slots = opened.y.ndim > 1 and dataset.of_persons
-    there = opened.y != ABSENT if slots else np.ones(len(opened.y), dtype=bool)
-    if 4 * int(there.sum()) * dataset.features < LARGE:
+    count = int((opened.y != ABSENT).sum()) if opened.y.ndim > 1 and dataset.of_persons else len(opened.y)
+    if 4 * count * dataset.features < LARGE:
         return tensors(opened, dataset, device)
-    rows = Arrays(opened.x[there], opened.y[there]) if slots else opened
-    return _Ready(batched_records(rows, dataset, device)), torch.tensor(opened.y, device=device)
+    return batched_records(_there(opened, dataset), dataset, device), torch.tensor(opened.y, device=device)
 
 
-def batched_records(
-    opened: Arrays,
-    dataset: Dataset,
-    device: str = "cpu",
-    *,
-    whole: bool = False,
-) -> Records:
+def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, whole: bool = False) -> Records:
     """Return the same a batch at a time, made ready as it is read.
 
     Args:
@@ -147,16 +125,12 @@ def batched_records(
     Returns:
         Records ``(n, features)`` float32; ``(n, slots, features)`` if they are users.
     """
-    (x, y), feature_map = opened, dataset.feature_map
+    x, y = opened
     slots = y.ndim > 1 and dataset.of_persons
 
     def make_ready(rows: Tensor) -> Tensor:
-        each = rows.flatten(0, 1) if slots else rows
-        if feature_map is None:
-            ready = torch.from_numpy(prepare(each.numpy(), dataset.bounds, dataset.tables, dataset.parts))
-            ready = ready.long() if whole and dataset.tables else ready
-        else:
-            ready = feature_map.centred(each.float())
+        ready = _ready((rows.flatten(0, 1) if slots else rows).numpy(), dataset)
+        ready = ready.long() if whole and dataset.input_tables else ready
         return ready.view(*rows.shape[: 2 if slots else 1], -1)
 
     return Records(x, y, device=device, prepare=make_ready, slotted=slots, read=dataset.rows)

@@ -3,28 +3,24 @@
 PyTorch draws by place in the batch, from a generator whose seed is public or has 32 bits. One record more then moves the
 dropout masks of all that come after it: a bound on its own gradient bounds nothing. Here every operation that would draw
 is answered from the records' keys instead (``Draws``). The c-th draw of a pass, at position p within record r, is a fixed
-function of (key of r, c, p). PyTorch's generators are left alone, so their state afterwards tells nothing of the batch.
+function of (key of r, c, p). PyTorch's generators are left alone.
 
 **Why the bound holds.** Every step takes fresh secret bits for one key of 64 bits for each record at hand, by its place
-in the dataset, as its coin is taken (``randomness.sampling.record_keys``: AES-256 in counter mode). So the records' keys are
-independent and uniform, and independent of coins and noise. Given its key, a record's filtered gradient is a function of
-the record and the weights, of norm at most C.
+in the dataset, as its coin is taken (``randomness.sampling.record_keys``). Keys are independent and uniform, and
+independent of coins and noise. Given its key, a record's filtered gradient is a function of the record and the weights,
+of norm at most C.
 
 Take neighbours: D, and D' with one record r more. Couple their runs: every common record has the same coin and the same
-key in both. Where r stands among the others moves the places of those behind it; but keys, like coins, are independent
-and identically distributed, so giving each record its own again leaves the distribution of both runs as it was. Given
-coins and keys, the two sums differ by the filtered gradient of r, at most C, if r was drawn, and by nothing if not; noise
-is independent of both. For each value of the keys that is the Poisson-sampled Gaussian mechanism of sensitivity C, hence
-for their mixture: its divergences (hockey-stick and Renyi) are jointly convex. A record that takes another's place takes
-its key.
+key in both, which leaves the distribution of both runs as it was, since keys are identically distributed. Given coins and
+keys, the two sums differ by the filtered gradient of r, if r was drawn. For each value of the keys that is the
+Poisson-sampled Gaussian mechanism of sensitivity C, hence for their mixture: its divergences (hockey-stick and Renyi) are
+jointly convex. A record that takes another's place takes its key. How random the draws *within* a record are (``mixed``
+is a statistical hash) matters for the training alone.
 
-How random a record's draws are *within* that record (``mixed`` is a statistical hash) matters for the training alone, not
-for the bound: any function of the key would do.
-
-**Which numbers are a record's.** The trial on made-up records (``probe``) finds the dimension of every draw that is as long
-as the batch, or a multiple of it in dimension 0 (attention weights ``(batch * heads, ...)``), and tries whether that is
-right; training holds to it. Refused are a draw without such a dimension, one whose law is not among ``_LAWS``, and one in
-the backward pass.
+**Which numbers are a record's.** The trial on made-up records (``probe``) finds the dimension of every draw that is as
+long as the batch, or a multiple of it in dimension 0 (attention weights ``(batch * heads, ...)``), and tries whether that
+is right; training holds to it. Refused are a draw without such a dimension, one whose law is not among ``_LAWS``, and one
+in the backward pass.
 """
 
 from __future__ import annotations

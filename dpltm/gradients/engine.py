@@ -226,7 +226,7 @@ class RecordGradients:
             out: what the sum is added to, and returned in, ``(length_of(filter),)`` float64; None for zeros.
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
-                (``training.config``), and in ``present``. Only where ``grouped``, without ``chunks``.
+                (``training.plan``), and in ``present``. Only where ``grouped``, without ``chunks``.
             keys: ``(batch,)`` int64, secret (``sampling.record_keys``), needed where the network ``draws``: all that it
                 draws for a record follows from that record's key (``gradients.draws``).
 

@@ -1,12 +1,9 @@
 """One index a record: a public codebook of random directions, and a set of those that are near (certified, and it learns).
 
-Owner and server draw the same random directions from a public number. An owner ranks them by how well they point along her
-record, signed or selected by its label, and reports one: of the k best with a fixed chance, else one of the others. Any two
-records are told apart by which k of the M candidates are likelier, by a factor of e^epsilon, and by nothing else, so the
-whole message, label included, is epsilon-locally private, whatever the record, the features or the arithmetic of the
-ranking. This is subset selection (Ye and Barg 2018) over the codebook of a k-closest encoder (Isik et al. 2023), which for
-a record of norm 1 comes close to the best mean estimates that local privacy permits (Asi et al. 2022); the label is part of
-what is ranked, not a second release that would share the budget.
+Owner and server draw the same random directions from a public number. An owner ranks them by how well they point along
+her record, signed or selected by its label, and reports one: of the k best with a fixed chance, else one of the others.
+That is epsilon-locally private, label included, whatever decides which are near (subset selection: docs/privacy-model.md
+6.4).
 
 Directions come in opposite pairs, so that those of a codebook add up to nothing. With ``one-hot`` labels a candidate is a
 direction and a class. With ``signed`` ones it is a direction with a random sign for every class, which is better at small
@@ -63,6 +60,7 @@ class Codebook:
 
     protocol: ClassVar[str] = "codebook"
     record_bytes: ClassVar[int] = NUMBER_BYTES + INDEX_BYTES
+    labels_are_public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_sizes(self.values, self.classes, MAX_CLASSES)

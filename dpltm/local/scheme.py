@@ -11,17 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
-from dpltm.features.normalisation import ChannelStatistics, Projection, principal_axes
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up, whole_numbers
 from dpltm.local.codebook import Codebook
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
@@ -126,6 +125,11 @@ class BitStrings:
     def record_bytes(self) -> int:
         return -(-self.channel.bits // 8) + LABEL_BYTES
 
+    @property
+    def labels_are_public(self) -> bool:
+        """Tell whether labels are sent as they are."""
+        return self.label_epsilon is None
+
     def randomise(self, scores: np.ndarray, labels: np.ndarray, source: RandomSource) -> np.ndarray:
         """Return records as they are sent.
 
@@ -187,20 +191,18 @@ class Scheme:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides messages."""
-        digest = hashlib.sha256()
-        digest.update(
-            json.dumps(
-                [VERSION, self.feature_map.id, type(self.answer).__name__, asdict(self.answer)], sort_keys=True
-            ).encode()
-        )
+        settings = [VERSION, self.feature_map.id, type(self.answer).__name__, asdict(self.answer)]
+        whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for value in (self.mean, self.deviation):
-            digest.update(value.astype("<f4").tobytes())
-        return digest.hexdigest()
+            whole.update(value.astype("<f4").tobytes())
+        return whole.hexdigest()
 
     @property
-    def labels_are_public(self) -> bool:
-        """Tell whether labels are sent as they are."""
-        return isinstance(self.answer, BitStrings) and self.answer.label_epsilon is None
+    def notes(self) -> list[str]:
+        """What a reader should know of any message."""
+        return (
+            ["labels are sent as they are: declared public, and not counted"] if self.answer.labels_are_public else []
+        )
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """z-scores of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, row by row."""
@@ -217,37 +219,13 @@ class Scheme:
                 progress(min(start + ROWS, len(x)))
 
 
-WHITENING = 0.25
-"""Principal components are divided by their variance to this power; at 1/2 all would vary alike, noise included."""
-
-
-def fitted_to(feature_map: FeatureMap, x: np.ndarray, components: int | None) -> FeatureMap:
-    """Return a map with statistics of its channels, if it has any, and so many components, over public records."""
-    if feature_map.base.channels:
-        feature_map = replace(feature_map, statistics=channel_statistics(feature_map, x))
-    if components is None:
-        return feature_map
-    return replace(feature_map, projection=principal_components(feature_map(x), components))
-
-
 def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:
-    """Return means and deviations of the channels of a map that has no statistics yet."""
+    """Return means and deviations of the channels of a map that has no statistics yet, over public records."""
     blocks = (plain.transformed(x[start : start + MAPPED]).double() for start in range(0, len(x), MAPPED))
     parts = [(values.sum((0, 2, 3)), values.square().sum((0, 2, 3)), values[:, 0].numel()) for values in blocks]
     total, squares, count = (sum(column) for column in zip(*parts, strict=True))
     mean = total / count
     return ChannelStatistics(mean.float(), (squares / count - mean.square()).clamp_min(0).sqrt().float())
-
-
-def principal_components(features: Tensor, count: int) -> Projection:
-    """Return principal components of public ``(n, features)``, each over its variance to the power ``WHITENING``."""
-    limit = min(len(features) - 1, features.shape[1])
-    if not 1 <= count <= limit:
-        raise InputError(
-            f"`components`: {count} is not from 1 to {limit}, which {len(features)} public records of {features.shape[1]}"
-            " features have"
-        )
-    return principal_axes(features, count, WHITENING)
 
 
 def public_statistics(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -146,46 +146,6 @@ def _best_mean(near: int, power: int = 1) -> float:
     return float(PAIRS / near * np.trapezoid(z**power * density * fewer, z))
 
 
-def network_inputs(answer: BitStrings, rows: np.ndarray, randomised: bool = True) -> Tensor:
-    """Return for each bit the mean of what it adds to its value, given how it arrived.
-
-    It is Bayes's rule, with the channel known and z-scores taken for standard normal, on each record by itself.
-
-    Args:
-        randomised: whether they went through the channel.
-
-    Returns:
-        ``(n, bits)`` float32; of randomised records the norm is ``NORM``, in the quadratic mean.
-    """
-    bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=answer.channel.bits))
-    low, high = _means(answer, randomised)
-    return low + bits * (high - low)
-
-
-@lru_cache(maxsize=8)
-def _means(answer: BitStrings, randomised: bool) -> tuple[Tensor, Tensor]:
-    """Return the value of a 0 and of a 1 that arrive, ``(bits,)`` each: Bayes's rule, bit by bit."""
-    p, q = (
-        answer.channel.probabilities() if randomised else (np.ones(answer.channel.bits), np.zeros(answer.channel.bits))
-    )
-    share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
-    arrived = share * p + (1 - share) * q
-    ones = share * p / np.maximum(arrived, 1e-300)
-    zeros = share * (1 - p) / np.maximum(1 - arrived, 1e-300)
-    low, high = (_unit(answer) * size * (part - share) for part in (zeros, ones))
-    return torch.from_numpy(low.astype("f4")), torch.from_numpy(high.astype("f4"))
-
-
-def _unit(answer: BitStrings) -> float:
-    """Return the factor of inputs, by which those of randomised records have norm ``NORM``."""
-    share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
-    p, q = answer.channel.probabilities()
-    arrived = share * p + (1 - share) * q
-    # variance of the mean of a bit, given how it arrived
-    told = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
-    return NORM / math.sqrt(max(float(np.square(size) @ told), 1e-300))
-
-
 def _normal(form: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
     """Return each bit's chance of 1 in a standard normal value, and how much that changes the value, ``(length,)`` each."""
     codes = np.arange(1 << (form.length - 1))
@@ -204,13 +164,29 @@ STANDS_OUT = 5  # second moments are used only if they exceed their noise by so 
 
 
 class Messages:
-    """Messages ``(n, record_bytes)`` uint8, read as a network wants them, a batch at a time.
+    """Messages ``(n, record_bytes)`` uint8 as a network wants them, a batch at a time: float32 ``(rows, bits)``.
 
-    ``randomised`` says whether coins were tossed.
+    For each bit it gets the mean of what that adds to its value, given how it arrived: Bayes's rule, with the channel known
+    and z-scores taken for standard normal, on each record by itself. Of randomised records the norm is ``NORM``, in the
+    quadratic mean. ``randomised`` says whether coins were tossed.
     """
 
     def __init__(self, rows: np.ndarray, answer: BitStrings, randomised: bool = True) -> None:
-        self._rows, self._answer, self._randomised = rows, answer, randomised
+        self._rows, self._answer = rows, answer
+        share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
+        p, q = answer.channel.probabilities()
+        arrived = share * p + (1 - share) * q
+        # variance of the mean of a bit, given how it arrived
+        told = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
+        unit = NORM / math.sqrt(max(float(np.square(size) @ told), 1e-300))
+        if not randomised:
+            p, q = np.ones_like(p), np.zeros_like(q)
+            arrived = share
+        ones = share * p / np.maximum(arrived, 1e-300)
+        zeros = share * (1 - p) / np.maximum(1 - arrived, 1e-300)
+        self._low, self._high = (
+            torch.from_numpy((unit * size * (part - share)).astype("f4")) for part in (zeros, ones)
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -221,9 +197,10 @@ class Messages:
         return torch.from_numpy(self._answer.labels(self._rows))
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        """Return network inputs, ``(rows, inputs)`` float32."""
+        """Return network inputs, ``(rows, bits)`` float32."""
         some = self._rows[index if isinstance(index, slice) else index.numpy()]
-        return network_inputs(self._answer, some, self._randomised)
+        bits = torch.from_numpy(np.unpackbits(some[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
+        return self._low + bits * (self._high - self._low)
 
 
 def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:

@@ -5,8 +5,8 @@ averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` 
 ``cnn-tanh`` and so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
 training rewards (Papernot et al. 2021).
 
-A new kind is one ``NetworkKind``, and one line in ``KINDS``. A network of the user's own is an ``OwnNetwork``
-(``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
+A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kinds``). A network of the user's own is an
+``OwnNetwork`` (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, overload
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Protocol, overload
 
 from dpltm.errors import InputError, did_you_mean
-from dpltm.networks.feed_forward import CNN, LATENT, MLP, PROJECTION
-from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, TANH, Inputs, NetworkKind
-from dpltm.networks.tables import EMBED, EMBED_PAD, GRU, LSTM, NCF, RNN
+from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName
+from dpltm.networks.kinds import KINDS as KINDS
+from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.input_parts import differences
-from dpltm.registry import Deferred, Registry
+from dpltm.registry import Deferred
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from dpltm.networks.masks import Mask
     from dpltm.networks.own import OwnModel
-    from dpltm.privacy.entry import Lineage
     from dpltm.records.input_parts import Parts
     from dpltm.records.split import LabelForm
 
@@ -41,8 +41,6 @@ MAX_NAME_LENGTH = 1000
 
 NAMES_CODE = re.compile(r"(?P<place>(?:.*/)?[^:]+\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<name>[A-Za-z_]\w*(?:\.\w+)*)")
 """Form of a name of code: ``FILE.py:NAME`` or ``package.module:NAME``."""
-
-KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN, NCF))
 
 _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")
@@ -148,6 +146,12 @@ class ModelSpec:
     features: int
     classes: int
 
+    labels: ClassVar[None] = None
+    parts: ClassVar[tuple[()]] = ()
+    loss: ClassVar[None] = None
+    score: ClassVar[None] = None
+    lineage: ClassVar[Lineage] = NO_LINEAGE
+
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InputError(f"model {self.text!r:.40} is not a text")
@@ -156,19 +160,22 @@ class ModelSpec:
                 f"`model`: a name of {len(self.text):,} characters, more than the {MAX_NAME_LENGTH:,} that are taken; it"
                 f" starts {self.text[:20]!r}"
             )
-        kind = self.kind
-        for name, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
+        name = self.name
+        for what, size, most in (("features", self.features, MAX_FEATURES), ("classes", self.classes, MAX_WIDTH)):
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
-                raise InputError(f"model {self.text:.80}: {name} {size!r:.40} is not between 1 and {most}")
-        kind.check(_plain(self.text), self.features)
+                raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
+        if (size := math.prod(self.record_shape)) != self.features:
+            raise InputError(
+                f"`model`: {self.text}: such {name.inputs} have {size} features, but the records have {self.features}"
+            )
         if self.parameters > MAX_WEIGHTS:
             raise InputError(
                 f"`model`: {self.text} has {self.parameters:,} weights, more than the {MAX_WEIGHTS:,} that are taken"
             )
 
-    @property
-    def kind(self) -> NetworkKind:
-        return _kind(self.text)
+    @cached_property
+    def name(self) -> NetworkName:
+        return _kind(self.text).read(self.text)
 
     @property
     def parameters(self) -> int:
@@ -183,51 +190,28 @@ class ModelSpec:
 
     @property
     def takes_persons(self) -> bool:
-        return "vectors" in self.kind.inputs
+        return "vectors" in self.name.kind.inputs
 
     @property
     def user_parameters(self) -> tuple[str, ...]:
-        return self.kind.user_parameters
+        return self.name.kind.user_parameters
 
     @property
     def identity(self) -> str:
         return self.text
 
     @property
-    def labels(self) -> None:
-        return None
-
-    @property
-    def parts(self) -> tuple[()]:
-        return ()
-
-    @property
-    def loss(self) -> None:
-        return None
-
-    @property
-    def score(self) -> None:
-        return None
-
-    @property
-    def lineage(self) -> Lineage:
-        from dpltm.privacy.entry import NO_LINEAGE
-
-        return NO_LINEAGE
-
-    @property
     def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
-        return self.kind.tables(_plain(self.text))
+        return self.name.tables
 
     @property
     def record_shape(self) -> tuple[int, ...]:
         """Shape of one record, as far as the network knows it: that of an image, or else flat."""
-        return self.kind.record_shape(_plain(self.text), self.features)
+        return self.name.record_shape(self.features)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
-        return self.kind.shapes(_plain(self.text), self.features, self.classes)
+        return self.name.shapes(self.features, self.classes)
 
     def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
         """Return a mask over all parameters."""
@@ -236,8 +220,7 @@ class ModelSpec:
 
     def build(self, seed: int | None) -> nn.Sequential:
         """See :func:`build`."""
-        layers = self.kind.layers(_plain(self.text), self.features, self.classes)
-        model: nn.Sequential = _make(layers, self.text != _plain(self.text), seed)
+        model: nn.Sequential = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
         return model
 
     def check_code(self, label: str) -> None:
@@ -246,11 +229,19 @@ class ModelSpec:
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
+    name, before, widths = spec.name, spec.shapes(), list[int]()
     try:
-        name = spec.kind.renamed(_plain(spec.text), shapes)
-        head, colon, rest = name.partition(":")
-        suffix = TANH if spec.text != _plain(spec.text) else ""
-        candidate = ModelSpec(f"{head}{suffix}{colon}{rest}", spec.features, spec.classes)
+        for place, width in enumerate(name.widths):
+            wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
+            sizes = (
+                shapes[parameter][axis]
+                for parameter, shape in wider.shapes(spec.features, spec.classes).items()
+                for axis, size in enumerate(shape)
+                if size == before[parameter][axis] + 1
+            )
+            widths.append(next(sizes))
+        usual = not name.projected and tuple(widths) == name.kind.usual(name.sizes)
+        candidate = replace(spec, text=str(replace(name, explicit=None if usual else tuple(widths))))
     except (KeyError, IndexError):
         candidate = None
     if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
@@ -262,7 +253,10 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
     """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
-    return tuple(name for name, kind in KINDS.items() if len(tables) in kind.table_counts)
+    counts = {"texts": 1, "ratings": 2}
+    return tuple(
+        name for name, kind in KINDS.items() if len(tables) in [counts.get(inputs, 0) for inputs in kind.inputs]
+    )
 
 
 def network_metavar(inputs: Inputs | None = None) -> str:
@@ -282,13 +276,10 @@ def resolve(text: str, shape: tuple[int, ...], tables: tuple[int, ...] = ()) -> 
     ``shape`` is that of one record as stored, and its values are positions in ``tables`` (see ``Dataset``). Raises
     InputError for a network of images, texts or sequences where the records are none.
     """
-    kind = KINDS.get(_plain(text))
-    return text if kind is None else kind.resolve(text, shape, tables)
-
-
-def _plain(text: str) -> str:
-    name, colon, rest = text.partition(":")
-    return f"{name.removesuffix(TANH)}{colon}{rest}"
+    if ":" in text or kind_name(text) not in KINDS:
+        return text
+    sizes = KINDS[kind_name(text)].sizes_of(text, shape, tables)
+    return f"{text}:{'x'.join(map(str, sizes))}" if sizes else text
 
 
 def names_code(text: str | None) -> bool:
@@ -314,7 +305,7 @@ def _kind(text: str) -> NetworkKind:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
         raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
     kind = KINDS[name]
-    if kind.no_tanh is not None and _plain(text) != text:
+    if kind.no_tanh is not None and text.partition(":")[0] != name:
         raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")
     return kind
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ from dpltm.networks.state import OF_PYTORCH, content_id, persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
 from dpltm.records.input_parts import MAX_WORDS, InputPart, Parts
 from dpltm.records.split import LabelForm
+
+T = TypeVar("T")
 
 Form = Literal["flat", "stored", "image"]
 """How a record reaches the module: in a row; in the shape in which it is stored; or ``(channels, height, width)``."""
@@ -122,7 +125,7 @@ class Layout:
         }
 
     @classmethod
-    def from_json(cls, where: str, document: Mapping[str, Any], body: object) -> Self:
+    def from_json(cls, where: str, document: Mapping[str, Any], body: Any) -> Self:
         """Return the network, without code and outputs, that ``document`` states; ArtifactError if it is none.
 
         Args:
@@ -130,10 +133,29 @@ class Layout:
             body: the result of ``to_json``.
         """
         try:
-            return cls._read(document, body)
+            layout = cls(
+                text=_name(document["model"]),
+                features=_count(document["features"], MAX_FEATURES),
+                classes=_count(document["classes"], least=0),
+                record_shape=_shape(body["record"]),
+                tables=_shape(body["tables"]),
+                labels=_labels(*body["labels"]) if "labels" in body else None,
+                parts=tuple(_part(*part) for part in body.get("parts", ())),
+                form=_among(get_args(Form), body["form"]),
+                parameter_shapes=_by_name(_shape, body["parameters"]),
+                buffers=_by_name(_buffer, body["buffers"]),
+                frozen=tuple(map(_name, body["frozen"])),
+                weights=tuple(map(_name, body["prunable"])),
+                outputs=_outputs(*body["outputs"]),
+                start_provenance=_among(get_args(StartProvenance), body["start_provenance"]),
+                source_sha256=None if body["source_sha256"] is None else _digest(body["source_sha256"]),
+            )
+            layout.check("the network")
+            _need(body, layout.to_json().keys() == body.keys())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             said = str(error) if isinstance(error, InputError) else "not the layout of a network"
             raise ArtifactError(f"{where}: own: {said}") from None
+        return layout
 
     @property
     def output_shape(self) -> tuple[int, int]:
@@ -149,64 +171,16 @@ class Layout:
             )
         return replace(self, outputs=outputs)
 
-    @classmethod
-    def _read(cls, document: Mapping[str, Any], body: Any) -> Self:
-        if not isinstance(body, dict) or body.keys() - {"labels", "parts"} != _KEYS:
-            raise ValueError("keys")
-        parameters = {_name(name): _shape(shape) for name, shape in body["parameters"]}
-        buffers = {_name(name): Buffer(_shape(shape), dtype) for name, shape, dtype in body["buffers"]}
-        if len(parameters) != len(body["parameters"]) or len(buffers) != len(body["buffers"]):
-            raise InputError("a name is there twice")
-        if any(one.dtype not in DTYPES for one in buffers.values()):
-            raise InputError(f"a buffer is of none of {', '.join(DTYPES)}")
-        labels = None
-        if "labels" in body:
-            dtype, shape = body["labels"]
-            labels = LabelForm(dtype, _shape(shape))
-            if dtype not in ("float32", "int64"):
-                raise InputError("labels are neither float32 nor int64")
-        digest, (size, checked) = body["source_sha256"], body["outputs"]
-        if not (digest is None or _is_digest(digest)) or not _is_digest(checked):
-            raise InputError("what should be a SHA-256 is none")
-        if _shape(size)[:1] != (RECORDS,) or len(size) != 2 or not 1 <= size[1] <= MOST_OUTPUTS:
-            raise InputError(f"outputs are not of {RECORDS} records")
-        text = document["model"]
-        if not isinstance(text, str) or len(text) > MAX_NAME_LENGTH or not text.isprintable():
-            raise InputError("model is no printable name")
-        layout = cls(
-            text=text,
-            features=_count(document["features"], MAX_FEATURES),
-            classes=_count(document["classes"], least=labels is None),
-            record_shape=_shape(body["record"]),
-            tables=_shape(body["tables"]),
-            labels=labels,
-            parts=tuple(_part(*part) for part in body["parts"]) if "parts" in body else (),
-            form=body["form"],
-            parameter_shapes=parameters,
-            buffers=buffers,
-            frozen=tuple(body["frozen"]),
-            weights=tuple(body["prunable"]),
-            start_provenance=body["start_provenance"],
-            outputs=torch.zeros(*size),
-            source_sha256=digest,
-        )
-        if (layout.classes == 0) != (labels is not None):
-            raise InputError("labels are no class numbers, but there are classes")
-        if "parts" in body and sum(part.size for part in layout.parts) != layout.features:
-            raise InputError("the parts of a record are not its values")
-        names = [part.name for part in layout.parts]
-        if len({*names}) < len(names) or not (
-            all(map(str.isidentifier, names)) or names == [str(place) for place in range(len(names))]
-        ):
-            raise InputError("the parts of a record have no names of arguments, or one twice")
-        if layout.form not in get_args(Form) or layout.start_provenance not in get_args(StartProvenance):
-            raise InputError("form or start_provenance is none that there is")
-        layout.check("the network")
-        return layout
-
     def check(self, where: str) -> None:
         """Raise InputError for a layout that no module has, or that is too large."""
-        shapes = self.parameter_shapes
+        shapes, names = self.parameter_shapes, [part.name for part in self.parts]
+        if (self.classes == 0) != (self.labels is not None):
+            raise InputError(f"{where} has classes, though its labels are no class numbers")
+        if names and sum(part.size for part in self.parts) != self.features:
+            raise InputError(f"{where} takes records whose parts are not their {self.features} values")
+        by_place = names == [str(place) for place in range(len(names))]
+        if len({*names}) < len(names) or not (by_place or all(map(str.isidentifier, names))):
+            raise InputError(f"{where} takes parts of records that have no names of arguments, or one twice")
         if not shapes or len(shapes) + len(self.buffers) > MAX_TENSORS or shapes.keys() & self.buffers.keys():
             raise InputError(f"{where} has no parameters, more than {MAX_TENSORS:,} tensors, or a name twice")
         weights = self.parameters + sum(math.prod(one.shape) for one in self.buffers.values())
@@ -228,37 +202,54 @@ class Layout:
             raise InputError(f"{where}: names of parameters in an order that no module has")
 
 
-_KEYS = frozenset(
-    {"source_sha256", "record", "tables", "form", "parameters", "buffers", "frozen", "prunable", "start_provenance"}
-) | {"outputs"}
+def _need(value: T, fits: bool) -> T:
+    if not fits:
+        raise ValueError(value)
+    return value
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= MAX_NAME_LENGTH:
-        raise InputError("the name of a parameter is not printable")
-    return value
-
-
-def _part(name: Any, shape: Any, words: Any, dtype: Any, padded: Any) -> InputPart:
-    if dtype not in PART_DTYPES or not isinstance(padded, bool) or (padded and len(shape) != 1):
-        raise InputError("a part of a record is of no such type")
-    return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), dtype, padded)
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > 16:
-        raise InputError("a shape is none")
-    return tuple(_count(part, 2**31) for part in value)
+    return _need(value, isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_NAME_LENGTH)
 
 
 def _count(value: Any, most: int = MAX_WIDTH, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"a size is not from {least:d} to {most:,}")
-    return value
+    return _need(value, type(value) is int and least <= value <= most)
 
 
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(_count(size, 2**31) for size in _need(value, isinstance(value, list) and len(value) <= 16))
+
+
+def _digest(value: Any) -> str:
+    return _need(value, isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None)
+
+
+def _among(choices: Collection[str], value: Any) -> Any:
+    return _need(value, isinstance(value, str) and value in choices)
+
+
+def _labels(dtype: Any, shape: Any) -> LabelForm:
+    return LabelForm(_among(("float32", "int64"), dtype), _shape(shape))
+
+
+def _buffer(shape: Any, dtype: Any) -> Buffer:
+    return Buffer(_shape(shape), _among(DTYPES, dtype))
+
+
+def _part(name: Any, shape: Any, words: Any, dtype: Any, padded: Any) -> InputPart:
+    _need(padded, isinstance(padded, bool) and (not padded or len(shape) == 1))
+    return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), _among(PART_DTYPES, dtype), padded)
+
+
+def _outputs(size: Any, digest: Any) -> Tensor:
+    _digest(digest)
+    records, width = _shape(size)
+    return torch.zeros(_need(records, records == RECORDS), _count(width, MOST_OUTPUTS))
+
+
+def _by_name(read: Callable[..., T], rows: Any) -> dict[str, T]:
+    values = {_name(name): read(*facts) for name, *facts in rows}
+    return _need(values, len(values) == len(rows))
 
 
 class Holder(nn.Module):

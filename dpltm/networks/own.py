@@ -13,7 +13,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,6 @@ from dpltm.records.files import file_digest, read_weights
 
 Batch = Callable[[Tensor, Tensor], Tensor]
 """From outputs and labels to one value a record, ``(batch,)``."""
-
-SETTINGS = (
-    "start", "start_prefix", "start_skip", "start_provenance", "start_lineage", "freeze", "prunable",
-    "loss", "score", "inputs",
-)  # fmt: skip
-"""What is said of a network of the user's own, by name: fields of ``OwnModel``."""
 
 Code = nn.Module | Callable[[], nn.Module] | str
 """A module, its class or another factory without arguments, or the name of a kind."""
@@ -88,16 +82,14 @@ class OwnModel:
                 if getattr(self, name):
                     raise InputError(f"`{name}`: only with `start`; leave it out")
             return None
-        given, where = _read_start(self.start)
-        if self.start_prefix:
-            given = {
-                name.removeprefix(self.start_prefix): value
-                for name, value in given.items()
-                if name.startswith(self.start_prefix)
-            }
-            if not given:
-                raise InputError(f"`start_prefix`: no name in {where} begins with {self.start_prefix!r:.80}")
-        return _fitting(module, given, where, self.start_skip)
+        weights: Mapping[Any, Any] = read_weights(self.start) if isinstance(self.start, Path) else self.start
+        if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
+            raise InputError("start", weights, "a state dict, or the path of a safetensors file")
+        where, prefix = str(self.start) if isinstance(self.start, Path) else "the state dict", self.start_prefix
+        weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        if prefix and not weights:
+            raise InputError(f"`start_prefix`: no name in {where} begins with {prefix!r:.80}")
+        return _fitting(module, weights, where, self.start_skip)
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], given: bool) -> StartProvenance:
         """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
@@ -106,26 +98,22 @@ class OwnModel:
             again: makes the module under another seed.
             given: whether weights take the place of the module's.
         """
-        said = self.start_provenance
-        if said == "private":
+        declared, handed_in = self.start_provenance, given or isinstance(self.code, nn.Module)
+        if declared == "private":
             raise InputError(
                 "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
                 " the `start_lineage` of the run that they are from, or train with PrivateLoop(provenance='private')"
             )
-        if said not in (None, "data-free", "public"):
-            raise InputError("start_provenance", said, "data-free or public")
-        if self.start_lineage is not None:
-            if said is not None:
-                raise InputError("`start_provenance`, `start_lineage`: give one of them")
-            return "lineage"
-        handed_in = given or isinstance(self.code, nn.Module)
-        if said is not None:
-            return cast(StartProvenance, said)
+        if declared not in (None, "data-free", "public"):
+            raise InputError("start_provenance", declared, "data-free or public")
+        if declared is not None and self.start_lineage is not None:
+            raise InputError("`start_provenance`, `start_lineage`: give one of them")
+        if declared is not None or self.start_lineage is not None:
+            return cast(StartProvenance, declared or "lineage")
         if handed_in or not _is_drawn(module, again()):
             raise InputError(
-                "`start_provenance` is missing: say what the weights"
-                + (" of `start`" if given else f" of {self.text}")
-                + " depend on: data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
+                f"`start_provenance` is missing: say what the weights of {'`start`' if given else self.text} depend on:"
+                " data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
                 " start_lineage=run.lineage in Python, RUN/model.safetensors as a file"
                 + ("" if handed_in else ". They are the same under every seed, so they are not drawn at random")
             )
@@ -147,6 +135,10 @@ class OwnModel:
             return tuple(weights)
         chosen = _matching(self.prunable, weights, "prunable", f"weight of {self.text} that is trained")
         return tuple(name for name in weights if name in chosen)
+
+
+SETTINGS = tuple(item.name for item in fields(OwnModel) if item.name not in ("code", "text", "source_sha256"))
+"""What is said of a network of the user's own, by name."""
 
 
 def own_model(code: Any, **settings: Any) -> OwnModel:
@@ -215,42 +207,32 @@ def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: 
     return chosen
 
 
-def _read_start(start: Mapping[str, Tensor] | Path) -> tuple[dict[str, Tensor], str]:
-    if isinstance(start, Path):
-        return read_weights(start), str(start)
-    if not isinstance(start, Mapping) or not all(isinstance(value, Tensor) for value in start.values()):
-        raise InputError("start", start, "a state dict, or the path of a safetensors file")
-    return dict(start), "the state dict"
-
-
 def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
     """Return the starting weights of a module among those given; InputError with everything that does not fit."""
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
     aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
+    _matching(skip, wanted, "start_skip", "parameter")
+
+    def skipped(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in skip)
+
     values: dict[str, Tensor] = {}
-    additional = []
     for name, value in given.items():
-        if (place := aliases.get(name, name)) in wanted:
-            values.setdefault(place, value)
-        else:
-            additional.append(name)
-    skipped = _matching(skip, wanted, "start_skip", "parameter") if skip else set()
-    values = {name: value for name, value in values.items() if name not in skipped}
-    additional = [name for name in additional if not any(fnmatchcase(name, pattern) for pattern in skip)]
-    missing = [name for name in wanted if name not in values and name not in skipped]
-    misshapen = [
-        f"{name} {tuple(value.shape)} for {tuple(wanted[name].shape)}"
-        for name, value in values.items()
-        if value.shape != wanted[name].shape
-    ]
-    wrong = [
-        f"{what}: {', '.join(names)}"
-        for what, names in (("missing", missing), ("additional", additional), ("of another shape", misshapen))
-        if names
-    ]
-    if wrong:
-        raise InputError(f"`start`: {where} does not fit the network. {'; '.join(wrong)}")
+        values.setdefault(aliases.get(name, name), value)
+    values = {name: value for name, value in values.items() if not skipped(name)}
+    wrong = {
+        "missing": [name for name in wanted if name not in values and not skipped(name)],
+        "additional": [name for name in values if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(value.shape)} for {tuple(wanted[name].shape)}"
+            for name, value in values.items()
+            if name in wanted and value.shape != wanted[name].shape
+        ],
+    }
+    if any(wrong.values()):
+        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
+        raise InputError(f"`start`: {where} does not fit the network. {told}")
     for name, value in values.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise InputError(f"`start`: {name} of {where} holds a weight that is not finite")
@@ -293,8 +275,7 @@ def check_module(module: nn.Module, text: str) -> None:
     where = f"`model`: {text}"
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod"):
-            what = f"{where}: {name}" if name else where
-            raise InputError(f"{what} is compiled, which hides its layers; give the module itself")
+            raise InputError(f"{where}: {name or 'it'} is compiled, which hides its layers; give the module itself")
     if "forward" in vars(module):
         raise InputError(f"{where} has a forward of its own as an attribute; define it in the class")
     if module._forward_pre_hooks or module._forward_hooks:
@@ -306,10 +287,6 @@ def check_module(module: nn.Module, text: str) -> None:
     if len(devices := {value.device for value in (*parameters.values(), *buffers.values())}) > 1:
         raise InputError(f"{where} is on several devices ({', '.join(sorted(map(str, devices)))}); move it to one")
     for name, value in parameters.items():
-        if isinstance(value, UninitializedParameter):
-            raise InputError(
-                f"{where}: {name} is lazy and has no shape yet; run one batch of made-up records through it"
-            )
         if value.dtype != torch.float32:
             raise InputError(f"{where}: {name} is of {value.dtype}; parameters must be torch.float32 (module.float())")
         if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
@@ -335,11 +312,9 @@ def plain(module: nn.Module) -> nn.Module:
 def copied(module: nn.Module, text: str) -> nn.Module:
     """Return a copy on the processor, of the user's class, without gradients; InputError where it cannot be copied."""
     check_names(module, f"`model`: {text}")
-    lazy = next((name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)), None)
-    if lazy is not None:
-        raise InputError(
-            f"`model`: {text}: {lazy} is lazy and has no shape yet; run one batch of made-up records through it"
-        )
+    for name, value in module.named_parameters():
+        if isinstance(value, UninitializedParameter):
+            raise InputError(f"`model`: {text}: {name} is lazy and has no shape yet; run made-up records through it")
     try:
         copied = copy.deepcopy(module)
     except Exception as error:  # of whatever the module holds
@@ -383,10 +358,8 @@ def loaded_code(parts: Iterable[object]) -> dict[str, str]:
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     digests = {}
     for name, module in sorted(sys.modules.items()):
-        package, file = (
-            name.partition(".")[0],
-            vars(module).get("__file__") if isinstance(module, ModuleType) else None,
-        )
+        package = name.partition(".")[0]
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if not file or package in _OURS:
             continue
         path = Path(file).absolute()  # links are not followed: some installers keep what they link to in a cache

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -169,186 +169,25 @@ class OwnNetwork(Layout):
             parts = (parts * sizes).floor()
         return parts.float()
 
+    def stored(self, x: Tensor) -> Sequence[Tensor]:
+        """Return the parts of records ``(batch, features)``, each in its own shape."""
+        if self.parts:
+            return pieces(x, self.parts)
+        return [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
+
     def tried(self) -> OwnNetwork:
         """Return the network with its form and outputs; InputError where it is none for these records."""
         failures: list[InputError] = []
         for form in _forms(self):
             draft = replace(self, form=form)
             try:
-                return replace(draft, outputs=draft.outputs_of(draft.build(0)))
+                return replace(draft, outputs=_Trial(draft, draft.build(0)).passed())
             except InputError as error:
                 failures.append(error)
         ran = [error for error in failures if not isinstance(error, CodeError)]
         if ran or len(failures) == 1:
             raise (ran or failures)[-1]  # of the shape as it is stored, where both run
         raise CodeError("; or ".join(map(str, failures))) from failures[0].__cause__
-
-    def outputs_of(self, model: nn.Module) -> Tensor:
-        """Return the outputs that are kept of a network that was built, ``(8, k)`` float32; InputError as :meth:`tried`."""
-        x, weights, states = self.made_up(), weights_of(model), states_of(model)
-        outputs = _run(self, model, x)
-        self._check_outputs(outputs)
-        if not torch.equal(outputs, _run(self, model, x, seed=1)):
-            raise InputError(
-                f"`model`: {self.text} gives another answer to the same records in evaluation mode; does it draw at random,"
-                " or keep a state?"
-            )
-        self._check_apart(model, x, outputs)
-        after, now = weights_of(model), states_of(model)
-        changed = [name for name, value in weights.items() if not torch.equal(value, after[name])]
-        changed += [name for name, value in now.items() if value != states.get(name)]
-        if changed:
-            raise InputError(
-                f"`model`: {changed[0]} of {self.text} changes with the records it sees, outside the ledger; use a module"
-                " without state"
-            )
-        self._check_functions(model, x, outputs)
-        return _kept(outputs)
-
-    def _check_outputs(self, outputs: Tensor) -> None:
-        shape, classes = tuple(outputs.shape), (RECORDS, self.classes)
-        if shape[:1] != (RECORDS,):
-            raise InputError(
-                f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records; dimension 0 must be the record"
-            )
-        if self.labels is None and self.loss is None and shape != classes:
-            raise InputError(
-                f"`model`: {self.text} gives outputs of shape {shape} for {RECORDS} records of {self.classes} classes, where"
-                f" {classes} are expected; or say what they are for: `loss` and `score`, one value a record each"
-            )
-        if self.labels is None and self.loss is not None and self.score is None and shape != classes:
-            raise InputError(
-                f"`score` is missing: outputs of shape {shape} are no classes, so say how good they are for a record, from 0"
-                " to 1"
-            )
-        if not bool(outputs.isfinite().all()):
-            raise InputError(f"`model`: {self.text} gives outputs that are not finite for made-up records")
-
-    def _check_apart(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
-        """Refuse a network whose outputs for a record depend on the others: on how many there are, on what they hold (not
-        by a bit), or on whether a long one is among short ones."""
-        alone = torch.cat([_run(self, model, x[row : row + 1]) for row in range(RECORDS)])
-        apart = alone.shape == outputs.shape and float((alone - outputs).abs().max()) <= APART * _largest(outputs)
-        pairs = [(x, other) for other in self._with_another(x)]
-        pairs += self._padded(model, x)
-        apart = apart and all(self._same_but_first(model, *pair) for pair in pairs)
-        if not (apart and all(self._apart_among(model, rows, outputs) for rows in LENGTHS)):
-            raise self._mixes()
-
-    def check_scored(self, rows: int, bounds: tuple[float, float]) -> None:
-        """Refuse a network whose outputs for a record depend on the others among so many, or on padding as it is scaled."""
-        if self.own is None:
-            return
-        model, x = self.build(0), self.made_up()
-        stored = padding_rows(torch.zeros(1, self.features)).numpy()
-        fillings = torch.from_numpy(scaled(stored, bounds, self.tables, self.parts))
-        apart = all(self._same_but_first(model, *pair) for pair in self._padded(model, x, fillings))
-        if not (apart and self._apart_among(model, rows, _run(self, model, x))):
-            raise self._mixes()
-
-    def _mixes(self) -> InputError:
-        return InputError(
-            f"`model`: what {self.text} gives for a record depends on the others in the batch: no bound would hold;"
-            " leave out whatever averages or compares over records, or takes another dimension than 0 for the record"
-        )
-
-    def _apart_among(self, model: nn.Module, rows: int, outputs: Tensor) -> bool:
-        """Whether records among so many give what they give among few, wherever they stand and whatever the others hold:
-        ordinary values, constants, NaN, and a long record among short ones."""
-        x = self.made_up(rows)
-        base, turned = (_run(self, model, batch).nan_to_num() for batch in (x, x.roll(1, 0)))
-        if not base.shape == turned.shape == (rows, *outputs.shape[1:]):
-            return False
-        turned, most = turned.roll(-1, 0), APART * _largest(outputs)
-        apart = [float((values[:RECORDS] - outputs).abs().max()) <= most for values in (base, turned)]
-        apart.append(float((turned - base).abs().max()) <= APART * _largest(base))
-        *ways, missing = self._with_another(x)
-        mixed = x.clone()
-        mixed[: len(ways)] = torch.stack([way[0] for way in ways])
-        others = (mixed, missing)
-        pairs = [(x, other) for other in others] + [*islice(self._padded(model, x), 1)]
-        return all(apart) and all(self._same_but_first(model, *pair, len(ways)) for pair in pairs)
-
-    def _same_but_first(self, model: nn.Module, one: Tensor, other: Tensor, first: int = 1) -> bool:
-        """Whether two batches that differ in the ``first`` records give the same to a bit for all others."""
-        try:
-            values = [_run(self, model, batch)[first:].nan_to_num() for batch in (one, other)]
-        except CodeError:  # records that it will not take
-            return True
-        return torch.equal(*values)
-
-    def _padded(self, model: nn.Module, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        rows, declared = self._stored(x), tokens_of(model)
-        fills = [None] * len(rows) if fillings is None else self._stored(fillings)
-        ways = [
-            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
-            for part, fill in zip(rows, fills, strict=True)
-        ]
-        for number in range(max(map(len, ways))):
-            pairs = [way[number % len(way)] for way in ways]
-            short, long = (_in_rows([pair[which] for pair in pairs]) for which in (0, 1))
-            yield short, long
-
-    def _stored(self, x: Tensor) -> Sequence[Tensor]:
-        """Parts of records, each in its own shape."""
-        return (
-            pieces(x, self.parts) if self.parts else [(x.long() if self.tables else x).unflatten(1, self.record_shape)]
-        )
-
-    def _with_another(self, x: Tensor) -> Iterator[Tensor]:
-        for first in (1 - x[0], *constant(x[0])):
-            yield torch.cat([first[None], x[1:]])
-
-    def _check_functions(self, model: nn.Module, x: Tensor, outputs: Tensor) -> None:
-        del model, x
-        labels = self._made_up_labels()
-        for name, function in (("loss", self.loss), ("score", self.score)):
-            if function is None:
-                continue
-            try:
-                values = function(outputs, labels)
-            except Exception as error:  # the user's own code
-                raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
-            if not isinstance(values, Tensor) or tuple(values.shape) != (RECORDS,):
-                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                raise InputError(
-                    f"`{name}`: gives {shape} for {RECORDS} records; give one value a record"
-                    + (", with reduction='none'" if name == "loss" else "")
-                )
-            if name == "score" and not bool(((values >= 0) & (values <= 1)).all()):
-                raise InputError(
-                    "`score`: gives values outside [0, 1] for made-up records; scale them by public numbers"
-                )
-            states = states_of(function)
-            if name == "score" and (self._varies(function, outputs, labels) or states != states_of(function)):
-                raise InputError(
-                    "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
-                    " of others; let it follow from the outputs and the label of one record alone"
-                )
-
-    def _made_up_labels(self) -> Tensor:
-        """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
-        if self.labels is None:
-            return torch.arange(RECORDS) % self.classes
-        parts = fractions(RECORDS, math.prod(self.labels.shape)).view(RECORDS, *self.labels.shape)
-        return parts.float() if self.labels.dtype == "float32" else (2 * parts).long()
-
-    def _varies(self, score: Batch, outputs: Tensor, labels: Tensor) -> bool:
-        """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
-        draws from a common generator, at each of several tries: another thread may."""
-        rows = [*zip(outputs.split(1), labels.split(1), strict=True)]
-        rows += [(torch.zeros_like(given), label) for given, label in rows]
-        found, moved = list[list[bytes]](), list[bool]()
-        for order in (rows, rows[::-1], rows):
-            before = drawn_so_far()
-            try:
-                values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
-            except Exception as error:  # the user's own code
-                raise CodeError(f"`score`: fails on a made-up record: {first_line(error)}") from error
-            found.append(values if order is rows else values[::-1])
-            moved.append(drawn_so_far() != before)
-        return found[0] != found[1] or found[0] != found[2] or all(moved)
 
     def with_code(self, model: OwnModel, values: Mapping[str, Tensor]) -> OwnNetwork:
         """Return the same network with its code at hand.
@@ -366,19 +205,12 @@ class OwnNetwork(Layout):
         made = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
         module = made.made(0)
         check_module(module, model.text)
-        shapes = {name: tuple(value.shape) for name, value in module.named_parameters()}
-        _check_same(shapes, self.parameter_shapes, model.text, "parameter")
-        buffers, stored = (
-            {key: (one.shape, one.dtype) for key, one in each.items()} for each in (buffers_of(module), self.buffers)
-        )
-        _check_same(buffers, stored, model.text, "buffer")
+        _check_same(_shapes_of(module), self.parameter_shapes, model.text, "parameter")
+        _check_same(buffers_of(module), self.buffers, model.text, "buffer")
         built = made.build(0)
         put(built, values)
-        outputs = made.outputs_of(built)
         assert self.outputs is not None
-        if outputs.shape != self.outputs.shape or not float((outputs - self.outputs).abs().max()) <= AGREE * _largest(
-            self.outputs
-        ):
+        if not _close(_Trial(made, built).passed(), self.outputs, AGREE):
             raise InputError(
                 f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
                 " network than the one that this was made with"
@@ -410,31 +242,35 @@ def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
     )
     check_loss(draft)
     module = draft.made(0)
-    again = draft.made(0)
-    check_module(module, text)
-    first, second = weights_of(module), weights_of(again)
-    shapes = [{name: value.shape for name, value in each.items()} for each in (first, second)]
-    if shapes[0] != shapes[1] or list(first) != list(second):
+    draft = _laid_out(draft, module)
+    first, second = weights_of(module), weights_of(draft.made(0))
+    if [(name, value.shape) for name, value in first.items()] != [
+        (name, value.shape) for name, value in second.items()
+    ]:
         raise InputError(f"`model`: {text} gives another network each time: its parameters have other names or shapes")
     if not all(torch.equal(value, second[name]) for name, value in first.items()):
         raise InputError(
             f"`model`: {text} gives other weights under the same seed; draw them by torch's own generator"
         )
-    del again, second
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.made(1), given=start is not None)
-    draft = replace(
-        draft,
-        parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
-        buffers=buffers_of(module),
-        frozen=model.frozen(module),
-        start=start,
-        start_provenance=provenance,
-        lineage=model.start_lineage or NO_LINEAGE,
-    )
-    draft = replace(draft, weights=model.may_be_pruned(draft.parameter_shapes, draft.frozen))
-    draft.check("`model`: " + text)
-    return draft.tried()
+    lineage = model.start_lineage or NO_LINEAGE
+    return replace(draft, start=start, start_provenance=provenance, lineage=lineage).tried()
+
+
+def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
+    """Return a network with the names and shapes of its module; InputError for one that dpltm cannot take."""
+    assert draft.own is not None
+    check_module(module, draft.text)
+    shapes, frozen = _shapes_of(module), draft.own.frozen(module)
+    weights = draft.own.may_be_pruned(shapes, frozen)
+    draft = replace(draft, parameter_shapes=shapes, buffers=buffers_of(module), frozen=frozen, weights=weights)
+    draft.check("`model`: " + draft.text)
+    return draft
+
+
+def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in module.named_parameters()}
 
 
 def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
@@ -449,6 +285,169 @@ def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, w
         )
 
 
+class _Trial:
+    """A network that is tried out on made-up records: what it gives for one must depend on that record alone."""
+
+    def __init__(self, network: OwnNetwork, model: nn.Module) -> None:
+        self._network, self._model, self._x = network, model, network.made_up()
+        self._weights, self._states = weights_of(model), states_of(model)
+        self._outputs = self._run(self._x)
+
+    def passed(self) -> Tensor:
+        """Return the outputs that are kept, ``(8, k)`` float32; InputError for a network that cannot be taken."""
+        text = self._network.text
+        self._check_outputs()
+        if not torch.equal(self._outputs, self._run(self._x, seed=1)):
+            raise InputError(
+                f"`model`: {text} gives another answer to the same records in evaluation mode; does it draw at random,"
+                " or keep a state?"
+            )
+        self.check_apart(LENGTHS)
+        weights, states = weights_of(self._model), states_of(self._model)
+        changed = [name for name, value in self._weights.items() if not torch.equal(value, weights[name])]
+        changed += [name for name, value in states.items() if value != self._states.get(name)]
+        if changed:
+            raise InputError(
+                f"`model`: {changed[0]} of {text} changes with the records it sees, outside the ledger; use a module without"
+                " state"
+            )
+        self._check_functions()
+        return _kept(self._outputs)
+
+    def check_apart(self, lengths: Iterable[int], fillings: Tensor | None = None) -> None:
+        """Refuse a network whose outputs for a record depend on the others: on how many there are, on what they hold (not
+        by a bit), or on whether a long one is among short ones."""
+        x = self._x
+        pairs = [(x, torch.cat([row[None], x[1:]])) for row in _other_rows(x)]
+        pairs += self._padded(x, fillings)
+        apart = _close(torch.cat([self._run(row) for row in x.split(1)]), self._outputs)
+        apart = apart and all(self._same_but_first(*pair) for pair in pairs)
+        if not (apart and all(self._apart_among(rows) for rows in lengths)):
+            raise InputError(
+                f"`model`: what {self._network.text} gives for a record depends on the others in the batch: no bound would"
+                " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
+                " record"
+            )
+
+    def _apart_among(self, rows: int) -> bool:
+        """Whether records among so many give what they give among few, wherever they stand and whatever the others hold:
+        ordinary values, constants, NaN, and a long record among short ones."""
+        x = self._network.made_up(rows)
+        base, turned = (self._run(batch).nan_to_num() for batch in (x, x.roll(1, 0)))
+        if not base.shape == turned.shape == (rows, *self._outputs.shape[1:]):
+            return False
+        turned = turned.roll(-1, 0)
+        near = ((base[:RECORDS], self._outputs), (turned[:RECORDS], self._outputs), (turned, base))
+        *ways, missing = _other_rows(x)
+        pairs = [(x, torch.cat([torch.stack(ways), x[len(ways) :]])), (x, torch.cat([missing[None], x[1:]]))]
+        pairs += islice(self._padded(x), 1)
+        return all(_close(*pair) for pair in near) and all(self._same_but_first(*pair, len(ways)) for pair in pairs)
+
+    def _same_but_first(self, one: Tensor, other: Tensor, first: int = 1) -> bool:
+        """Whether two batches that differ in the ``first`` records give the same to a bit for all others."""
+        try:
+            values = [self._run(batch)[first:].nan_to_num() for batch in (one, other)]
+        except CodeError:  # records that it will not take
+            return True
+        return torch.equal(*values)
+
+    def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield batches of short records, and each with a long one among them; all parts are short together."""
+        parts, declared = self._network.stored(x), tokens_of(self._model)
+        fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
+        ways = [
+            list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
+            for part, fill in zip(parts, fills, strict=True)
+        ]
+        for number in range(max(map(len, ways))):
+            pairs = [way[number % len(way)] for way in ways]
+            short, long = (
+                torch.cat([part.flatten(1).float() for part in side], 1) for side in zip(*pairs, strict=True)
+            )
+            yield short, long
+
+    def _run(self, x: Tensor, seed: int = 0) -> Tensor:
+        return _run(self._network, self._model, x, seed)
+
+    def _check_outputs(self) -> None:
+        network, shape = self._network, tuple(self._outputs.shape)
+        classes = (RECORDS, network.classes)
+        if shape[:1] != (RECORDS,):
+            raise InputError(
+                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records; dimension 0 must be the"
+                " record"
+            )
+        if network.labels is None and network.loss is None and shape != classes:
+            raise InputError(
+                f"`model`: {network.text} gives outputs of shape {shape} for {RECORDS} records of {network.classes} classes,"
+                f" where {classes} are expected; or say what they are for: `loss` and `score`, one value a record each"
+            )
+        if network.labels is None and network.score is None and shape != classes:
+            raise InputError(
+                f"`score` is missing: outputs of shape {shape} are no classes, so say how good they are for a record, from 0"
+                " to 1"
+            )
+        if not bool(self._outputs.isfinite().all()):
+            raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
+
+    def _check_functions(self) -> None:
+        outputs, labels = self._outputs, self._labels()
+        for name, function in (("loss", self._network.loss), ("score", self._network.score)):
+            if function is None:
+                continue
+            try:
+                values = function(outputs, labels)
+            except Exception as error:  # the user's own code
+                raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
+            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            if shape != (RECORDS,):
+                raise InputError(
+                    f"`{name}`: gives {shape} for {RECORDS} records; give one value a record"
+                    + (", with reduction='none'" if name == "loss" else "")
+                )
+            if name == "score":
+                self._check_score(function, labels, values)
+
+    def _check_score(self, score: Batch, labels: Tensor, values: Tensor) -> None:
+        if not bool(((values >= 0) & (values <= 1)).all()):
+            raise InputError("`score`: gives values outside [0, 1] for made-up records; scale them by public numbers")
+        states = states_of(score)
+        if self._varies(score, labels) or states != states_of(score):
+            raise InputError(
+                "`score`: gives another value for the same record, or draws at random, so that a record more moves those"
+                " of others; let it follow from the outputs and the label of one record alone"
+            )
+
+    def _varies(self, score: Batch, labels: Tensor) -> bool:
+        """Tell whether a score of one record, also of outputs that are all equal, depends on what was scored before, or
+        draws from a common generator, at each of several tries: another thread may."""
+        rows = [*zip(self._outputs.split(1), labels.split(1), strict=True)]
+        rows += [(torch.zeros_like(outputs), label) for outputs, label in rows]
+        scores, drawn = list[list[bytes]](), list[bool]()
+        for order in (rows, rows[::-1], rows):
+            before = drawn_so_far()
+            try:
+                values = [score(*row).detach().cpu().double().numpy().tobytes() for row in order]
+            except Exception as error:  # the user's own code
+                raise CodeError(f"`score`: fails on a made-up record: {first_line(error)}") from error
+            scores.append(values if order is rows else values[::-1])
+            drawn.append(drawn_so_far() != before)
+        return scores[0] != scores[1] or scores[0] != scores[2] or all(drawn)
+
+    def _labels(self) -> Tensor:
+        """Labels of the made-up records; of whole numbers that are no classes 0 and 1, which are labels of anything."""
+        form = self._network.labels
+        if form is None:
+            return torch.arange(RECORDS) % self._network.classes
+        parts = fractions(RECORDS, math.prod(form.shape)).view(RECORDS, *form.shape)
+        return parts.float() if form.dtype == "float32" else (2 * parts).long()
+
+
+def _other_rows(x: Tensor) -> list[Tensor]:
+    """Rows in the place of the first of some records, the last of NaN."""
+    return [1 - x[0], *constant(x[0])]
+
+
 def source_facts(network: Network) -> dict[str, str]:
     """Return what decides a network's sums beside records, weights and options, for whoever goes on with a release."""
     if isinstance(network, OwnNetwork) and network.own is not None:
@@ -457,10 +456,12 @@ def source_facts(network: Network) -> dict[str, str]:
 
 
 def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = CHUNK) -> None:
-    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, before that is
-    paid for."""
-    if isinstance(network, OwnNetwork):
-        network.check_scored(rows, bounds)
+    """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
+    it is scaled, before that is paid for."""
+    if isinstance(network, OwnNetwork) and network.own is not None:
+        stored = padding_rows(torch.zeros(1, network.features)).numpy()
+        fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
+        _Trial(network, network.build(0)).check_apart([rows], fillings)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:
@@ -555,19 +556,12 @@ def network_trained(
     Raises:
         InputError: a module that artifacts cannot hold, or whose outputs are no classes.
     """
-    draft = OwnNetwork(model.text, math.prod(shape), 1, shape, tables, labels, own=model)
-    module = draft.made(None)
-    check_module(module, model.text)
-    draft = replace(
-        draft,
-        parameter_shapes={name: tuple(value.shape) for name, value in module.named_parameters()},
-        buffers=buffers_of(module),
-        frozen=tuple(name for name, value in module.named_parameters() if not value.requires_grad),
-        start_provenance=cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free"),
-    )
-    weights = [name for name, size in draft.parameter_shapes.items() if len(size) >= 2 and name not in draft.frozen]
-    draft = replace(draft, weights=tuple(name for name in weights if prunable is None or name in prunable))
-    draft.check("`model`: " + model.text)
+    classes = 1 if labels is None else 0
+    draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, own=model)
+    draft = _laid_out(draft, draft.made(None))
+    provenance = cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free")
+    weights = tuple(name for name in draft.weights if prunable is None or name in prunable)
+    draft = replace(draft, weights=weights, start_provenance=provenance)
     built = draft.build(None)
     outputs = _run(draft, built, draft.made_up())
     if labels is None and (outputs.ndim != 2 or outputs.shape[1] < 2):
@@ -580,17 +574,15 @@ def network_trained(
     return made, built
 
 
-def _in_rows(parts: list[Tensor]) -> Tensor:
-    return torch.cat([part.reshape(len(part), -1).float() for part in parts], 1)
-
-
 def _kept(outputs: Tensor) -> Tensor:
     flat = outputs.detach().float().reshape(len(outputs), -1)
     return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
 
 
-def _largest(values: Tensor) -> float:
-    return max(float(values.abs().max()), 1e-30)
+def _close(values: Tensor, wanted: Tensor, share: float = APART) -> bool:
+    """Tell whether no value is farther off than so much of the largest; NaN is."""
+    largest = max(float(wanted.abs().max()), 1e-30)
+    return values.shape == wanted.shape and float((values - wanted).abs().max()) <= share * largest
 
 
 @torch.no_grad()
@@ -605,7 +597,7 @@ def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Ten
             raise
         except Exception as error:  # the user's own code
             parts = ", ".join(f"{part.name}: {part}" for part in network.parts)
-            shape = f"shape {tuple(_shaped(network, x[:1]).shape[1:])}" if not parts else f"several parts ({parts})"
+            shape = f"several parts ({parts})" if parts else f"shape {tuple(_shaped(network, x[:1]).shape[1:])}"
             raise CodeError(
                 f"`model`: {network.text} fails on made-up records of {shape}: {first_line(error)}; `inputs` makes other"
                 " arguments of them"

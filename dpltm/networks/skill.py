@@ -1,12 +1,8 @@
 """How good a network is on labelled records, beside what takes no skill: always saying the most frequent class.
 
-Everything is computed from outputs and labels of records that are not protected: none of it is private, and of all of it
-accuracy and balanced accuracy alone have a known sensitivity. Intervals cover 95 % and speak of this one network on other
-records of the same kind: another training, with other noise, is not in them. They take records as independent, which
-several of one person are not.
-
-Metrics of scikit-learn are the oracle of the tests, and not imported here: that takes a second, a third of a short training.
-They have no intervals, and the placements of DeLong's give the area under the curve besides.
+All of it comes from outputs and labels of records that are not protected: none is private. Intervals cover 95 % and speak
+of this one network on other records of the same kind, which they take as independent. scikit-learn's metrics are the
+oracle of the tests, and not imported here: that takes a second.
 """
 
 from __future__ import annotations

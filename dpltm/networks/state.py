@@ -164,6 +164,11 @@ def pack(mask: Tensor) -> np.ndarray:
     return np.packbits(mask.numpy().reshape(-1))
 
 
+def unpack(bits: np.ndarray, like: Tensor) -> Tensor:
+    """Undo :func:`pack`, to the shape of ``like``."""
+    return torch.from_numpy(np.unpackbits(bits, count=like.numel()).astype(bool)).view_as(like)
+
+
 def content_id(tensors: Mapping[str, np.ndarray]) -> str:
     """SHA-256 (hex) over names, shapes and little-endian bytes, in order of name."""
     digest = hashlib.sha256()

@@ -64,18 +64,6 @@ class UnitGroup:
     uses: tuple[Use, ...]
     remove: Callable[[list[int]], None]
 
-    def dying(self) -> list[dict[str, Tensor]]:
-        """For every unit, by parameter name, the flat positions that die with it: sorted, each once."""
-        by_unit: list[dict[str, Tensor]] = [{} for _ in range(self.count)]
-        for name in dict.fromkeys((*self.incoming, *self.outgoing)):
-            parts = [side[name] for side in (self.incoming, self.outgoing) if name in side]
-            size = 1 + max(int(part.positions.max()) for part in parts)
-            keys = torch.cat([part.units * size + part.positions for part in parts]).unique()
-            split = (keys % size).split(torch.bincount(keys // size, minlength=self.count).tolist())
-            for unit, positions in zip(by_unit, split, strict=True):
-                unit[name] = positions
-        return by_unit
-
 
 def positions(model: nn.Module) -> nn.Module:
     """A copy on the CPU whose weights are their own flat positions, exact in float64."""

@@ -91,7 +91,7 @@ def option(
         choices: the texts that are allowed; those of a registry are read when they are needed.
         within: the numbers that are allowed.
         argument: whether it is positional.
-        hidden: whether only files have it, so that help leaves it out.
+        hidden: whether only files and Python have it, and the command has no flag.
         shown: what help shows as the default, if not the default itself.
     """
     extra = {

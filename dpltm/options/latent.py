@@ -52,7 +52,6 @@ class SchemeOptions(Options):
     features: str = option(
         "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
     )
-    components: int | None = option(None, "Principal components of public features that are kept.", "K")
     protocol: str = option(
         CODEBOOK.name,
         "codebook: one index a record, label included, which learns; the others: bits as in LATENT.",
@@ -97,7 +96,7 @@ class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions, PublicOptions):
     with it (dpltm latent encode), and the server trains with it (dpltm latent train).
 
     Examples:
-        dpltm latent scheme --public mnist --features drawings --components 30 --epsilon 4 --out images.scheme
+        dpltm latent scheme --public mnist --features drawings --epsilon 4 --out images.scheme
     """
 
 

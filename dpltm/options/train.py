@@ -53,6 +53,15 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
         shown="all alike",
     )
     compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
+    precision: str = option(
+        "float32",
+        "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",
+        choices=("float32", "bfloat16"),
+        hidden=True,
+    )
+    physical_batch: int | None = option(
+        None, "Most records in the network at once, whatever the batch size.", "N", within=COUNT, hidden=True
+    )
     epsilon: float | None = option(
         None,
         "Whole budget: noise is calibrated so that the certified epsilon fits.",
@@ -158,6 +167,12 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, U
         section="Computation",
     )
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
+    kernels: str = option(
+        "auto",
+        "How linear layers compute; auto takes sparse products where few weights live. The bound is the same.",
+        choices=("auto", "float64", "dense", "sparse"),
+        hidden=True,
+    )
     head: str = option(
         "dp-sgd",
         "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
@@ -220,13 +235,6 @@ class LoopOptions(NoiseOptions, PerUnitOptions):
     records: int | None = option(
         None, "Public number of records, or of persons, where the true one is private.", within=COUNT
     )
-    physical_batch: int | None = option(
-        None,
-        "Most records in the network at once, whatever the batch size.",
-        shown="what takes 128 MiB",
-        within=COUNT,
-    )
-    precision: str = option("float32", "Of the passes through the network.", choices=("float32", "bfloat16"))
     save_every: int | None = option(
         None,
         "Steps that the ledger hands out at a time, so that what is left of the loop can go on from `state_dict`.",

@@ -15,37 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpltm.errors import DpltmError, InputError, first_line
-from dpltm.privacy import gdp, pld, renyi
+from dpltm.privacy import gdp, pld, privacy_loss, renyi
+from dpltm.privacy import mechanisms as kinds
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
-from dpltm.privacy.mechanisms import (
-    AllocatedSgd,
-    BandedSgd,
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    RandomizedResponse,
-    Selection,
-    TruncatedSgd,
-    Unprotected,
-    Zcdp,
-)
 from dpltm.privacy.pld import Profile
-from dpltm.privacy.privacy_loss import (
-    BoundedLoss,
-    BoundedRangeLoss,
-    DiscreteGaussianLoss,
-    GaussianLoss,
-    GuaranteeLoss,
-    LaplaceLoss,
-    PrivacyLoss,
-    RandomizedResponseLoss,
-    SampledGaussianLoss,
-    ZcdpLoss,
-)
 from dpltm.privacy.private_search import SearchLoss
 from dpltm.privacy.random_allocation import LEAST_NOISE, AllocationLoss
 from dpltm.privacy.truncated_sampling import truncation_chance
@@ -71,7 +44,7 @@ class Composition:
         private: False if something was released with no mechanism; the rest then says nothing.
     """
 
-    losses: Counter[PrivacyLoss]
+    losses: Counter[privacy_loss.PrivacyLoss]
     draw: float
     plain: float
     delta: float
@@ -91,19 +64,19 @@ class Composition:
 NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
 
 
-def compose(mechanisms: Iterable[Mechanism]) -> Composition:
+def compose(mechanisms: Iterable[kinds.Mechanism]) -> Composition:
     """Return what mechanisms that all ran on the same records amount to, in whatever order; InputError if one is
     unknown, or they are stated for different relations."""
     mechanisms = tuple(mechanisms)
     _check_common_relation(mechanisms)
-    losses: Counter[PrivacyLoss] = Counter()
+    losses: Counter[privacy_loss.PrivacyLoss] = Counter()
     draws: list[float] = []
     precision = plain = failing = rho = 0.0  # precision of Gaussians: together they are one, of noise precision^(-1/2)
     for mechanism in mechanisms:
         if is_unprotected(mechanism):
             return NOT_PRIVATE
         match mechanism:
-            case AllocatedSgd(participations=times):
+            case kinds.AllocatedSgd(participations=times):
                 noise = min(mechanism.noise_multiplier, MAX_NOISE)
                 least, more = divmod(mechanism.steps, times)  # privacy-model.md 5.10: one of each of K groups of steps
                 for groups, steps in ((times - more, least), (more, least + 1)):
@@ -111,114 +84,118 @@ def compose(mechanisms: Iterable[Mechanism]) -> Composition:
                         precision += groups / noise**2
                     elif groups:
                         losses[AllocationLoss(noise, steps)] += groups
-            case NoisySgd() if type(mechanism) in (NoisySgd, BandedSgd, TruncatedSgd):
-                if isinstance(mechanism, TruncatedSgd) and (chance := truncation_chance(mechanism)):
+            case kinds.NoisySgd() if type(mechanism) in (kinds.NoisySgd, kinds.BandedSgd, kinds.TruncatedSgd):
+                if isinstance(mechanism, kinds.TruncatedSgd) and (chance := truncation_chance(mechanism)):
                     failing += chance  # beside its steps, which are priced as those of Poisson sampling
-                    losses[GuaranteeLoss(MIN_PURE, chance)] += 1
+                    losses[privacy_loss.GuaranteeLoss(MIN_PURE, chance)] += 1
                 if mechanism.sampling_rate == 1:
                     precision += mechanism.compositions / min(mechanism.noise_multiplier, MAX_NOISE) ** 2
                 else:
                     losses[_sampled(mechanism)] += mechanism.compositions
-            case GaussianRelease():
+            case kinds.GaussianRelease():
                 precision += min(mechanism.noise_multiplier, MAX_NOISE) ** -2
-            case PrivateSearch():
+            case kinds.PrivateSearch():
                 tries = Counter(_losses_of_try(training, mechanism.score_noise) for training in mechanism.trainings)
                 losses[SearchLoss(tuple(tries.items()), mechanism.gamma)] += 1
-            case Selection() if mechanism.certified_epsilon > MAX_PURE:
+            case kinds.Selection() if mechanism.certified_epsilon > MAX_PURE:
                 plain += mechanism.certified_epsilon
-            case Selection(draw="exponential", adaptive=False):
+            case kinds.Selection(draw="exponential", adaptive=False):
                 draws.append(max(mechanism.certified_epsilon, MIN_PURE))
-            case Selection(draw="exponential"):
-                losses[BoundedRangeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
-            case Selection():
-                losses[GuaranteeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
-            case LaplaceRelease() if mechanism.sensitivity / mechanism.scale > MAX_PURE:
+            case kinds.Selection(draw="exponential"):
+                losses[privacy_loss.BoundedRangeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
+            case kinds.Selection():
+                losses[privacy_loss.GuaranteeLoss(max(mechanism.certified_epsilon, MIN_PURE))] += 1
+            case kinds.LaplaceRelease() if mechanism.sensitivity / mechanism.scale > MAX_PURE:
                 plain += mechanism.sensitivity / mechanism.scale
-            case LaplaceRelease():
-                losses[LaplaceLoss(max(mechanism.sensitivity / mechanism.scale, MIN_PURE))] += 1
-            case DiscreteGaussianRelease():
-                losses[DiscreteGaussianLoss(mechanism.deviation, mechanism.sensitivity)] += 1
-            case Zcdp():
+            case kinds.LaplaceRelease():
+                losses[privacy_loss.LaplaceLoss(max(mechanism.sensitivity / mechanism.scale, MIN_PURE))] += 1
+            case kinds.DiscreteGaussianRelease():
+                losses[privacy_loss.DiscreteGaussianLoss(mechanism.deviation, mechanism.sensitivity)] += 1
+            case kinds.Zcdp():
                 rho += mechanism.rho
-            case RandomizedResponse() if mechanism.epsilon > MAX_PURE:
+            case kinds.RandomizedResponse() if mechanism.epsilon > MAX_PURE:
                 plain += mechanism.epsilon
-            case RandomizedResponse():
-                losses[RandomizedResponseLoss(max(mechanism.epsilon, MIN_PURE), mechanism.categories)] += 1
-            case Guarantee():
+            case kinds.RandomizedResponse():
+                losses[
+                    privacy_loss.RandomizedResponseLoss(max(mechanism.epsilon, MIN_PURE), mechanism.categories)
+                ] += 1
+            case kinds.Guarantee():
                 large = mechanism.epsilon > MAX_PURE
                 plain += mechanism.epsilon if large else 0.0
                 failing += mechanism.delta
                 if mechanism.delta or not large:
                     remaining = MIN_PURE if large else max(mechanism.epsilon, MIN_PURE)
-                    losses[GuaranteeLoss(remaining, mechanism.delta)] += 1
+                    losses[privacy_loss.GuaranteeLoss(remaining, mechanism.delta)] += 1
             case _:
                 raise _unknown(mechanism)
     if precision:
-        losses[GaussianLoss(precision**-0.5)] += 1
+        losses[privacy_loss.GaussianLoss(precision**-0.5)] += 1
     if rho:
-        losses[ZcdpLoss(rho)] += 1
+        losses[privacy_loss.ZcdpLoss(rho)] += 1
     draws.sort()
     for extra in draws[:-1]:  # only one can have come before everything else
-        losses[BoundedRangeLoss(extra)] += 1
+        losses[privacy_loss.BoundedRangeLoss(extra)] += 1
     return Composition(losses, draws[-1] if draws else 0.0, plain, failing, True)
 
 
-def is_unprotected(mechanism: Mechanism) -> bool:
+def is_unprotected(mechanism: kinds.Mechanism) -> bool:
     """Return whether nothing can be certified of it: there is no mechanism, no noise, or no proof."""
     match mechanism:
-        case Unprotected():
+        case kinds.Unprotected():
             return True
-        case Selection():
+        case kinds.Selection():
             return math.isinf(mechanism.certified_epsilon)
-        case TruncatedSgd() if truncation_chance(mechanism) == 1:
+        case kinds.TruncatedSgd() if truncation_chance(mechanism) == 1:
             return True
-        case NoisySgd() | GaussianRelease():  # any training: none is priced that ``compose`` has no case for
+        case (
+            kinds.NoisySgd() | kinds.GaussianRelease()
+        ):  # any training: none is priced that ``compose`` has no case for
             return mechanism.noise_multiplier < MIN_NOISE
-        case PrivateSearch():
+        case kinds.PrivateSearch():
             return mechanism.score_noise < MIN_NOISE or any(map(is_unprotected, mechanism.trainings))
-        case DiscreteGaussianRelease():
+        case kinds.DiscreteGaussianRelease():
             return mechanism.deviation / mechanism.sensitivity < MIN_NOISE
-        case LaplaceRelease() | RandomizedResponse() | Guarantee() | Zcdp():
+        case kinds.LaplaceRelease() | kinds.RandomizedResponse() | kinds.Guarantee() | kinds.Zcdp():
             return False
     raise _unknown(mechanism)
 
 
-def _unknown(mechanism: Mechanism) -> InputError:
+def _unknown(mechanism: kinds.Mechanism) -> InputError:
     return InputError(f"the accountant does not know the mechanism {type(mechanism).__name__}")
 
 
-def _check_common_relation(mechanisms: tuple[Mechanism, ...]) -> None:
+def _check_common_relation(mechanisms: tuple[kinds.Mechanism, ...]) -> None:
     """Raise InputError for mechanisms that have no relation between neighbours in common; an account gives them one."""
-    relations = {mechanism.adjacency for mechanism in mechanisms if not isinstance(mechanism, Unprotected)}
+    relations = {mechanism.adjacency for mechanism in mechanisms if not isinstance(mechanism, kinds.Unprotected)}
     if unpriced := relations - {"add-remove", "replace-one"}:
         raise InputError(f"adjacency: no price is known under {', '.join(unpriced)}")
     if len(relations) > 1 and not any(map(is_unprotected, mechanisms)):
         raise InputError("adjacency: mechanisms under add-remove and under replace-one have no common guarantee")
 
 
-def _losses_of_try(training: NoisySgd, score_noise: float) -> tuple[tuple[PrivacyLoss, int], ...]:
-    composition = compose([training, GaussianRelease(score_noise, adjacency=training.adjacency)])
+def _losses_of_try(training: kinds.NoisySgd, score_noise: float) -> tuple[tuple[privacy_loss.PrivacyLoss, int], ...]:
+    composition = compose([training, kinds.GaussianRelease(score_noise, adjacency=training.adjacency)])
     if composition.delta or composition.plain or composition.draw:
         raise InputError(f"trainings: a search cannot price all that a {type(training).__name__} costs")
     return tuple(composition.losses.items())
 
 
-def _sampled(mechanism: NoisySgd) -> SampledGaussianLoss:
+def _sampled(mechanism: kinds.NoisySgd) -> privacy_loss.SampledGaussianLoss:
     noise, rate = min(mechanism.noise_multiplier, MAX_NOISE), max(mechanism.sampling_rate, MIN_RATE)
-    return SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
+    return privacy_loss.SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
 
 
-def _pure_epsilon(loss: PrivacyLoss) -> float:
+def _pure_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
     return math.inf if getattr(loss, "delta", 0.0) else bounded_epsilon(loss)
 
 
-def bounded_epsilon(loss: PrivacyLoss) -> float:
+def bounded_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
     """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
-    return loss.epsilon if isinstance(loss, BoundedLoss) else math.inf
+    return loss.epsilon if isinstance(loss, privacy_loss.BoundedLoss) else math.inf
 
 
 def epsilon(
-    mechanisms: Iterable[Mechanism], delta: float, accountant: str = "pld", *, resolution: Resolution = FINE
+    mechanisms: Iterable[kinds.Mechanism], delta: float, accountant: str = "pld", *, resolution: Resolution = FINE
 ) -> float:
     """Certified epsilon of all ``mechanisms`` together at ``delta``, for any one of whom they protect.
 
@@ -252,11 +229,13 @@ def epsilon(
 
 
 @lru_cache(maxsize=2048)
-def _known(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution) -> float:
+def _known(
+    mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
+) -> float:
     return _price(compose(mechanisms), delta, accountant, resolution)
 
 
-def approximate(mechanisms: Iterable[Mechanism], delta: float, accountant: str = "clt") -> float:
+def approximate(mechanisms: Iterable[kinds.Mechanism], delta: float, accountant: str = "clt") -> float:
     """Figure of an accountant that certifies nothing: no upper and no lower bound. Arguments as :func:`epsilon`."""
     check_delta(delta)
     return _price(compose(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
@@ -329,7 +308,7 @@ FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16),
 one for Gaussians that come to an epsilon of 1 to 2; the next two are for less noise, the last two for more."""
 
 
-def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
+def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float:
     """Epsilon of Renyi filters at ``delta``, which also holds for mechanisms that were chosen after looking at answers.
 
     Whatever way the answers take, let the divergences of its mechanisms at some order a of a few, fixed beforehand, add up
@@ -354,7 +333,9 @@ def filter_epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
 
 
 def _divergence(composition: Composition) -> renyi.Divergence:
-    losses = composition.losses + Counter({BoundedRangeLoss(composition.draw): 1} if composition.draw else {})
+    losses = composition.losses + Counter(
+        {privacy_loss.BoundedRangeLoss(composition.draw): 1} if composition.draw else {}
+    )
     return lambda order: sum(count * loss.renyi(order) for loss, count in losses.items())
 
 
@@ -372,13 +353,13 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
     return composition.draw + rest + gdp.epsilon(remaining, _total_mu(composition))
 
 
-def _alone(loss: PrivacyLoss, delta: float) -> float:
+def _alone(loss: privacy_loss.PrivacyLoss, delta: float) -> float:
     """Epsilon of a loss that the theorem does not cover."""
     found = bounded_epsilon(loss)
     return renyi.best_epsilon(loss.renyi, delta) if math.isinf(found) else found
 
 
-def central_limit_mu(mechanisms: Iterable[Mechanism]) -> float | None:
+def central_limit_mu(mechanisms: Iterable[kinds.Mechanism]) -> float | None:
     """mu of the central limit theorem where it covers all ``mechanisms``; else None."""
     composition = compose(mechanisms)
     told = composition.private and not composition.draw and not composition.plain
@@ -389,18 +370,18 @@ def _total_mu(composition: Composition) -> float:
     return math.sqrt(sum(count * _mu(loss) ** 2 for loss, count in composition.losses.items()))
 
 
-def _mu(loss: PrivacyLoss) -> float:
+def _mu(loss: privacy_loss.PrivacyLoss) -> float:
     match loss:
-        case SampledGaussianLoss(noise_multiplier=sigma, sampling_rate=q, replace_one=replace_one):
+        case privacy_loss.SampledGaussianLoss(noise_multiplier=sigma, sampling_rate=q, replace_one=replace_one):
             return gdp.clt_mu(sigma, q, 1, replace_one=replace_one)
         case AllocationLoss(noise_multiplier=sigma, steps=steps):
             return gdp.clt_mu(sigma, 1 / steps, steps)
-        case GaussianLoss(noise_multiplier=sigma):
+        case privacy_loss.GaussianLoss(noise_multiplier=sigma):
             return 1 / sigma
     return 0.0
 
 
-def profile(mechanisms: Iterable[Mechanism], *, records: str = "records") -> Profile:
+def profile(mechanisms: Iterable[kinds.Mechanism], *, records: str = "records") -> Profile:
     """Certified delta of all ``mechanisms`` together at every epsilon; InputError where no curve can be certified."""
     composition = compose(mechanisms)
     curve = (

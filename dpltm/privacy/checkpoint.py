@@ -1,25 +1,16 @@
 """Checkpoints: the state of interrupted work, so that the same command resumes it and nothing is paid for twice.
 
-What a private training promises across interruptions, and why it holds:
+What holds across interruptions, and why, is in docs/privacy-model.md 4.5. In short:
 
-- **One event.** All steps of a training are entered in the ledger before its first draw. Whoever goes on enters nothing, and
-  must find those very events there. A checkpoint after the first step whose events are missing is refused.
-- **One noisy sum a step.** Coins and noise come from keyed generators (``randomness.noise``), whose first keys are on
-  disk *before* the events are entered. A step that is computed again, because the process died after the last checkpoint,
-  gets the same records and the same noise: no second draw exists that could be averaged with the first. So an interrupted
-  run ends with the bits of one that was not (same machine, libraries and number of threads).
-- **Nothing is told early.** No figure that depends on a step leaves the process (progress, files) before a checkpoint holds
-  that step. So even where the bits differ (a GPU, another number of threads), what is computed again was seen by nobody.
-- **Keys forget.** A generator's key is replaced at every call. A checkpoint tells the noise of the steps that follow it, and
-  of none before.
+- **One event.** All steps of a training are entered in the ledger before its first draw. Whoever resumes enters nothing,
+  and must find those very events there: a checkpoint after the first step whose events are missing is refused.
+- **One noisy sum a step.** A step that is computed again gets the same records and the same noise, by the same keys.
+- **Nothing is told early.** No figure that depends on a step leaves the process before a checkpoint holds that step.
+- **Keys forget.** A checkpoint tells the noise of the steps that follow it, and of none before.
 
-Weights, optimizer, average, measurements and a released centre in a checkpoint are post-processing of noisy sums: the
-guarantee covers them. **The keys are not covered.** Whoever has a checkpoint *and* later weights of the same run can
-subtract the noise of the steps in between, and for those steps nothing is guaranteed. Of work that has no guarantee (tickets
-of provenance ``private``) all of a checkpoint is as private as the records. So a checkpoint lies in a folder that its owner
-alone may open, beside the result and never in it; no command exports or copies it; when the work is done, it is overwritten
-and removed. (File systems and disks may keep former blocks. Encrypt the disk where that matters.) Two processes never go on
-from one checkpoint: it is locked. A copied one leads to the same bits again.
+The guarantee covers all else in a checkpoint, as post-processing of noisy sums. **The keys are not covered.** So it lies
+in a folder that its owner alone may open, beside the result and never in it; no command exports or copies it, and it is
+overwritten and removed when the work is done. It is locked: two processes never resume from one.
 """
 
 from __future__ import annotations
@@ -111,7 +102,7 @@ def reading() -> Iterator[None]:
     """A block that reads a checkpoint: whatever goes wrong in it is an ArtifactError, since the checkpoint is damaged."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, ValueError, DpltmError):
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, DpltmError):
         raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 

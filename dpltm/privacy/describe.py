@@ -8,23 +8,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from dpltm.errors import InputError
+from dpltm.privacy import mechanisms as kinds
 from dpltm.privacy.entry import Entry
-from dpltm.privacy.mechanisms import (
-    AllocatedSgd,
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    RandomizedResponse,
-    Selection,
-    TruncatedSgd,
-    Unprotected,
-    Zcdp,
-    mean_tries,
-)
 
 
 def figure(value: float | str, digits: int = 4, *, down: bool = False) -> str:
@@ -69,23 +54,23 @@ def describe(entry: Entry) -> str:
         case "apart":
             return f"{entry.population} is declared to have nobody in common with this population"
         case "budget":
-            (limit,) = entry.of(Guarantee)
+            (limit,) = entry.of(kinds.Guarantee)
             return f"a budget: epsilon {limit.epsilon:g} at delta {limit.delta:g} for everything together"
     noise = "; ".join(describe_mechanism(mechanism, entry.unit) for mechanism in entry.mechanisms)
     return f"{entry.words}: {noise}"
 
 
-def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
+def describe_mechanism(mechanism: kinds.Mechanism, unit: str = "record") -> str:
     """Return a mechanism in a few words."""
     fast = ", of bits that are not cryptographic" if mechanism.bits == "fast" else ""
     match mechanism:
-        case NoisySgd():
+        case kinds.NoisySgd():
             claim, bands = mechanism.nominal_sensitivity, len(getattr(mechanism, "strategy", ()))
             whom = f"{unit}s of one of {bands} parts in turn" if bands else f"{unit}s"
             drawn = f"each on {whom} drawn with chance {mechanism.sampling_rate:.4g}"
-            if isinstance(mechanism, AllocatedSgd):
+            if isinstance(mechanism, kinds.AllocatedSgd):
                 drawn = f"every {unit} in {mechanism.participations:,} of them, drawn beforehand"
-            if isinstance(mechanism, TruncatedSgd):
+            if isinstance(mechanism, kinds.TruncatedSgd):
                 drawn += f", {mechanism.truncated_batch_size:,} at most"
             over = f", correlated over {bands} steps" if bands else ""
             return (
@@ -93,35 +78,36 @@ def describe_mechanism(mechanism: Mechanism, unit: str = "record") -> str:
                 f" of {mechanism.noise_multiplier:.4g} times the sensitivity {mechanism.sensitivity:.4g}{over}{fast}"
                 + ("" if claim is None else f" ({mechanism.claimed_by} claims the sensitivity {claim:.4g})")
             )
-        case Selection():
+        case kinds.Selection():
             said = f"drawn by {mechanism.draw}, eps1 {mechanism.eps1:g}"
             if math.isinf(mechanism.certified_epsilon):
                 return f"{said}, for which nothing is proven"
             more = mechanism.certified_epsilon > mechanism.eps1
             return f"{said}, certified as {figure(mechanism.certified_epsilon)}" if more else said
-        case PrivateSearch():
+        case kinds.PrivateSearch():
             noise = [f"{pick(one.noise_multiplier for one in mechanism.trainings):.4g}" for pick in (min, max)]
+            tries = kinds.mean_tries(mechanism.gamma)
             return (
-                f"the best of a secret number of trainings, {mean_tries(mechanism.gamma):.3g} in the mean, each at one of"
+                f"the best of a secret number of trainings, {tries:.3g} in the mean, each at one of"
                 f" {len(mechanism.trainings)} settings, Gaussian noise of {' to '.join(dict.fromkeys(noise))} times the"
                 f" sensitivity, scored by a count with noise of {mechanism.score_noise:g}{fast}"
             )
-        case LaplaceRelease():
+        case kinds.LaplaceRelease():
             return f"Laplace noise of scale {mechanism.scale:g} for L1 sensitivity {mechanism.sensitivity:g}{fast}"
-        case GaussianRelease():
+        case kinds.GaussianRelease():
             return f"Gaussian noise of {mechanism.noise_multiplier:g} times L2 sensitivity {mechanism.sensitivity:g}{fast}"
-        case DiscreteGaussianRelease(deviation=deviation, sensitivity=bound):
+        case kinds.DiscreteGaussianRelease(deviation=deviation, sensitivity=bound):
             return f"discrete Gaussian noise of deviation {deviation:g} for sensitivity {bound}{fast}"
-        case Zcdp():
+        case kinds.Zcdp():
             return f"known to be {figure(mechanism.rho)}-zCDP"
-        case RandomizedResponse():
+        case kinds.RandomizedResponse():
             return (
                 f"randomised response over {mechanism.categories} categories, the true one e^{mechanism.epsilon:g} as likely"
                 " as any other"
             )
-        case Guarantee():
+        case kinds.Guarantee():
             failing = f", {mechanism.delta:g}" if mechanism.delta else ""
             return f"known to be ({figure(mechanism.epsilon)}{failing})-DP"
-        case Unprotected():
+        case kinds.Unprotected():
             return "released without protection: nothing can be certified"
     raise InputError(f"there are no words for the mechanism {type(mechanism).__name__}")

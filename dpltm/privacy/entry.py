@@ -7,6 +7,7 @@ carries a :class:`Lineage`, the entries of everything behind it; what is made of
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import reprlib
@@ -20,23 +21,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.mechanisms import (
-    Adjacency,
-    AllocatedSgd,
-    BandedSgd,
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    RandomizedResponse,
-    Selection,
-    TruncatedSgd,
-    Unprotected,
-    Zcdp,
-)
+from dpltm.privacy import mechanisms as kinds
 
 M = TypeVar("M")
 
@@ -108,7 +93,7 @@ class Part:
         if not 0 <= self.start < self.stop <= end or (self.cut == "whole" and (self.start, self.stop) != (0, END)):
             raise ArtifactError(f"part of {self.name}: {self.start}:{self.stop} is not a range of a {self.cut} cut")
 
-    def can_be_apart(self, unit: str, adjacency: Adjacency) -> bool:
+    def can_be_apart(self, unit: str, adjacency: kinds.Adjacency) -> bool:
         """Return whether ranges of this cut separate anybody, where ``unit`` is protected under ``adjacency``.
 
         Guarantees:
@@ -122,7 +107,7 @@ class Part:
             return unit == RECORD
         return adjacency == "add-remove" and (unit == RECORD or (self.cut == "person" and self.columns[:1] == (unit,)))
 
-    def apart(self, other: Part, unit: str, adjacency: Adjacency) -> bool:
+    def apart(self, other: Part, unit: str, adjacency: kinds.Adjacency) -> bool:
         """Return whether no neighbour changes both parts: disjoint ranges of one public cut of one snapshot.
 
         Args:
@@ -201,7 +186,7 @@ class Entry:
 
     kind: Kind
     part: Part = UNKNOWN_RECORDS
-    mechanisms: tuple[Mechanism, ...] = ()
+    mechanisms: tuple[kinds.Mechanism, ...] = ()
     words: str = ""
     facts: str = ""
     population: str | None = None
@@ -213,7 +198,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         if self.kind == "budget" and not (
-            len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], Guarantee) and self.mechanisms[0].delta
+            len(self.mechanisms) == 1 and isinstance(self.mechanisms[0], kinds.Guarantee) and self.mechanisms[0].delta
         ):
             raise ArtifactError("entry: a budget is one guarantee, with a delta above 0")
         if self.kind == "apart" and self.population is None:
@@ -231,7 +216,7 @@ class Entry:
     @property
     def exposes(self) -> bool:
         """True if the records of its part are read as they are: declared public or excluded, or released unprotected."""
-        return self.kind in ("public", "excluded") or (self.paid and bool(self.of(Unprotected)))
+        return self.kind in ("public", "excluded") or (self.paid and bool(self.of(kinds.Unprotected)))
 
     def of(self, kind: type[M]) -> tuple[M, ...]:
         """Its mechanisms of one type."""
@@ -328,22 +313,22 @@ def lineage_of(*values: object) -> Lineage:
 
 # --- JSON: strict, since an entry that is misread would misstate what was spent -------------------------------------
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    "sgd": NoisySgd,
-    "allocated-sgd": AllocatedSgd,
-    "banded-sgd": BandedSgd,
-    "truncated-sgd": TruncatedSgd,
-    "selection": Selection,
-    "search": PrivateSearch,
-    "gaussian": GaussianRelease,
-    "laplace": LaplaceRelease,
-    "discrete-gaussian": DiscreteGaussianRelease,
-    "zcdp": Zcdp,
-    "randomized-response": RandomizedResponse,
-    "guarantee": Guarantee,
-    "unprotected": Unprotected,
+MECHANISMS: dict[str, type[kinds.Mechanism]] = {
+    "sgd": kinds.NoisySgd,
+    "allocated-sgd": kinds.AllocatedSgd,
+    "banded-sgd": kinds.BandedSgd,
+    "truncated-sgd": kinds.TruncatedSgd,
+    "selection": kinds.Selection,
+    "search": kinds.PrivateSearch,
+    "gaussian": kinds.GaussianRelease,
+    "laplace": kinds.LaplaceRelease,
+    "discrete-gaussian": kinds.DiscreteGaussianRelease,
+    "zcdp": kinds.Zcdp,
+    "randomized-response": kinds.RandomizedResponse,
+    "guarantee": kinds.Guarantee,
+    "unprotected": kinds.Unprotected,
 }
-TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(kind, NoisySgd))
+TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(kind, kinds.NoisySgd))
 """Names of those that release all noisy steps of a training."""
 
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
@@ -356,17 +341,15 @@ def to_json(value: Entry | Lineage | Part) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mechanism):
+    name = {}
+    if isinstance(value, kinds.Mechanism):
         if type(value) not in _NAMES:
             raise InputError(
                 f"mechanism: no ledger can hold a {type(value).__name__}; state its (epsilon, delta) as a Guarantee"
             )
-        return {
-            "mechanism": _NAMES[type(value)],
-            **{item.name: _plain(getattr(value, item.name)) for item in fields(value)},
-        }
-    if isinstance(value, (Entry, Part, Head, Lineage)):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        name = {"mechanism": _NAMES[type(value)]}
+    if dataclasses.is_dataclass(value):
+        return {**name, **{item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return "inf" if value == math.inf else value
@@ -374,23 +357,12 @@ def _plain(value: Any) -> Any:
 
 def entry_from_json(body: object) -> Entry:
     """Return the entry that :func:`to_json` wrote; ArtifactError for unknown or missing fields, wrong types or values."""
-    found = value_from_json(Entry, body, "entry")
-    assert isinstance(found, Entry)
-    return found
-
-
-def part_from_json(body: object) -> Part:
-    """Return the part that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    found = value_from_json(Part, body, "part")
-    assert isinstance(found, Part)
-    return found
+    return value_from_json(Entry, body, "entry")
 
 
 def lineage_from_json(body: object) -> Lineage:
     """Return the lineage that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    found = value_from_json(Lineage, body, "lineage")
-    assert isinstance(found, Lineage)
-    return found
+    return value_from_json(Lineage, body, "lineage")
 
 
 def lineage_from_text(text: str) -> Lineage:
@@ -406,39 +378,42 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def value_from_json(kind: Any, body: object, where: str) -> Any:
-    """Return a value of a type, from JSON: a dataclass, tuple, text or number. Raises as :func:`entry_from_json`.
+def value_from_json(kind: type[M], body: object, where: str) -> M:
+    """Return a dataclass from JSON; every field must be there, and no other. Raises as :func:`entry_from_json`.
 
     Args:
-        kind: the type; every field of a dataclass must be there, and no other.
+        kind: the dataclass.
         body: what JSON holds.
         where: begins the message of what is refused.
     """
-    origin = get_origin(kind)
-    if isinstance(kind, type) and issubclass(kind, Mechanism):
+    value: M = _value(kind, body, where)
+    return value
+
+
+def _value(kind: Any, body: Any, where: str) -> Any:
+    origin, known = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, kinds.Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
-        found = MECHANISMS.get(name) if isinstance(name, str) else None
-        if found is None or not issubclass(found, kind):
+        mechanism = MECHANISMS.get(name) if isinstance(name, str) else None
+        if mechanism is None or not issubclass(mechanism, kind):
             raise ArtifactError(f"{where}: a mechanism that this version does not know")
-        return _object(found, {key: each for key, each in body.items() if key != "mechanism"}, where)  # type: ignore[attr-defined]
-    if isinstance(kind, type) and origin is None and hasattr(kind, "__dataclass_fields__"):
+        return _object(mechanism, {key: each for key, each in body.items() if key != "mechanism"}, where)
+    if origin is None and dataclasses.is_dataclass(kind):
         return _object(kind, body, where)
     if origin is tuple:
         if not isinstance(body, list):
             raise ArtifactError(f"{where}: Expected a list")
-        return tuple(value_from_json(get_args(kind)[0], each, where) for each in body)
+        return tuple(_value(known[0], each, where) for each in body)
     if origin is types.UnionType:
-        if body is None and type(None) in get_args(kind):
-            return None
-        return value_from_json(next(each for each in get_args(kind) if each is not type(None)), body, where)
-    if kind is float and body == "inf":
-        return math.inf
+        return None if body is None else _value(next(each for each in known if each is not type(None)), body, where)
     if kind is float:
+        if body == "inf":
+            return math.inf
         number = isinstance(body, (int, float)) and not isinstance(body, bool)
-        good = number and abs(body) <= sys.float_info.max  # type: ignore[arg-type]  # false for NaN
-        body = float(body) if good else body  # type: ignore[arg-type]
+        good = number and abs(body) <= sys.float_info.max  # false for NaN
+        body = float(body) if good else body
     elif origin is Literal:
-        good = isinstance(body, str) and body in get_args(kind)
+        good = isinstance(body, str) and body in known
     elif kind is str:
         good = isinstance(body, str) and len(body) <= MAX_TEXT and body.isprintable()
     else:
@@ -452,13 +427,12 @@ MAX_TEXT = 10_000
 """Characters that a text of an entry may have."""
 
 
-def _object(kind: type, body: object, where: str) -> Any:
-    hints = _hints(kind)
+def _object(kind: Any, body: object, where: str) -> Any:
     names = {item.name for item in fields(kind)}
     if not isinstance(body, dict) or set(body) != names:
         wrong = sorted(set(body) ^ names)[0] if isinstance(body, dict) else "all of it"
         raise ArtifactError(f"{where}: unknown or missing field {wrong!r:.40}")
-    values = {name: value_from_json(hints[name], value, f"{where}: {name}") for name, value in body.items()}
+    values = {name: _value(_hints(kind)[name], value, f"{where}: {name}") for name, value in body.items()}
     try:
         return kind(**values)
     except InputError as error:

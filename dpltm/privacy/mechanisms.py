@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from dpltm.errors import InputError
 
@@ -61,6 +61,9 @@ class Mechanism:
     adjacency: Adjacency = field(default="add-remove", kw_only=True)
     bits: Bits = field(default="secure", kw_only=True)
 
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters that are finite numbers above 0."""
+
     def __init_subclass__(cls) -> None:
         # the case of a base would price what derives from it: only trainings have cases by exact type
         if not all(base is Mechanism or base is NoisySgd for base in cls.__bases__):
@@ -75,6 +78,8 @@ class Mechanism:
         ):
             if value not in known:
                 raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
+        for name in self.positive:
+            check_positive(name, getattr(self, name))
 
 
 LEAST_RATE = 1e-15
@@ -102,6 +107,7 @@ class NoisySgd(Mechanism):
     sensitivity: float = 1.0
     nominal_sensitivity: float | None = None
     claimed_by: str = ""
+    positive = ("sensitivity",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +119,6 @@ class NoisySgd(Mechanism):
             raise InputError(f"Expected steps={self.steps!r:.40} to be a whole number from 1 to {MAX_STEPS:,}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise InputError(f"Expected finite noise_multiplier={self.noise_multiplier} >= 0")
-        check_positive("sensitivity", self.sensitivity)
         if self.nominal_sensitivity is not None:
             check_positive("nominal_sensitivity", self.nominal_sensitivity)
 
@@ -226,10 +231,10 @@ class Selection(Mechanism):
     certified_epsilon: float
     draw: Literal["exponential", "permute-and-flip"] = "exponential"
     adaptive: bool = True
+    positive = ("eps1",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("eps1", self.eps1)
         check_positive("certified_epsilon", self.certified_epsilon, infinite=True)
         if self.certified_epsilon < self.eps1:
             raise InputError(f"Expected certified_epsilon={self.certified_epsilon} >= eps1={self.eps1}")
@@ -241,11 +246,7 @@ class GaussianRelease(Mechanism):
 
     noise_multiplier: float
     sensitivity: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("sensitivity", self.sensitivity)
-        check_positive("noise_multiplier", self.noise_multiplier)
+    positive = ("sensitivity", "noise_multiplier")
 
     @property
     def noise_std(self) -> float:
@@ -258,11 +259,7 @@ class LaplaceRelease(Mechanism):
 
     scale: float
     sensitivity: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("sensitivity", self.sensitivity)
-        check_positive("scale", self.scale)
+    positive = ("sensitivity", "scale")
 
 
 @dataclass(frozen=True)
@@ -279,10 +276,10 @@ class RandomizedResponse(Mechanism):
     adjacency: Adjacency = field(default="replace-one", kw_only=True)
     epsilon: float
     categories: int
+    positive = ("epsilon",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("epsilon", self.epsilon)
         if not 2 <= self.categories <= MAX_CATEGORIES:
             raise InputError(f"Expected categories={self.categories!r:.40} from 2 to {MAX_CATEGORIES:,}")
         if self.adjacency != "replace-one":
@@ -295,10 +292,10 @@ class Guarantee(Mechanism):
 
     epsilon: float
     delta: float = 0.0
+    positive = ("epsilon",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("epsilon", self.epsilon)
         if not 0 <= self.delta < 1:
             raise InputError(f"Expected 0 <= delta={self.delta} < 1")
 
@@ -310,10 +307,10 @@ class DiscreteGaussianRelease(Mechanism):
 
     deviation: float
     sensitivity: int = 1
+    positive = ("deviation",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("deviation", self.deviation)
         if self.deviation > MAX_DEVIATION:
             raise InputError(f"Expected deviation={self.deviation} to be at most {MAX_DEVIATION:g}; state it as Zcdp")
         if type(self.sensitivity) is not int or not 1 <= self.sensitivity <= 2 * MAX_CATEGORIES:
@@ -326,10 +323,7 @@ class Zcdp(Mechanism):
     of old ledgers."""
 
     rho: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("rho", self.rho)
+    positive = ("rho",)
 
 
 @dataclass(frozen=True)
@@ -345,10 +339,10 @@ class PrivateSearch(Mechanism):
     trainings: tuple[NoisySgd, ...]
     score_noise: float
     gamma: float
+    positive = ("score_noise",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("score_noise", self.score_noise)
         if not MIN_GAMMA <= self.gamma < 1:
             raise InputError(f"Expected {MIN_GAMMA:g} <= gamma={self.gamma} < 1")
         if not 1 <= len(self.trainings) <= MAX_SETTINGS:

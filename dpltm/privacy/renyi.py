@@ -1,11 +1,8 @@
 """Renyi divergences of the mechanisms, and the two ways from them to (epsilon, delta).
 
 Each function returns D_alpha(P || Q) at the given orders, for the worst pair of neighbours and the worse direction; for
-adaptive composition they add up (Mironov 2017, Proposition 1). Orders are real numbers above 1.
-
-The divergence of a Poisson-subsampled Gaussian is integrated numerically. The series for fractional orders in
-dp-accounting 0.6.0 adds the magnitudes of terms whose signs alternate, which is an upper bound but up to a tenth too
-high at the small orders that matter here (``tests/dpltm/privacy/test_renyi.py`` keeps a case).
+adaptive composition they add up (Mironov 2017, Proposition 1). Orders are real numbers above 1. The divergence of a
+Poisson-subsampled Gaussian is integrated numerically.
 """
 
 from __future__ import annotations

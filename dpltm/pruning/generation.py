@@ -12,17 +12,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import ArtifactError, InputError, first_line
+from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.evaluation import Inputs, accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.plain import Batches, check_lr, dropping, threads, train_plain
-from dpltm.networks.state import pack, put, weights_of
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints
+from dpltm.networks.state import pack, put, unpack, weights_of
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.progress import Step
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
 from dpltm.pruning.unstructured import layer_rates, live_schedule
@@ -127,19 +126,35 @@ class Rounds:
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
         self._mask, self.tickets = dense_mask(spec), list[Ticket]()
-        self._passed = 0  # steps of the training that goes on: of a round, or of the one to rewind to
-        self._rewound = not config.rewind
+        self._done = 0  # steps of all rounds so far
 
     def run(
         self, progress: Callable[[int, int], None] | None = None, between: Callable[[], object] | None = None
     ) -> None:
         """Run all rounds that are left; ``between`` is called after ``progress``, and may ask for ``checkpoint``."""
         config = self._config
-        if not self._rewound:
-            self._train(config.rewind, progress, between)
-            self._rewind_to_here()
+
+        def train(end: int) -> None:
+            start = self._done
+
+            def report(steps: int) -> None:
+                self._done = start + steps
+                if progress is not None:
+                    progress(self._done, config.steps)
+                if between is not None:
+                    between()
+
+            batches = _drawing(self._batches, config.seed, start)
+            with dropping(self._model, self._dropout, self._left_out), torch.random.fork_rng(devices=[]):
+                records, loss = (self._x, self._y), self._spec.loss
+                train_plain(self._model, self._mask, records, batches, end - start, config.lr, report, loss)
+            check_trained(weights_of(self._model))
+
         while True:
-            self._train(config.iterations - config.rewind, progress, between)
+            if self._done <= config.rewind:
+                train(config.rewind)
+                self.theta0 = weights_of(self._model)
+            train(config.iterations + len(self.tickets) * (config.iterations - config.rewind))
             score = (
                 None if self._evaluation is None else accuracy(self._model, *self._evaluation, score=self._spec.score)
             )
@@ -153,90 +168,41 @@ class Rounds:
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
         weights |= {"theta0": self.theta0, "model": weights_of(self._model)}
+        bits = {f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()}
+        numbers = {
+            f"{part}/{name}": value.numpy() for part, values in weights.items() for name, value in values.items()
+        }
         return Checkpoint(
-            f"round {len(self.tickets)}, step {self._passed}",
-            {
-                "scores": [ticket.accuracy for ticket in self.tickets],
-                "passed": self._passed,
-                "rewound": self._rewound,
-                "taken": taken,
-            },
-            {
-                "epoch": epoch.numpy(),
-                **{f"{part}/{name}": pack(value) for part, mask in masks.items() for name, value in mask.items()},
-                **{
-                    f"{part}/{name}": value.detach().numpy()
-                    for part, values in weights.items()
-                    for name, value in values.items()
-                },
-            },
+            f"round {len(self.tickets)}, step {self._done} of {self._config.steps}",
+            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self._done, "taken": taken},
+            {"epoch": epoch.numpy(), **bits, **numbers},
         )
 
     def resume(self, held: Checkpoint) -> None:
-        try:
-            state, tensors = held.state, held.tensors
-            self.theta0 = self._weights(tensors, "theta0")
-            put(self._model, self._weights(tensors, "model"))
-            self._mask = self._unpacked(tensors, "mask")
+        state, tensors, dense = held.state, held.tensors, self._mask
+
+        def weights(part: str) -> dict[str, Tensor]:
+            return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}
+
+        def mask(part: str) -> Mask:
+            return dense.replaced({name: unpack(tensors[f"{part}/{name}"], like) for name, like in dense.items()})
+
+        with reading():
+            self.theta0, self._mask = weights("theta0"), mask("mask")
+            put(self._model, weights("model"))
             self.tickets = [
-                Ticket(number, self._unpacked(tensors, f"masks/{number}"), score, self._weights(tensors, part))
+                Ticket(number, mask(f"masks/{number}"), score, weights(f"predictors/{number}"))
                 for number, score in enumerate(state["scores"])
-                for part in [f"predictors/{number}"]
             ]
-            self._passed, self._rewound = int(state["passed"]), bool(state["rewound"])
+            self._done = int(state["done"])
             self._batches.resume(torch.from_numpy(tensors["epoch"].copy()), int(state["taken"]))
-        except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
-            raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
-
-    def _weights(self, tensors: Mapping[str, np.ndarray], part: str) -> dict[str, Tensor]:
-        return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}
-
-    def _unpacked(self, tensors: Mapping[str, np.ndarray], part: str) -> Mask:
-        bits = {
-            name: np.unpackbits(tensors[f"{part}/{name}"], count=value.numel()).astype(bool)
-            for name, value in self._initial.items()
-            if name in self._mask
-        }
-        return self._mask.replaced(
-            {name: torch.from_numpy(values).view_as(self._initial[name]) for name, values in bits.items()}
-        )
-
-    def _train(
-        self, steps: int, progress: Callable[[int, int], None] | None, between: Callable[[], object] | None
-    ) -> None:
-        config, already = self._config, self._passed
-        done = len(self.tickets) * (config.iterations - config.rewind) + (config.rewind if self._rewound else 0)
-
-        def report(number: int) -> None:
-            self._passed = already + number
-            if progress is not None:
-                progress(done + self._passed, config.steps)
-            if between is not None:
-                between()
-
-        with dropping(self._model, self._dropout, self._left_out):
-            left, loss, batches = (
-                steps - already,
-                self._spec.loss,
-                _drawing(self._batches, config.seed, done + already),
-            )
-            with torch.random.fork_rng(devices=[]):
-                train_plain(self._model, self._mask, (self._x, self._y), batches, left, config.lr, report, loss)
-        self._passed = 0
-        check_trained(weights_of(self._model))
-
-    def _rewind_to_here(self) -> None:
-        self.theta0, self._rewound = weights_of(self._model), True
 
     def _prune(self) -> None:
-        number, config = len(self.tickets), self._config
-        self._mask = _next_mask(
-            config.criterion,
-            PruningRound(
-                self._model, self._initial, self._mask, self._schedule[number], config.scope, self._x[:1], config.seed,
-                config.groups,
-            ),
-        )  # fmt: skip
+        config, live = self._config, self._schedule[len(self.tickets)]
+        step = PruningRound(
+            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups
+        )
+        self._mask = _next_mask(config.criterion, step)
         put(self._model, self.theta0)
         self._mask.apply(self._model)
 
@@ -439,11 +405,10 @@ def pruning_rates(spec: Network, config: GenerationConfig) -> dict[str, float]:
 
 def scheduled_densities(spec: Network, config: GenerationConfig) -> tuple[float, ...]:
     """Density after 0, 1, ..., ``config.rounds`` rounds: fixed by the schedule alone, whatever the data."""
-    whole_mask = dense_mask(spec)
-    total = sum(whole_mask[name].numel() for name in whole_mask.prunable)
     schedule = make_schedule(spec, config)
-    whole = total - sum(schedule[0].values())
-    return tuple((whole + sum(live.values())) / total for live in schedule)
+    total = sum(math.prod(spec.shapes()[name]) for name in dense_mask(spec).prunable)
+    unpruned = total - sum(schedule[0].values())
+    return tuple((unpruned + sum(live.values())) / total for live in schedule)
 
 
 def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:

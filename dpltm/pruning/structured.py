@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
-from dpltm.networks.feed_forward import PROJECTION
+from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
-from dpltm.networks.unit_groups import UnitGroup, positions, unit_groups
+from dpltm.networks.unit_groups import positions, unit_groups
 from dpltm.pruning import PruningRound, Schedule
 
 
@@ -32,7 +32,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
         live: how many weights are to stay. Neither biases nor weights of a layer ``project`` count (see
-            ``dpltm.networks.feed_forward``); they are never pruned.
+            ``dpltm.networks.kinds``); they are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 
     Guarantees:
@@ -45,7 +45,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
             output no longer depends on any input; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
-    state = _Live(_Units(model, example, mask.prunable), mask)
+    state = _Live(Units(model, example, mask.prunable), mask)
     if live > state.total:
         raise InputError(
             f"`prune`: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
@@ -71,24 +71,6 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     return state.mask(mask)
 
 
-def fewest_live(model: nn.Module, example: Tensor, prunable: Collection[str] | None = None) -> int:
-    """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
-
-    From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many. Raises as it does.
-    """
-    return _fewest(_Units(model, example, Mask.dense(model).prunable if prunable is None else prunable))
-
-
-def _fewest(units: _Units) -> int:
-    alive = torch.ones(units.size, dtype=torch.bool)
-    seen: set[int] = set()
-    for weights, layer in zip(units.weights, units.layers.tolist(), strict=True):
-        if layer in seen:
-            alive[weights] = False
-        seen.add(layer)
-    return int(alive.sum())
-
-
 def by_units(step: PruningRound) -> Mask:
     """The next mask of ``structured``: units have weights in several layers, so these are counted in sum."""
     return prune_units(step.model, step.mask, sum(step.live.values()), step.example)
@@ -102,9 +84,9 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             f"`criterion`: structured drops units of fully connected layers and of convolutions, and most weights of"
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
-    units = _Units(model, torch.zeros(1, spec.features), spec.prunable)
-    fewest, whole = _fewest(units), units.without()
-    staying = f" ({whole[0]} and {len(whole) - 1} more have none that can go by itself)" if whole else ""
+    units = Units(model, torch.zeros(1, spec.features), spec.prunable)
+    fewest, unowned = units.fewest_live(), units.without()
+    staying = f" ({unowned[0]} and {len(unowned) - 1} more have none that can go by itself)" if unowned else ""
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
             raise InputError(
@@ -113,11 +95,11 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             )
 
 
-class _Units:
+class Units:
     """The prunable weights of a network as one long vector, and its units, numbered through all layers.
 
-    ``weights`` has the places of every unit's weights; ``maker`` and ``feeder`` ``(size,)`` the unit whose incoming,
-    and whose outgoing, weight each is, or -1.
+    ``maker`` and ``feeder`` ``(size,)`` are the unit whose incoming, and whose outgoing, weight each is, or -1; ``weights``
+    has the places of every unit's weights, in order; ``layers`` ``(units,)`` numbers the layer of each.
     """
 
     def __init__(self, model: nn.Module, example: Tensor, prunable: Collection[str]) -> None:
@@ -125,13 +107,11 @@ class _Units:
         self.shapes = {
             name: value.shape for name, value in model.named_parameters() if name in prunable and _prunable(name)
         }
-        self._starts: dict[str, int] = {}
-        self.size = 0
+        starts, self.size = dict[str, int](), 0
         for name, shape in self.shapes.items():
-            self._starts[name] = self.size
+            starts[name] = self.size
             self.size += shape.numel()
         self.maker, self.feeder = (torch.full((self.size,), -1) for _ in range(2))
-        self.weights: list[Tensor] = []
         layers: list[int] = []
         try:
             groups = [
@@ -144,24 +124,32 @@ class _Units:
         except Exception as error:  # torch-pruning's, on what it does not know
             raise InputError(f"model: its units cannot be told apart: {first_line(error)}") from error
         for number, group in enumerate(groups):
-            self._add(group)
+            for owner, side in ((self.maker, group.incoming), (self.feeder, group.outgoing)):
+                for name, coordinates in side.items():
+                    if name in starts:
+                        owner[starts[name] + coordinates.positions] = len(layers) + coordinates.units
             layers += [number] * group.count
         self.layers = torch.tensor(layers, dtype=torch.long)
+        owners = torch.cat([self.maker, self.feeder])
+        keys = (owners * self.size + torch.arange(self.size).repeat(2))[owners >= 0].sort().values
+        self.weights = (keys % self.size).split(torch.bincount(keys // self.size, minlength=len(layers)).tolist())
 
     def without(self) -> list[str]:
         """Names of the weights that belong to no unit."""
         owned = self.named((self.maker >= 0) | (self.feeder >= 0))
         return [name for name, one in owned.items() if not bool(one.any())]
 
-    def _add(self, group: UnitGroup) -> None:
-        first = len(self.weights)
-        for owner, side in ((self.maker, group.incoming), (self.feeder, group.outgoing)):
-            for name, coordinates in side.items():
-                if name in self._starts:
-                    owner[self._starts[name] + coordinates.positions] = first + coordinates.units
-        for dying in group.dying():
-            parts = [self._starts[name] + places for name, places in dying.items() if name in self._starts]
-            self.weights.append(torch.cat(parts).sort().values)
+    def fewest_live(self) -> int:
+        """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
+
+        From the dense mask, ``prune_units`` reaches every number from this one on, in one round or in many.
+        """
+        alive = torch.ones(self.size, dtype=torch.bool)
+        layers = self.layers.tolist()
+        for weights, layer, before in zip(self.weights, layers, [None, *layers], strict=False):
+            if layer == before:
+                alive[weights] = False
+        return int(alive.sum())
 
     def flat(self, values: dict[str, Tensor]) -> Tensor:
         empty = torch.empty(0, dtype=next(iter(values.values())).dtype)
@@ -175,7 +163,7 @@ class _Units:
 class _Live:
     """Live weights while units are removed: ``alive`` ``(size,)``; counts ``incoming`` and ``outgoing`` ``(units,)``."""
 
-    def __init__(self, units: _Units, mask: Mask) -> None:
+    def __init__(self, units: Units, mask: Mask) -> None:
         self.units = units
         self.alive = units.flat({name: value.cpu() for name, value in mask.items()})
         self.total = int(self.alive.sum())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.networks import ModelSpec, Network, build, resolve
+from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
 
@@ -74,29 +74,37 @@ def transfer(
     """
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
-    weights = [name for name, shape in after.items() if len(shape) >= 2]  # frozen ones are kept, and live
-    how = {name: _relation(before.get(name), after[name]) for name in weights}
-    if set(how.values()) == {"fresh"}:
+    relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
+    if set(relations.values()) == {"fresh"}:
         raise InputError(
             f"{tickets.spec.text} on {tickets.spec.features} features and {tickets.spec.classes} classes has no layer in"
             f" common with {target.text} on {target.features} and {target.classes}: there is nothing to transfer"
         )
     if tickets.spec == target and mode == "ticket":
-        rows = tuple(_report(name, tickets.tickets[-1], before[name], after[name], "kept", "kept") for name in weights)
-        unmeasured = tuple(replace(ticket, accuracy=None) for ticket in tickets.tickets)
-        return Transferred(replace(tickets, tickets=unmeasured), rows)
-    drawn = weights_of(build(target, seed))
-    generator = torch.Generator().manual_seed(seed + 2**34)
-    order = {name: torch.rand(after[name], generator=generator, dtype=torch.float64) for name in weights}
-    theta0 = _theta0(tickets.theta0, drawn, how, mode)
-    rounds = []
-    for ticket in tickets.tickets:
-        mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in after.items()}
-        for name in weights:
-            mask[name] = _mask(ticket.mask.get(name), how[name], mode, fresh, order[name], before.get(name))
-        rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
-    made = Tickets(target, theta0, tuple(rounds))
-    return Transferred(made, tuple(_row(name, made, before, after, how[name], mode, fresh) for name in weights))
+        moved = replace(tickets, tickets=tuple(replace(ticket, accuracy=None) for ticket in tickets.tickets))
+    else:
+        theta0 = weights_of(build(target, seed))
+        if mode in ("ticket", "shuffled-mask"):
+            theta0 |= _kept_weights(tickets.theta0, theta0, relations)
+        generator = torch.Generator().manual_seed(seed + 2**34)
+        order = {name: torch.rand(after[name], generator=generator, dtype=torch.float64) for name in relations}
+        rounds = []
+        for ticket in tickets.tickets:
+            mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in after.items()}
+            for name, relation in relations.items():  # frozen ones are kept, and live
+                if name in ticket.mask and not (relation == "fresh" and fresh == "dense"):
+                    mask[name] = _mask(ticket.mask[name], relation, mode, order[name])
+            rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
+        moved = Tickets(target, theta0, tuple(rounds))
+    layers = []
+    for name, relation in relations.items():
+        density = float(moved.tickets[-1].mask[name].double().mean())
+        how = {"shuffled-mask": "shuffled", "random": "random"}.get(mode, relation)
+        masked = "dense" if density == 1 else "random" if relation == "fresh" else how
+        weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
+        layer = name.removesuffix(".weight")
+        layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
+    return Transferred(moved, tuple(layers))
 
 
 def _check_head(source: Network, target: Network) -> None:
@@ -122,82 +130,40 @@ def _relation(before: tuple[int, ...] | None, after: tuple[int, ...]) -> str:
     return "repeated" if (before[0], *before[2:]) == (after[0], *after[2:]) else "fresh"
 
 
-def _theta0(
-    old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], how: Mapping[str, str], mode: Mode
+def _kept_weights(
+    old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
 ) -> dict[str, Tensor]:
-    """Starting weights: a layer's bias goes with its weight."""
-    theta0 = dict(drawn)
-    if mode in ("mask-only", "random"):
-        return theta0
+    """Return the weights that are taken over: a layer's bias goes with all of its weights."""
+    kept = {}
     for name, value in drawn.items():
-        relation = (
-            how.get(name)
-            or _of_bias(name, how)
-            or ("kept" if name in old and old[name].shape == value.shape else "fresh")
-        )
-        if relation == "repeated" and value.ndim == 4:
-            theta0[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
-        elif relation != "fresh":
-            theta0[name] = old[name].clone()
-    return theta0
+        layer = name.rpartition(".")[0]
+        of_layer = [relation for weight, relation in relations.items() if weight.rpartition(".")[0] == layer]
+        if relations.get(name) == "repeated":
+            kept[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
+        elif name in relations:
+            if relations[name] == "kept":
+                kept[name] = old[name].clone()
+        elif "fresh" not in of_layer and name in old and old[name].shape == value.shape:
+            kept[name] = old[name].clone()
+    return kept
 
 
-def _of_bias(name: str, how: Mapping[str, str]) -> str | None:
-    """Relation of a bias: that of its layer's weight; of several weights, the least; None of a layer without."""
-    layer = name.rpartition(".")[0]
-    relations = {relation for weight, relation in how.items() if weight.rpartition(".")[0] == layer}
-    if not relations:
-        return None
-    return "fresh" if "fresh" in relations else relations.pop()
-
-
-def _mask(
-    old: Tensor | None, relation: str, mode: Mode, fresh: Fresh, order: Tensor, shape: tuple[int, ...] | None
-) -> Tensor:
+def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
     """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
-    if old is None or shape is None or (relation == "fresh" and fresh == "dense"):
-        return torch.ones(order.shape, dtype=torch.bool)
     if relation == "repeated":
         old = old.expand(order.shape).clone()
     if relation != "fresh" and mode in ("ticket", "mask-only"):
         return old
-    density = float(old.double().mean())
-    count = max(1, round(density * order.numel()))
+    count = max(1, round(float(old.double().mean()) * order.numel()))
     live = torch.zeros(order.numel(), dtype=torch.bool)
     live[order.flatten().argsort(stable=True)[:count]] = True
     return live.view(order.shape)
-
-
-def _row(
-    name: str,
-    made: Tickets,
-    before: Mapping[str, tuple[int, ...]],
-    after: Mapping[str, tuple[int, ...]],
-    relation: str,
-    mode: Mode,
-    fresh: Fresh,
-) -> LayerReport:
-    weights = "fresh" if mode in ("mask-only", "random") else relation
-    if relation == "fresh":
-        mask = "dense" if fresh == "dense" else "random"
-    else:
-        mask = {"shuffled-mask": "shuffled", "random": "random"}.get(mode, relation)
-    return _report(name, made.tickets[-1], before.get(name, ()), after[name], mask, weights)
-
-
-def _report(
-    name: str, ticket: Ticket, before: tuple[int, ...], after: tuple[int, ...], mask: str, weights: str
-) -> LayerReport:
-    density = float(ticket.mask[name].double().mean())
-    return LayerReport(
-        name.removesuffix(".weight"), before, after, "dense" if density == 1 else mask, weights, density
-    )
 
 
 def retarget(
     spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
 ) -> ModelSpec:
     """The network of ``spec`` for records of another shape, classes or ``tables`` of positions; InputError if none."""
-    kind, *rest = spec.text.split(":")
-    named = resolve(kind, shape, tables)  # with what the data decide, which stands right behind the kind
-    return ModelSpec(spec.text if named == kind else ":".join([named, *rest[1:]]), features, classes)
+    name = spec.name
+    sizes = name.kind.sizes_of(spec.text.partition(":")[0], shape, tables)
+    return ModelSpec(spec.text if sizes == name.sizes else str(replace(name, sizes=sizes)), features, classes)

@@ -28,11 +28,6 @@ from dpltm.records import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
 
 
-def prune_count(live: int, rate: float) -> int:
-    """Number of weights to drop from ``live`` of them at ``rate``: the nearest whole number, halves to even."""
-    return round(live * rate)
-
-
 def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
     """One rate in (0, 1) per prunable layer; the last one given repeats (``0.3,0.3,0.2`` for three layers)."""
     if not rates:
@@ -52,7 +47,7 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
     schedule = [sizes]
     for number in range(1, rounds + 1):
         before = schedule[-1]
-        after = tuple(live - prune_count(live, rate) for live, rate in zip(before, rates, strict=True))
+        after = tuple(live - round(live * rate) for live, rate in zip(before, rates, strict=True))  # halves to even
         for layer, live in enumerate(after, start=1):
             if live < 1:
                 raise InputError(
@@ -101,63 +96,14 @@ def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], cou
     return (chosen | safe).split([len(values) for values in scores.values()])
 
 
-def prune_by_magnitude(
-    weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope = "layer"
-) -> Mask:
-    """The next mask of DPLTM's Algorithm 1: of each layer, or of the network, the smallest live weights go."""
-    return keep_topk({name: weights[name].abs() for name in live}, mask, live, scope)
-
-
-def prune_by_input(
-    weights: Mapping[str, Tensor],
-    mask: Mask,
-    live: Mapping[str, int],
-    scope: Scope = "layer",
-    inputs: int = 1,
-    groups: Groups = (),
-) -> Mask:
-    """The next mask where the first layer is judged by its inputs, and the others by their weights.
-
-    An input counts as much as the L2 norm of its live weights. They go from the least on, one after another, so that
-    at most one is dropped in part. Inputs of a group go together: a column of a table lives or dies whole, but for the one
-    that the number of live weights may leave in part. It counts as much as what it adds to the next layer varies, if all
-    that the schema allows is equally likely. ``inputs`` is their dimension in the first parameter of ``live``;
-    ``groups`` has the variances of neighbouring inputs that go together.
-    """
-    first = next(iter(live))
-    scores = {name: weights[name].detach().abs() for name in live}
-    columns = (weights[first].detach() * mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
-    if sum(map(len, groups)) == len(
-        columns
-    ):  # else its inputs are no columns: a network that reads steps, or channels
-        columns = _by_group(columns, groups)
-    shape = [1] * weights[first].ndim
-    shape[inputs] = -1
-    scores[first] = columns.view(shape).expand_as(weights[first])
-    return keep_topk(scores, mask, live, scope)
-
-
-def _by_group(columns: Tensor, groups: Groups) -> Tensor:
-    """Root, for each input, of the squared norms of its group, each times its variance."""
-    split = columns.square().split([len(variances) for variances in groups])
-    sums = [(part * part.new_tensor(variances)).sum().sqrt() for part, variances in zip(split, groups, strict=True)]
-    return torch.cat([total.expand(len(variances)) for total, variances in zip(sums, groups, strict=True)])
-
-
 def by_trained_weights(step: PruningRound) -> Mask:
-    """The next mask of ``magnitude``."""
-    return prune_by_magnitude(step.trained, step.mask, step.live, step.scope)
+    """The next mask of ``magnitude``, DPLTM's: of each layer, or of the network, the smallest live weights go."""
+    return keep_topk({name: step.trained[name].abs() for name in step.live}, step.mask, step.live, step.scope)
 
 
 def by_initial_weights(step: PruningRound) -> Mask:
     """The next mask of ``init-magnitude``."""
-    return prune_by_magnitude(step.initial, step.mask, step.live, step.scope)
-
-
-def by_trained_inputs(step: PruningRound) -> Mask:
-    """The next mask of ``inputs``: inputs are the columns of a layer's weights, but the rows of a table."""
-    table = isinstance(layer_at(step.model, next(iter(step.live)).rpartition(".")[0]), nn.Embedding)
-    return prune_by_input(step.trained, step.mask, step.live, step.scope, 0 if table else 1, step.groups)
+    return keep_topk({name: step.initial[name].abs() for name in step.live}, step.mask, step.live, step.scope)
 
 
 def at_random(step: PruningRound) -> Mask:
@@ -167,6 +113,32 @@ def at_random(step: PruningRound) -> Mask:
     return keep_topk(order, step.mask, step.live, step.scope)
 
 
+def by_trained_inputs(step: PruningRound) -> Mask:
+    """The next mask of ``inputs``: the first layer is judged by its inputs, and the others by their weights.
+
+    Inputs are the columns of a layer's weights, but the rows of a table. An input counts as much as the L2 norm of its live
+    weights. They go from the least on, one after another, so that at most one is dropped in part. Inputs of a group go
+    together: a column of a table lives or dies whole, but for the one that the number of live weights may leave in part. It
+    counts as much as what it adds to the next layer varies, if all that the schema allows is equally likely.
+    """
+    first = next(iter(step.live))
+    weights = step.trained[first].detach()
+    inputs = 0 if isinstance(layer_at(step.model, first.rpartition(".")[0]), nn.Embedding) else 1
+    norms = (weights * step.mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
+    if sum(map(len, step.groups)) == len(norms):  # else its inputs are no columns: it reads steps, or channels
+        columns = norms.square().split([len(variances) for variances in step.groups])
+        pairs = zip(columns, step.groups, strict=True)
+        sums = [
+            (squares * squares.new_tensor(variances)).sum().sqrt().expand(len(squares)) for squares, variances in pairs
+        ]
+        norms = torch.cat(sums)
+    shape = [1] * weights.ndim
+    shape[inputs] = -1
+    scores = {name: step.trained[name].detach().abs() for name in step.live}
+    scores[first] = norms.view(shape).expand_as(weights)
+    return keep_topk(scores, step.mask, step.live, step.scope)
+
+
 STEPS = 10
 """A round is pruned in so many steps, each by fresh scores; in one, whole layers would go (the paper's layer collapse)."""
 
@@ -174,10 +146,10 @@ STEPS = 10
 def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, example: Tensor) -> dict[str, Tensor]:
     """dR/dw times w for R the sum of outputs of the network of absolute live weights, no biases, for ones (its eq. 1
     and 3). Of ``example`` only the shape matters."""
-    flow = _without(copy.deepcopy(model).double().eval())
+    flow = copy.deepcopy(model).double().eval()
     for layer in flow.modules():
-        if isinstance(layer, nn.Embedding):
-            layer.register_forward_hook(_sum_of_rows)
+        if isinstance(layer, (nn.Embedding, *_THROUGH)):
+            layer.register_forward_hook(_sum_of_rows if isinstance(layer, nn.Embedding) else _same)
     with torch.no_grad():
         for name, value in flow.named_parameters():
             value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
@@ -200,50 +172,33 @@ _THROUGH = (
 """Activations and norms: everything flows, as through a ReLU; where they saturate, or divide, nothing would."""
 
 
-def _without(flow: nn.Module) -> nn.Module:
-    for module in list(flow.modules()):
-        for name, layer in module.named_children():
-            if isinstance(layer, _THROUGH):
-                setattr(module, name, _Through(layer))
-    return flow
+def _same(layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+    del layer, outputs
+    return inputs[0]
 
 
-class _Through(nn.Module):
-    """An identity that keeps the parameters of what it stands for, by their names."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        for name, value in layer.named_parameters(recurse=False):
-            self.register_parameter(name, nn.Parameter(value))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-def _sum_of_rows(table: nn.Module, given: tuple[Tensor], rows: Tensor) -> Tensor:
-    del given
+def _sum_of_rows(table: nn.Module, inputs: tuple[Tensor], rows: Tensor) -> Tensor:
+    del inputs
     assert isinstance(table, nn.Embedding)
     return table.weight.sum(0).expand_as(rows)
 
 
-def prune_by_synflow(
-    model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int], scope: Scope, example: Tensor
-) -> Mask:
-    """The next mask, with ``live`` weights left, in ``STEPS`` steps of equal ratio."""
+def by_flow(step: PruningRound) -> Mask:
+    """The next mask of ``synflow``, in ``STEPS`` steps of equal ratio."""
+    mask, live = step.mask, step.live
     present = {name: int(mask[name].sum()) for name in live}
-    for step in range(1, STEPS + 1):
-        if scope == "layer":
-            now = {name: _between(present[name], count, step / STEPS) for name, count in live.items()}
+    for number in range(1, STEPS + 1):
+        if step.scope == "layer":
+            now = {name: _between(present[name], count, number / STEPS) for name, count in live.items()}
         else:  # where the sum is all that counts
-            total = _between(sum(present.values()), sum(live.values()), step / STEPS)
+            total = _between(sum(present.values()), sum(live.values()), number / STEPS)
             now = {**dict.fromkeys(live, 0), next(iter(live)): total}
-        mask = keep_topk(synflow_scores(model, weights, mask, example), mask, now, scope)
+        mask = keep_topk(synflow_scores(step.model, step.initial, mask, step.example), mask, now, step.scope)
     return mask
 
 
-def by_flow(step: PruningRound) -> Mask:
-    """The next mask of ``synflow``."""
-    return prune_by_synflow(step.model, step.initial, step.mask, step.live, step.scope, step.example)
+def _between(before: int, after: int, part: float) -> int:
+    return after if part == 1 else max(after, round(before * (after / before) ** part))
 
 
 def check_network(spec: Network, schedule: Schedule) -> None:
@@ -264,10 +219,6 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             raise InputError(
                 f"`criterion`: no flow of {spec.text} goes through {name}, so synflow cannot rank it; {instead}"
             )
-
-
-def _between(before: int, after: int, part: float) -> int:
-    return after if part == 1 else max(after, round(before * (after / before) ** part))
 
 
 UNIFORM = 1 / 12

@@ -1,23 +1,21 @@
 """The Gaussian mechanism on a GPU: noise and rounding are made where the sum is, and the bits of long sums as well.
 
-What is released is (1) of ``gaussian_mechanism``, by its proof and to its bound (3). Which multiple of the grid step comes
-out is decided exactly, so the same bytes give the same result, and below ``STRETCHED`` coordinates that of the processor.
+What is released is (1) of ``gaussian_mechanism``, by its proof and to its bound (3). Which multiple of the grid step
+comes out is decided exactly, so the same bytes give the same result, and below ``STRETCHED`` coordinates that of the
+processor.
 
-**The bits.** From ``STRETCHED`` coordinates on, each piece of ``PIECE`` of them asks the source for 64 bytes: 32 are a key
-of ChaCha20 (RFC 8439), which runs on the GPU in 32-bit integers; from the other 32 come further bits, as everywhere. No key
-is used twice, so nonce and first counter are zero. The state of the source stays all that a checkpoint needs. (3) then rests
-on AES-256 and on ChaCha20. Fewer coordinates get the source's own bytes, which are there sooner.
+**The bits.** From ``STRETCHED`` coordinates on, each piece of ``PIECE`` of them asks the source for 64 bytes: 32 are a
+key of ChaCha20 (RFC 8439), which runs on the GPU in 32-bit integers; from the other 32 come further bits, as everywhere.
+No key is used twice, so nonce and first counter are zero. (3) then rests on AES-256 and on ChaCha20. Fewer coordinates
+get the source's own bytes, which are there sooner.
 
-**Fused.** ``torch.compile`` makes one kernel of two double rounds, and one of Box-Muller, rounding and the test for doubt.
-Fast mathematics is off, whatever the caller has set. What is wrong, or cannot be compiled (no compiler, an old GPU), is
-left uncompiled. Products and sums may be contracted (Triton does it): that rounds less often, so (2) holds for every way in
-which a kernel computes t. It may compute ``offset`` twice; whatever the test for doubt sees, a real t that it lets pass
-rounds to ``nearest``.
+**Fused.** ``torch.compile`` makes one kernel of two double rounds, and one of Box-Muller, rounding and the test for
+doubt, without fast mathematics; what is wrong, or cannot be compiled, is left uncompiled. Products and sums may be
+contracted: that rounds less often, so (2) holds for every way in which a kernel computes t. Whatever the test for doubt
+sees, a real t that it lets pass rounds to ``nearest``.
 
-**Time.** Doubtful coordinates go to the processor together, and cost some 50 microseconds each. Those near a half, each
-with chance 2^-21 whatever the sum is, are told by t, the value with its noise: post-processing of the mechanism. Those with
-U at an end, with chance 2^-21 as well, are told by the noise alone. So whoever measures the time learns about how many pairs
-of noise have a radius below 0.0007 or beyond 5.5 standard deviations. No figure counts that: running time is not protected.
+**Time.** Doubtful coordinates, each with chance 2^-20, go to the processor together, and cost some 50 microseconds each.
+The time tells how many of these there are; running time is not protected.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from dpltm.errors import DataError, DpltmError, first_line, shown_value
 from dpltm.privacy.entry import HASHES
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.frames import Frame, is_frame, numbers_of
 from dpltm.records.input_parts import (
     Parts,
     Words,
@@ -30,7 +29,7 @@ from dpltm.records.input_parts import (
 from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import MAX_NAME, VALUES, check_name, check_none, declared_facts, settle, take_part
-from dpltm.records.tables import index_columns, read_by_schema
+from dpltm.records.tables import Frame, is_frame, read_by_schema, read_table
 
 LABEL_COLUMNS = ("labels", "label")
 """Names of the column, or key, of labels where nobody gives them."""
@@ -183,11 +182,8 @@ def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, 
     """Return features as an array; of a data frame the names of its columns too, and of those that are row numbers."""
     if not is_frame(x):
         return as_array(x, "test" if name.endswith("of test") else name), None, ()
-    names = Frame(x, f"`{name}`").names
-    spare = index_columns(names)
-    kept = [at for at in range(len(names)) if at not in spare]
-    values = numbers_of(Frame(x, f"`{name}`"), kept)
-    return values, tuple(names[at] for at in kept), tuple(names[at] for at in spare)
+    raw = read_table(Frame(x, f"`{name}`"), None, labelled=False)
+    return raw.x, raw.columns, raw.left_out
 
 
 def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, parts: Parts = ()) -> RawSplit:

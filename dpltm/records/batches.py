@@ -74,6 +74,10 @@ class Records:
     def __len__(self) -> int:
         return self.rows if self.persons is None else len(self.persons)
 
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        """Return the features of the records at some places, ready for the model."""
+        return self.take(np.arange(*index.indices(self.rows)) if isinstance(index, slice) else index.numpy())[0]
+
     def parts(self, count: int) -> np.ndarray:
         """Return which of so many parts each record is in, ``(n,)``; InputError where one is empty, or there is no hash."""
         if self._read is None or len(self._read) != len(self) or self.persons is not None:

@@ -1,14 +1,11 @@
 """Ratings of items by users: MovieLens' own file format, made-up ratings, and a user's ratings as one record.
 
-A rating is ``(user, item)``, positions in two tables of public sizes, and 1 to 5 stars. Two units can be protected. At unit
-``record`` every rating is a record of its own. At unit ``user`` a record is all that a user gives, cut to K ratings.
+A rating is ``(user, item)``, positions in two tables of public sizes, and 1 to 5 stars. At unit ``record`` every rating
+is a record of its own; at unit ``user`` a record is all that a user gives, cut to K ratings.
 
-Which ratings are held out is one public rule for both: about one in five, by a hash of user and item. At unit ``user`` the
-users of every fifth id are held out besides: nothing is trained on what they gave, and the test split is what is held out of
-theirs. So whoever measures on the test split of one unit never measures on training records of the other.
-
-Both rules look at one rating, or one user, and at nothing else. By places in the file instead, one rating more would move
-all that follow from one split to the other, and no guarantee for one record would cover that.
+One public rule decides which ratings are held out for both units: about one in five, by a hash of user and item. At unit
+``user`` the users of every fifth id are held out besides. So whoever measures on the test split of one unit never
+measures on training records of the other. A rule by places in the file would move all that follow one rating more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables with named columns: ``.csv``, ``.parquet`` and ``.arrow`` files as arrays, of numbers or by a schema."""
+"""Tables as arrays, of numbers or by a schema: ``.csv``, ``.parquet`` and ``.arrow`` files, and data frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import mmap
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,20 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from dpltm.errors import DataError, first_line
-from dpltm.records.cells import Cells, Faults, Line, as_days, as_number, classes_of, encoded, is_numeric, is_text
+from dpltm.records.cells import (
+    Cells,
+    Faults,
+    Line,
+    as_column,
+    as_days,
+    as_number,
+    classes_of,
+    encoded,
+    is_numeric,
+    is_text,
+)  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.frames import Frame
-from dpltm.records.input_parts import shown
+from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
 from dpltm.records.settle import settle
@@ -39,6 +50,7 @@ MOST_FAULTS = 6
 
 Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
+
 
 _PLAIN = Schema(())
 """What is meant of a file where no schema says how it is written."""
@@ -62,49 +74,114 @@ class Block:
         return max(map(len, self.columns.values()), default=0)
 
 
-def header_of(source: Path | Frame, schema: Schema | None = None) -> list[str]:
-    """Return the names of the columns of a table; a schema may say them."""
-    if isinstance(source, Frame):
-        return list(source.names)
-    if source.suffix.lower() != ".csv":
-        with record_batches(source) as (columns, _):
-            return list(columns.names)
-    schema = schema or _PLAIN
-    if not schema.header:
-        return [column.name for column in schema.columns]
-    with _rows(source, schema) as rows:
-        return [cell.strip() for cell in next(rows, [])]
+def is_frame(values: object) -> bool:
+    """Tell whether an argument is a data frame: a table whose columns have names."""
+    return hasattr(values, "columns") and hasattr(values, "shape") and not isinstance(values, np.ndarray)
 
 
-def blocks(source: Path | Frame, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
-    """Yield the records of a table, some at a time.
+@dataclass(frozen=True)
+class Frame:
+    """A data frame of pandas or polars, and what messages call it."""
 
-    A .csv file is read by Arrow, and by Python as soon as the two might differ.
+    values: Any
+    name: str
 
-    Args:
-        width: number of all columns; and
-        read: places of those that are read.
-    """
-    start = 0
-    if isinstance(source, Frame):
-        for rows, columns in source.rows():
-            yield Block({at: columns[at] for at in read}, rows.__getitem__)
-    elif source.suffix.lower() != ".csv":
-        with record_batches(source) as (_, batches):
-            for batch in batches:
-                lines = range(start + 1, start + 1 + len(batch))
-                yield Block({at: batch.column(at) for at in read}, lines.__getitem__)
-                start += len(batch)
-    else:
-        if width > 1 and _read_alike(source, schema):  # of one column, a blank line is no record
-            try:
-                for block in _by_arrow(source, schema, width, read):
-                    yield block
-                    start += len(block)
-                return
-            except pa.ArrowInvalid:  # lines of another width, or what is no UTF-8
-                pass
-        yield from _by_line(source, schema, width, read, start)
+    def __str__(self) -> str:
+        return self.name
+
+    def of_objects(self, at: int) -> bool:
+        """Tell whether a column is of objects, which may be numbers of several types."""
+        return getattr(self.values[self.values.columns[at]].dtype, "kind", "") == "O"
+
+    def blocks(self, read: Sequence[int]) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        keys = list(self.values.columns)
+        names = list(map(str, keys))
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise DataError(f"{self.name}: has twice the columns {shown(twice)}; rename one of them")
+        for start in range(0, int(self.values.shape[0]), BLOCK):
+            some = {at: self.values[keys[at]][start : start + BLOCK] for at in read}
+            yield Block(
+                {at: _as_arrow(column) for at, column in some.items()}, range(start, start + BLOCK).__getitem__
+            )
+
+
+def _as_arrow(column: Any) -> Any:
+    plain = np.asarray(column)
+    return pa.array(plain, from_pandas=True) if plain.dtype.kind in "biuf" else as_column(column.to_list())
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns, and its records some at a time. ``schema`` says how a ``.csv`` file is written."""
+
+    source: Path | Frame
+    schema: Schema = _PLAIN
+
+    def __str__(self) -> str:
+        return str(self.source)
+
+    @property
+    def path(self) -> Path | None:
+        """Of a ``.csv`` file; None of other tables."""
+        return self.source if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv" else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the columns; a schema may say them."""
+        if isinstance(self.source, Frame):
+            return list(map(str, self.source.values.columns))
+        if self.path is None:
+            with record_batches(self.source) as (columns, _):
+                return list(columns.names)
+        if not self.schema.header:
+            return [column.name for column in self.schema.columns]
+        with _rows(self.path, self.schema) as rows:
+            return [cell.strip() for cell in next(rows, [])]
+
+    def place(self, name: str, option: str) -> int:
+        """Return the place of a column that an option names; DataError where it is not there, or twice."""
+        if (count := self.names.count(name)) != 1:
+            what = "has that column more than once" if count else "has no such column"
+            raise DataError(f"`{option}` {name}: {self} {what}; it has {shown(self.names)}{separated(self.names)}")
+        return self.names.index(name)
+
+    def blocks(self, read: Sequence[int]) -> Iterator[Block]:
+        """Yield the records, some at a time, with the columns at some places.
+
+        A .csv file is read by Arrow, and by Python as soon as the two might differ.
+        """
+        start = 0
+        if isinstance(self.source, Frame):
+            yield from self.source.blocks(read)
+        elif self.path is None:
+            with record_batches(self.source) as (_, batches):
+                for batch in batches:
+                    lines = range(start + 1, start + 1 + len(batch))
+                    yield Block({at: batch.column(at) for at in read}, lines.__getitem__)
+                    start += len(batch)
+        else:
+            if len(self.names) > 1 and _read_alike(self.path, self.schema):  # of one column, a blank line is no record
+                try:
+                    for block in _by_arrow(self, self.path, read):
+                        yield block
+                        start += len(block)
+                    return
+                except pa.ArrowInvalid:  # lines of another width, or what is no UTF-8
+                    pass
+            yield from _by_line(self, self.path, read, start)
+
+    def joined(self, read: Sequence[int], arrays: Callable[[Block], Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
+        joined = list[Growing]()
+        for block in self.blocks(read):
+            some = arrays(block)
+            joined = joined or list(map(Growing, some))
+            for array, rows in zip(joined, some, strict=True):
+                array.add(rows)
+        if not joined:
+            raise DataError(f"{self}: holds no records")
+        return [array.array() for array in joined]
 
 
 # .csv files
@@ -140,27 +217,25 @@ def _numbered(path: Path, schema: Schema, start: int) -> Iterator[Iterator[tuple
         yield itertools.islice(records, start, None)
 
 
-def _by_line(path: Path, schema: Schema, width: int, read: Sequence[int], start: int) -> Iterator[Block]:
+def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Iterator[Block]:
     """Yield the records of a file from one of them on, by Python's reader."""
-    with _numbered(path, schema, start) as records:
+    width = len(table.names)
+    with _numbered(path, table.schema, start) as records:
         while block := list(itertools.islice(records, BLOCK)):
-            full = [row for _, row in block if len(row) == width]
-            columns = {at: pa.array([row[at] for row in full], pa.string()) for at in read}
+            full = [(line, row) for line, row in block if len(row) == width]
+            columns = {at: pa.array([row[at] for _, row in full], pa.string()) for at in read}
             ragged = tuple((line, len(row)) for line, row in block if len(row) != width)
-            yield Block(columns, [line for line, row in block if len(row) == width].__getitem__, ragged)
+            yield Block(columns, [line for line, _ in full].__getitem__, ragged)
 
 
-def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> Iterator[Block]:
+def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
     """Yield the same by Arrow's; ArrowInvalid where it cannot."""
-    names, start = list(map(str, range(width))), 0
+    names, schema, start = list(map(str, range(len(table.names)))), table.schema, 0
 
     @functools.lru_cache(maxsize=1)
     def lines(start: int, count: int) -> list[int]:
         with _numbered(path, schema, start) as records:
             return [line for line, _ in itertools.islice(records, count)]
-
-    def line_of(start: int, count: int, row: int) -> int:
-        return lines(start, count)[row]
 
     with arrow_csv.open_csv(
         str(path),
@@ -173,8 +248,8 @@ def _by_arrow(path: Path, schema: Schema, width: int, read: Sequence[int]) -> It
         ),
     ) as batches:
         for batch in batches:
-            columns, count = dict(zip(read, batch.columns, strict=True)), len(batch)
-            yield Block(columns, functools.partial(line_of, start, count))
+            line = functools.partial(lambda first, count, row: lines(first, count)[row], start, len(batch))
+            yield Block(dict(zip(read, batch.columns, strict=True)), line)
             start += len(batch)
 
 
@@ -234,7 +309,7 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
 
 
 def read_table(
-    path: Path,
+    source: Path | Frame,
     label: str | None,
     labelled: bool = True,
     units: str | None = None,
@@ -245,115 +320,98 @@ def read_table(
     Args:
         labelled: otherwise the column of labels, if one is named, is left out.
         units: the column of persons, in numbers or words; it is no feature.
+        spare: columns that may be there, and are no features.
     """
-    header = header_of(path)
-    read = _places(path, header, label, labelled, units, spare)
-    if path.suffix.lower() == ".csv":
-        _check_names(path, header, "add a line of names, or rename those columns")
-    columns = [at for at in read if header[at] != label]
-    kept = [place for place, at in enumerate(columns) if header[at] != units]
-    whose = list[str]()
+    table = Table(source)
+    names, whose = table.names, list[str]()
+    left_out, columns = _features(table, label, labelled, units, spare)
+    if table.path is not None:
+        _check_names(table, "add a line of names, or rename those columns")
+    at_label = names.index(label) if label is not None and labelled else None
 
     def arrays(block: Block) -> list[np.ndarray]:
         for line, count in block.ragged:
             raise DataError(
-                f"{path}: line {line} has {count} cells but the header has {len(header)}; give every line one cell a column"
+                f"{table}: line {line} has {count} cells but the header has {len(names)}; give every line one cell a column"
             )
-        values = {at: _numbers(path, header[at], block, at, header[at] == units) for at in read}
         if units is not None:
-            whose.extend(Cells.of(block.columns[header.index(units)]).records())
-        y = values[header.index(label)] if label is not None and labelled else np.empty(len(block))
-        return [np.column_stack([values[at] for at in columns]), y]
+            whose.extend(Cells.of(block.columns[names.index(units)]).records())
+        x = np.column_stack([_numbers(table, block, at, names[at] == units) for at in columns])
+        return [x, np.empty(len(block)) if at_label is None else _numbers(table, block, at_label)]
 
-    x, y = _joined(path, blocks(path, _PLAIN, len(header), read), arrays)
-    names = tuple(header[at] for at in columns)
-    features = x
-    if len(kept) < len(columns):
-        features = filled((len(x), len(kept)), x.dtype, (rows[:, kept] for rows in pieces(x)))
-        features.flags.writeable = False
+    x, y = table.joined(columns if at_label is None else [*columns, at_label], arrays)
+    features, cells = [place for place, at in enumerate(columns) if names[at] != units], x
+    if len(features) < len(columns):
+        x = filled((len(x), len(features)), x.dtype, (rows[:, features] for rows in pieces(x)))
+        x.flags.writeable = False
+    read = tuple(names[at] for at in columns)
     return RawSplit(
-        features,
+        x,
         y if labelled else None,
-        str(path),
+        str(source),
         "the feature table",
         "no column" if label is None else f"column {label!r}",
-        tuple(names[place] for place in kept),
-        Rows(x, y if labelled else np.empty(0), names, label),
+        tuple(read[place] for place in features),
+        Rows(cells, y if labelled else np.empty(0), read, label),
         None if units is None else np.array(whose),
         units or "units",
-        left_out=tuple(header[at] for at in index_columns(header) if at not in read),
+        left_out=tuple(names[at] for at in left_out),
     )
 
 
-def _joined(
-    source: Path | Frame, records: Iterator[Block], arrays: Callable[[Block], Sequence[np.ndarray]]
-) -> list[np.ndarray]:
-    """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
-    joined = list[Growing]()
-    for block in records:
-        some = arrays(block)
-        joined = joined or list(map(Growing, some))
-        for array, rows in zip(joined, some, strict=True):
-            array.add(rows)
-    if not joined:
-        raise DataError(f"{source}: holds no records")
-    return [array.array() for array in joined]
-
-
-def _numbers(path: Path, name: str, block: Block, at: int, of_persons: bool) -> np.ndarray:
+def _numbers(table: Table, block: Block, at: int, of_persons: bool = False) -> np.ndarray:
     """Return the numbers in a column of some records, as they are stored; of persons also numbers made of words."""
-    column = block.columns[at]
+    column, name = block.columns[at], table.names[at]
     if column.null_count:
-        raise DataError(f"{path}: column {name!r} has nulls; fill them or drop the column")
+        raise DataError(f"{table}: column {name!r} has nulls; fill them or drop the column")
     if is_numeric(column.type) or pa.types.is_boolean(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        mixed = isinstance(table.source, Frame) and table.source.of_objects(at)
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64 if mixed else None)
     cells = Cells.of(column)
-    if not of_persons and path.suffix.lower() == ".csv":
+    if not of_persons and table.path is not None:
         for row in cells.rows_of(cells.words)[:1]:
             raise DataError(
-                f"{path}: line {block.line(row)}, column {name!r} holds {cells.text(row)!r}; every cell must be a number, or"
-                " say by `schema` what the columns hold (dpltm datasets schema drafts one)"
+                f"{table}: line {block.line(row)}, column {name!r} holds {cells.text(row)!r}; every cell must be a number,"
+                " or say by `schema` what the columns hold (dpltm datasets schema drafts one)"
             )
     elif not of_persons or not is_text(column.type):
         raise DataError(
-            f"{path}: column {name!r} has type {column.type}; every column must be numeric; encode or drop it"
+            f"{table}: column {name!r} has type {column.type} and holds no numbers; drop it, or say by `schema` what the"
+            " columns hold (dpltm datasets schema drafts one)"
         )
     return cells.numbers
 
 
-def _places(
-    path: Path, header: list[str], label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
-) -> list[int]:
-    """Return the places of the columns that are read."""
-    if not header:
-        raise DataError(f"{path}: is empty; expected a header line and records")
+def _features(
+    table: Table, label: str | None, labelled: bool, units: str | None, spare: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """Return the places of row numbers that are left out, and of the columns that are read, but for the label's."""
+    names = table.names
+    if not names:
+        raise DataError(f"{table}: is empty; expected a header line and records")
     if label is None and labelled:
-        raise DataError(f"{path}: needs `label` COLUMN to name the label column; it has {shown(header)}")
-    if label is not None and header.count(label) != 1:
-        what = "has no such column" if label not in header else "has that column more than once"
-        raise DataError(f"`label` {label}: {path} {what}; it has {shown(header)}{separated(header)}")
-    if units is not None and (header.count(units) != 1 or units == label):
-        what = "has its labels in that column" if units == label else "has that column more than once"
-        raise DataError(
-            f"`unit_column` {units}: {path} {what if units in header else 'has no such column'}; it has {shown(header)}"
-        )
-    if all(name in (label, units) or name in spare for name in header):
-        raise DataError(f"{path}: has no column of features; it has {shown(header)}")
-    index = set(index_columns(header)) - {header.index(name) for name in (label, units) if name in header}
-    read = [
-        at for at, name in enumerate(header)
-        if name not in spare and (labelled or name != label) and at not in index
-    ]  # fmt: skip
-    if not any(header[at] not in (label, units) for at in read):
-        raise DataError(f"{path}: has no column of features but a row number; it has {shown(header)}")
-    return read
+        raise DataError(f"{table}: needs `label` COLUMN to name the label column; it has {shown(names)}")
+    if label is not None:
+        table.place(label, "label")
+    if units is not None:
+        table.place(units, "unit_column")
+        _check_no_label(table, units, label)
+    left_out = [at for at in index_columns(names) if names[at] not in (label, units)]
+    read = [at for at, name in enumerate(names) if at not in left_out and name != label and name not in spare]
+    if not any(names[at] != units for at in read):
+        but = " but a row number" if left_out else ""
+        raise DataError(f"{table}: has no column of features{but}; it has {shown(names)}")
+    return left_out, read
+
+
+def _check_no_label(table: Table, units: str, label: str | None) -> None:
+    if units == label:
+        raise DataError(f"`unit_column` {units}: {table} has its labels in that column; it has {shown(table.names)}")
 
 
 def separated(header: Sequence[str]) -> str:
     """Return the end of a message about names that seem to be all in one, by another separator than a comma."""
-    if len(header) != 1:
-        return ""
-    mark = next((each for each in ";\t|" if each in header[0]), None)
+    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
     return f"; where a schema says separator = {json.dumps(mark)}, that is more than one column" if mark else ""
 
 
@@ -365,14 +423,14 @@ def index_columns(header: Sequence[str]) -> list[int]:
     ]  # fmt: skip
 
 
-def _check_names(path: Path, header: Sequence[str], fix: str) -> None:
+def _check_names(table: Table, fix: str) -> None:
     """Raise DataError for a first line that may be a record, which would be lost. Names may be numbers that count."""
-    numbers = [cell for cell in header if as_number(cell) is not None or as_days(cell) is not None]
+    numbers = [cell for cell in table.names if as_number(cell) is not None or as_days(cell) is not None]
     whole = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
-    least = 3 if len(numbers) == len(header) else 2
+    least = 3 if len(numbers) == len(table.names) else 2
     counts = len(whole) >= least and whole == list(range(whole[0], whole[0] + len(whole)))
     if numbers and not (counts and len(whole) == len(numbers)):
-        raise DataError(f"{path}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
+        raise DataError(f"{table}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
 # tables with a schema
@@ -401,11 +459,12 @@ def read_by_schema(
     """
     if coder is None:
         schema.check_finished()
-    table = _Encoder(source, schema, units, schema.label.name if labelled else None, labels, spare, coder, marked)
-    x, y, cells, targets = _joined(source, table.blocks(), table.arrays)
-    faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in table.faults.rows()]
-    more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
+    given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
+    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder, marked)
+    x, y, cells, targets = encoder.table.joined(list(encoder.read), encoder.arrays)
+    faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
+        more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
         raise DataError(
             f"{source}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
             " `schema` THIS shows all)"
@@ -415,12 +474,12 @@ def read_by_schema(
         y if labelled else None,
         str(source),
         "the feature table",
-        f"column {table.label!r}",
+        f"column {label!r}",
         None,
-        Rows(cells, targets, tuple(table.columns), table.label),  # known under any schema
-        np.array(table.whose) if units is not None and labelled else None,
+        Rows(cells, targets, tuple(encoder.columns), label),  # known under any schema
+        np.array(encoder.whose) if units is not None and labelled else None,
         units or "",
-        left_out=table.left_out,
+        left_out=tuple(name for at, name in enumerate(encoder.table.names) if at not in encoder.read),
         schema=schema,
     )
 
@@ -428,64 +487,63 @@ def read_by_schema(
 def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
     """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-    table = _Encoder(source, schema, units, label, coder=lambda _column, cells, _empty: np.zeros(len(cells)))
-    for block in table.blocks():
-        table.arrays(block)
-    return table.faults.rows()
+    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
+    for block in encoder.table.blocks(list(encoder.read)):
+        encoder.arrays(block)
+    return encoder.faults.rows()
 
 
+def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:
+    return np.zeros(len(cells))
+
+
+@dataclass
 class _Encoder:
     """Makes arrays of a table by its schema. Arguments as :func:`read_by_schema`; ``label`` None for records without.
 
     Attributes:
+        read: names of the columns that are read, by their places; and
+        columns: but for the label's.
         faults: what did not fit so far; and
         whose: whose the records are.
-        columns: names of those that are read, but for the label's.
     """
 
-    def __init__(
-        self,
-        source: Path | Frame,
-        schema: Schema,
-        units: str | None,
-        label: str | None,
-        labels: Sequence[Any] | None = None,
-        spare: Sequence[str] = (),
-        coder: Coder | None = None,
-        marked: bool = False,
-    ) -> None:
-        self.source, self.schema, self.units, self.label = source, schema, units, label
-        self._coder, self._marked, self._done = coder, marked, 0
-        self._labels = None if labels is None else Cells.of_objects(list(labels))
-        self.faults, self.whose = Faults("record" if isinstance(source, Frame) else "line"), list[str]()
-        header = header_of(source, schema)
-        known = {units, *(column.name for column in schema.columns)}
-        unread = {*index_columns(header), *(at for at, name in enumerate(header) if name in spare)}
-        unread -= {at for at in unread if header[at] in known}
-        self._width, self._read = len(header), {at: name for at, name in enumerate(header) if at not in unread}
-        _check_header(source, schema, list(self._read.values()), units, label is not None and labels is None)
-        self.columns = [name for name in self._read.values() if name != label]
-        self.left_out = tuple(header[at] for at in sorted(unread))
+    table: Table
+    label: str | None
+    units: str | None = None
+    labels: Cells | None = None
+    spare: Sequence[str] = ()
+    coder: Coder | None = None
+    marked: bool = False
+    whose: list[str] = field(default_factory=list)
+    _done: int = 0
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the records, some at a time."""
-        return blocks(self.source, self.schema, self._width, list(self._read))
+    def __post_init__(self) -> None:
+        names = self.table.names
+        self.faults = Faults("record" if isinstance(self.table.source, Frame) else "line")
+        known = {self.units, *(column.name for column in self.table.schema.columns)}
+        numbers = index_columns(names)
+        self.read = {
+            at: name for at, name in enumerate(names) if name in known or not (at in numbers or name in self.spare)
+        }
+        _check_header(self.table, list(self.read.values()), self.units, self.label is not None and self.labels is None)
+        self.columns = [name for name in self.read.values() if name != self.label]
 
     def arrays(self, block: Block) -> list[np.ndarray]:
         """Return features, classes, and all other cells and those of labels as numbers, of some records."""
-        schema, hole, empty = self.schema, self.schema.missing[:1], frozenset(self.schema.missing)
+        schema, empty = self.table.schema, frozenset(self.table.schema.missing)
         for line, count in block.ragged:
-            what = f"{count} cells in place of {self._width}"
+            what = f"{count} cells in place of {len(self.table.names)}"
             self.faults.add("", what, "give every line one cell a column", int, line)
-        cells = {name: Cells.of(block.columns[at], *hole) for at, name in self._read.items()}
-        if self._labels is not None and self.label is not None:
+        cells = {name: Cells.of(block.columns[at], *schema.missing[:1]) for at, name in self.read.items()}
+        if self.labels is not None and self.label is not None:
             some = slice(self._done, self._done + len(block))
-            cells[self.label] = replace(self._labels, codes=self._labels.codes[some])
+            cells[self.label] = replace(self.labels, codes=self.labels.codes[some])
         self._done += len(block)
         features = [
-            self._coder(column, cells[column.name], empty)[:, None]
-            if column.wanted and self._coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self._marked)
+            self.coder(column, cells[column.name], empty)[:, None]
+            if column.wanted and self.coder is not None
+            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self.marked)
             for column in schema.columns
             if column.features
         ]
@@ -499,40 +557,38 @@ class _Encoder:
         return [np.concatenate(features, axis=1), y, np.concatenate(numbers, axis=1), targets]
 
 
-def _check_header(source: Path | Frame, schema: Schema, header: list[str], units: str | None, labelled: bool) -> None:
+def _check_header(table: Table, names: list[str], units: str | None, labelled: bool) -> None:
     """Raise DataError unless a table has the columns of its schema, and the one that says whose each record is."""
-    known = {column.name for column in schema.columns}
-    spare = set() if labelled else {column.name for column in schema.columns if not column.features}
-    lacking = sorted(known - set(header) - spare)
-    strange = sorted(set(header) - known - {units})
-    twice = sorted({name for name in header if header.count(name) > 1})
-    for what, names in (("lacks", lacking), ("has, beside its schema,", strange), ("has twice", twice)):
-        if names:
-            record = any(as_number(name) is not None for name in header) and names is lacking
-            hint = "; or let the schema say header = false, where the first line is a record" if record else ""
-            raise DataError(
-                f"{source}: {what} the columns {shown(names)}; correct the schema, or the file{hint}{separated(header)}"
-            )
-    own = next((column for column in schema.columns if column.name == units), None)
-    labels = own is not None and own.kind == "label"
-    if units is not None and (units not in header or labels) and labelled:
-        what = "has its labels in that column" if labels else "has no such column"
-        raise DataError(f"`unit_column` {units}: {source} {what}; it has {shown(header)}")
-    if own is not None and own.features and not labels:
+    columns = {column.name: column for column in table.schema.columns}
+    spare = set() if labelled else {name for name, column in columns.items() if not column.features}
+    own = columns.get(units or "")
+    wanted = {*columns, *([units] if units in names else [])}
+    for what, faulty in name_faults(wanted, names, spare):
+        record = what == "lacks" and any(as_number(name) is not None for name in names)
+        hint = "; or let the schema say header = false, where the first line is a record" if record else ""
+        what = what.replace("those", "its schema")
+        raise DataError(
+            f"{table}: {what} the columns {shown(faulty)}; correct the schema, or the file{hint}{separated(names)}"
+        )
+    if units is not None and labelled:
+        table.place(units, "unit_column")
+        _check_no_label(table, units, units if own is not None and own.kind == "label" else None)
+    if own is not None and own.features and own.kind != "label":
         raise DataError(f'`unit_column` {units}: is a feature by the schema; give that column kind "ignored"')
+
+
+def column_names(path: Path, schema: Schema | None = None) -> list[str]:
+    """Return the names of the columns of a table; a schema may say them."""
+    return Table(path, schema or _PLAIN).names
 
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
-    header = header_of(path, schema)
-    if header.count(name) != 1:
-        what = "has no such column" if name not in header else "has that column more than once"
-        raise DataError(f"`id` {name}: {path} {what}; it has {shown(header)}")
-    at = header.index(name)
-    records = blocks(path, schema or _PLAIN, len(header), [at])
-    return [text for block in records for text in Cells.of(block.columns[at]).records()]
+    table = Table(path, schema or _PLAIN)
+    at = table.place(name, "id")
+    return [text for block in table.blocks([at]) for text in Cells.of(block.columns[at]).records()]
 
 
 # drafts of schemas: from names and types of columns alone, or from the values of records declared public
@@ -558,59 +614,63 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
         units: the column of persons, which is no feature.
     """
     above = Schema((), header, MISSING) if known is None else known
-    if known is None and header and path.suffix.lower() == ".csv" and len(first := header_of(path)) == 1:
+    if known is None and header and path.suffix.lower() == ".csv" and len(first := Table(path).names) == 1:
         above = replace(above, separator=next((mark for mark in ";\t|" if mark in first[0]), ","))  # names are public
     names, kinds = _names(path, above), _kinds(path)
-    if label is not None and label not in names:
-        raise DataError(f"`label` {label}: {path} has no such column; it has {shown(names)}")
-    if units is not None and units not in names:
-        raise DataError(f"`unit_column` {units}: {path} has no such column; it has {shown(names)}")
-    said = {column.name: column for column in above.columns}
-    if strange := sorted(set(said) - set(names)):
+    for name, option in ((label, "label"), (units, "unit_column")):
+        if name is not None and name not in names:
+            raise DataError(f"`{option}` {name}: {path} has no such column; it has {shown(names)}")
+    columns = {column.name: column for column in above.columns}
+    if strange := sorted(set(columns) - set(names)):
         raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
     own = next((column.name for column in above.columns if column.kind == "label"), None)
     if label is not None and own not in (None, label):
         raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
-
-    def column_of(name: str) -> Column:
-        if name == label and said.get(name, Column(name, UNKNOWN)).kind != "label":
-            return Column(name, "label", wanted=True)
-        if name not in said and (name == units or names.index(name) in index_columns(names)):
-            return Column(name, "ignored")
-        return said.get(name) or Column(name, kinds.get(name, UNKNOWN), wanted=True)
-
-    columns = (replace(column_of(name), decimal=above.decimal, thousands=above.thousands) for name in names)
-    return replace(above, columns=tuple(columns), text="")
+    for at, name in enumerate(names):
+        if name == label and own is None:
+            columns[name] = Column(name, "label", wanted=True)
+        elif name not in columns and (name == units or at in index_columns(names)):
+            columns[name] = Column(name, "ignored")
+        columns.setdefault(name, Column(name, kinds.get(name, UNKNOWN), wanted=True))
+    marked = (replace(columns[name], decimal=above.decimal, thousands=above.thousands) for name in names)
+    return replace(above, columns=tuple(marked), text="")
 
 
 def read_off(path: Path, schema: Schema) -> Schema:
     """Return a draft with what is still to be found read off records, which were declared public."""
-    cells, count = _cells(path, schema)
-    columns = (_read_off(one, cells[one.name], count) if one.wanted else one for one in schema.columns)
+    table, count = Table(path, schema), 0
+    names = table.names
+    cells: dict[str, dict[str, None]] = {name: {} for name in names}
+    for block in table.blocks(range(len(names))):
+        for line, width in block.ragged:
+            raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
+        for at, column in block.columns.items():
+            cells[names[at]].update(dict.fromkeys(Cells.of(column, *schema.missing[:1]).texts))
+        count += len(block)
+    columns = (_read_off(one, list(cells[one.name]), count) if one.wanted else one for one in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
 def public_records(path: Path, schema: Schema) -> Dataset:
     """Return the records that a schema is read off, so that they are known again."""
-    last = next((column.name for column in schema.columns if column.kind == "label"), schema.columns[-1].name)
-    classes = tuple((cell,) for cell in _cells(path, schema)[0][last])
-    hashed = (Column(one.name, "hashed", buckets=2, missing=True) for one in schema.columns)
-    columns = tuple(Column(last, "label", values=classes) if one.name == last else one for one in hashed)
-    raw = read_by_schema(path, replace(schema, columns=columns, missing=("",)))
-    return settle(path.stem, raw)
+    free = (
+        Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
+    )
+    return settle(path.stem, read_by_schema(path, replace(schema, columns=tuple(free)), coder=_uncoded))
 
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    names, lacking = header_of(path, replace(schema, header=True)), "name of its own for each column"
-    if path.suffix.lower() == ".csv":
+    table, lacking = Table(path, replace(schema, header=True)), "name of its own for each column"
+    names = table.names
+    if table.path is not None:
         lacking = "header with a name for each column; say `no_header`, or name them"
         if schema.header:
-            _check_names(path, names, "say `no_header` where that is a record, or rename those columns")
+            _check_names(table, "say `no_header` where that is a record, or rename those columns")
         else:
             names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
     spare = index_columns(names)
-    if not names or len(set(names)) < len(names) or not all(names[at] for at in range(len(names)) if at not in spare):
+    if not names or len(set(names)) < len(names) or not all(name or at in spare for at, name in enumerate(names)):
         raise DataError(f"{path}: has no {lacking}")
     if len(names) == 1:
         raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
@@ -628,26 +688,13 @@ def _kinds(path: Path) -> dict[str, str]:
         return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
-def _cells(path: Path, schema: Schema) -> tuple[dict[str, list[str]], int]:
-    """Return the different cells of each column, and the number of rows."""
-    names, count = header_of(path, schema), 0
-    cells: dict[str, dict[str, None]] = {name: {} for name in names}
-    for block in blocks(path, schema, len(names), range(len(names))):
-        for line, width in block.ragged:
-            raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
-        for at, column in block.columns.items():
-            cells[names[at]].update(dict.fromkeys(Cells.of(column, *schema.missing[:1]).texts))
-        count += len(block)
-    return {name: list(some) for name, some in cells.items()}, count
-
-
 def _read_off(column: Column, cells: list[str], count: int) -> Column:
     """Return a column with what is still to be found, by its different cells and the number of rows."""
     there = [cell for cell in cells if cell not in MISSING]
-    known = replace(column, wanted=False, missing=len(there) < len(cells))
     words = tuple((cell,) for cell in sorted(there))
     if column.kind == "label":
         return replace(column, wanted=False, values=words)
+    known = replace(column, wanted=False, missing=len(there) < len(cells))
     for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
         some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)

@@ -174,7 +174,7 @@ def interval(share: object, records: object) -> dict[str, float]:
     """Return Wilson's 95 % interval (1927) of a share of test records, as ``low`` and ``high``; empty where unknown.
 
     It speaks of this one network on other records of the same kind. What another training would have given, with other
-    noise, it does not cover: several seeds do (``dpltm.experiments.recipe``).
+    noise, it does not cover: several seeds do (``dpltm.experiments``).
     """
     if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
         return {}

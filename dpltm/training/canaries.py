@@ -1,19 +1,16 @@
 """White-box canaries: made-up records in a training, whose presence the noisy sums are searched for.
 
 Canary i stands for a record with a very long gradient on live coordinates of its own, and none elsewhere. A coin of the
-audit decides whether it is among the records; from there on it goes the way of a record: it enters a step by a coin of the
-step's sampler, its gradient goes through the filter of the training, and what comes out is added to the sum before the
-noise. Its score is the log-likelihood ratio of what is released on its coordinates (docs/privacy-model.md section 7).
+audit decides whether it is among the records; from there on it goes the way of a record, through coins, filter and sum.
+Its score is the log-likelihood ratio of what is released on its coordinates (docs/privacy-model.md section 7).
 
-A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers, is
-attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m each.
-
-Where the filter takes mean gradients of groups (``training.config``), a canary that is sampled is a group by itself. There
-it adds the filter's bound, half of what is certified: only in a group whose other records agree could it move the sum by
-all of that, and such records are not made up here.
+A filter that looks at the norm lets a gradient of one coordinate reach its bound. One that maps coordinates, or layers,
+is attacked hardest by a gradient that is long on all coordinates that canaries can share out evenly: these get live / m
+each. Where the filter takes mean gradients of groups (``training.plan``), a canary that is sampled is a group by
+itself, and adds the filter's bound: half of what is certified.
 
 Canaries are data-independent, so a record beside them is protected as before. Scores are post-processing of the noisy
-sums, which are what is certified; the audit's coins are nobody's data.
+sums.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dpltm.errors import InputError
 from dpltm.filters import Filter, follows
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks.masks import Mask
-from dpltm.privacy.mechanisms import Adjacency
+from dpltm.privacy.mechanisms import AllocatedSgd, TruncatedSgd
 from dpltm.randomness.banded_noise import BandedNoise
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
@@ -31,8 +31,8 @@ from dpltm.randomness.sampling import USUAL, allocate, in_chunks, poisson_sample
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import NO_CANARIES, Canaries, NoCanaries
-from dpltm.training.config import TrainingConfig
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
+from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks, Shards
 from dpltm.training.sample_sums import Sample, SampleSums
 
@@ -63,7 +63,7 @@ class NoisyGradients:
     Args:
         model: whose parameters get their ``grad``; pruned weights are zeroed before the first.
         loss: to one value a record; or gradients of it by the same network, mask and settings, which are planned already.
-        config: public settings; optimizer, lr and steps are for ``Descent``.
+        plan: of the steps, which is public.
         sampling: coins of the Poisson sampler, and keys of what the network draws; cryptographic outside tests.
         noise: bits of the Gaussian noise; cryptographic outside tests and ``noise="fast"``.
         ranks: all with the same network and records; None for one process. Coins and noise are those of
@@ -76,30 +76,29 @@ class NoisyGradients:
         mask: Mask,
         loss: Loss | RecordGradients,
         records: Records,
-        config: TrainingConfig,
+        plan: NoisySteps,
         *,
         sampling: RandomSource,
         noise: RandomSource,
         ranks: Ranks | None = None,
     ) -> None:
         if not isinstance(loss, RecordGradients):
-            grouped = config.groups is not None or records.persons is not None
-            loss = RecordGradients(model, mask, loss, config.compile, config.kernels, grouped=grouped)
+            grouped = plan.groups is not None or records.persons is not None
+            loss = RecordGradients(model, mask, loss, plan.options.compile, plan.options.kernels, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
         self._shards = Shards(ranks, model)
         with self._shards.turns():
             if example is not None:
                 self.gradients.check(*example, records.fillings())
-        element_wise = config.filter.kind == "element-wise"  # whose sums are in float64 anyway
-        self._chunks = config.groups or (None if element_wise else math.ceil(config.expected_batch / USUAL))
-        self.noise_std = config.noise_std
+        element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
+        self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
         self.canaries: Canaries | NoCanaries = NO_CANARIES
         self.allocation = sampling  # or where it begins, from where a resumed training draws it again
         self.step = 0
         self._allocated: Iterator[np.ndarray] | None = None
         self._model, self._mask, self._masked = model, mask, False
-        self._records, self.config, self._sampling, self._noise = records, config, sampling, noise
+        self._records, self.plan, self._sampling, self._noise = records, plan, sampling, noise
         self._ranks, self._first = ranks, ranks is None or ranks.first
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
@@ -111,10 +110,10 @@ class NoisyGradients:
         self._parts = [part.view_as(value) for part, value in zip(parts, self.parameters, strict=True)]
         self._part_of: np.ndarray | None = None
         self.banded: BandedNoise | None = None
-        if config.strategy and self._first:
-            self._part_of = records.parts(len(config.strategy))
-            self.banded = BandedNoise(config.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
-        self._sums = SampleSums(self.gradients, records, config, like.device, ranks, self._shards)
+        if plan.strategy and self._first:
+            self._part_of = records.parts(len(plan.strategy))
+            self.banded = BandedNoise(plan.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
+        self._sums = SampleSums(self.gradients, records, plan, like.device, ranks, self._shards)
         with self._shards.turns():
             if example is not None:
                 self._sums.rehearse(*example)
@@ -131,6 +130,11 @@ class NoisyGradients:
         self.release(total)
         self._sums.clear()
         self.step += 1
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on each live coordinate of a sum."""
+        return self.plan.mechanism.noise_std
 
     @property
     def filter(self) -> Filter:
@@ -177,16 +181,16 @@ class NoisyGradients:
 
     def _sampled(self, records: int) -> np.ndarray:
         """Draw who is in a step, of all there are."""
-        config = self.config
-        if config.participations is None:
-            index = poisson_sample(self._sampling, records, config.sampling_rate)
-            if config.truncated_batch_size is not None:
-                index = truncate(self._sampling, index, config.truncated_batch_size)
-            return index if self._part_of is None else index[self._part_of[index] == self.step % len(config.strategy)]
-        if self._allocated is None:
-            allocated = allocate(self.allocation, records, config.steps, config.participations)
-            self._allocated = islice(allocated, self.step, None)
-        return next(self._allocated)
+        mechanism = self.plan.mechanism
+        if isinstance(mechanism, AllocatedSgd):
+            if self._allocated is None:
+                allocated = allocate(self.allocation, records, mechanism.steps, mechanism.participations)
+                self._allocated = islice(allocated, self.step, None)
+            return next(self._allocated)
+        index = poisson_sample(self._sampling, records, mechanism.sampling_rate)
+        if isinstance(mechanism, TruncatedSgd):
+            index = truncate(self._sampling, index, mechanism.truncated_batch_size)
+        return index if self._part_of is None else index[self._part_of[index] == self.step % len(self.plan.strategy)]
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.
@@ -196,12 +200,12 @@ class NoisyGradients:
         """
         counting = follows(self.filter)
         if self._first:
-            grown = 1.0 if counting is None else counting.clip_norm / self.config.unit
+            grown = 1.0 if counting is None else counting.clip_norm / self.plan.first_norm
             query = total if self.banded is None else self.banded.query(total, self.step)
-            mean = noisy_mean(query, self.noise_std * grown, self.config.divisor, self._noise)
+            mean = noisy_mean(query, self.noise_std * grown, self.plan.divisor, self._noise)
             if self.banded is not None:
-                self.banded.keep(mean.double() * self.config.divisor, total, self.step)
-            self.canaries.observe(mean, self.config.divisor, self.noise_std)
+                self.banded.keep(mean.double() * self.plan.divisor, total, self.step)
+            self.canaries.observe(mean, self.plan.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             length = self.gradients.length_of(self.filter)
@@ -231,13 +235,13 @@ class NoisyGradients:
             parameter.grad = None
 
 
-def plant(gradients: NoisyGradients, count: int | None, adjacency: Adjacency, coins: RandomSource) -> None:
-    """Add canaries to a training that has not begun; None for no audit. InputError for more than live coordinates."""
-    if count is not None:
-        layers, config = gradients.gradients.layer_of, gradients.config
-        gradients.canaries = Canaries(
-            count, config.filter, layers, config.sampling_rate, adjacency == "replace-one", coins
-        )
+def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
+    """Add the canaries of its plan to a training that has not begun; InputError for more than live coordinates."""
+    plan = gradients.plan
+    if plan.options.audit is not None:
+        rate, replace_one = plan.mechanism.sampling_rate, plan.mechanism.adjacency == "replace-one"
+        layers = gradients.gradients.layer_of
+        gradients.canaries = Canaries(plan.options.audit, plan.filter, layers, rate, replace_one, coins)
 
 
 def _first(records: Records) -> tuple[Tensor, Tensor]:
@@ -256,7 +260,7 @@ def train(
     model: nn.Module,
     mask: Mask,
     records: Records,
-    config: TrainingConfig,
+    plan: NoisySteps,
     *,
     sampling: RandomSource,
     noise: RandomSource,
@@ -269,11 +273,11 @@ def train(
         progress: called with the number of steps done, after each.
 
     Guarantees:
-        The parameters after each step are post-processing of ``config.steps`` releases, each a Poisson-subsampled sum
-        with the sensitivity of ``dpltm.training.config`` plus N(0, noise_std^2) on every live coordinate.
+        The parameters after each step are post-processing of the steps of ``plan.mechanism``, each a Poisson-subsampled sum
+        with the sensitivity of ``dpltm.training.plan`` plus N(0, noise_std^2) on every live coordinate.
         The caller enters the release in a ledger before calling: this function pays for nothing, and returns nothing.
     """
-    Descent(NoisyGradients(model, mask, loss, records, config, sampling=sampling, noise=noise)).run(progress)
+    Descent(NoisyGradients(model, mask, loss, records, plan, sampling=sampling, noise=noise)).run(progress)
 
 
 class Descent:
@@ -285,9 +289,9 @@ class Descent:
 
     def __init__(self, gradients: NoisyGradients, optimizer: Optimizer | None = None) -> None:
         self.gradients, self.step = gradients, 0
-        self._optimizer = optimizer or OPTIMIZERS[gradients.config.optimizer](gradients.parameters)
+        self._optimizer = optimizer or OPTIMIZERS[gradients.plan.options.optimizer](gradients.parameters)
         gradients.apply_mask()  # or the average would begin with weights that are pruned
-        self._average = WeightAverage(gradients.config.average, gradients.parameters)
+        self._average = WeightAverage(gradients.plan.options.average, gradients.parameters)
 
     def run(
         self, progress: Callable[[int], object] | None = None, between: Callable[[], object] | None = None
@@ -298,10 +302,11 @@ class Descent:
             progress: called with the number of steps done, while the parameters are the average.
             between: called after that, with the parameters as they are. ``state`` may be asked for here.
         """
-        config = self.gradients.config
-        while self.step < config.steps:
+        plan = self.gradients.plan
+        steps, schedule = plan.mechanism.steps, SCHEDULES[plan.options.schedule or "constant"]
+        while self.step < steps:
             self.gradients.backward()
-            self._optimizer.step(config.lr * SCHEDULES[config.schedule](self.step / config.steps))
+            self._optimizer.step(plan.lr * schedule(self.step / steps))
             self._average.update()
             self.step += 1
             if progress is not None:

@@ -30,8 +30,8 @@ from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, releas
 from dpltm.records import Arrays, Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.units import ABSENT
-from dpltm.training.config import TrainingConfig
 from dpltm.training.optimizers import NewtonSteps
+from dpltm.training.plan import NoisySteps
 from dpltm.training.start import StartingPoint
 
 STEPS = 16
@@ -64,7 +64,7 @@ NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dens
 _SETTLED = (
     "filter", "clip_norm", "clip_quantile", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "class_weight",
     "epochs", "steps", "batch_size", "sampling", "lr", "optimizer", "schedule", "average", "budget_stop", "centre",
-    "compile", "audit",
+    "compile", "audit", "precision",
 )  # fmt: skip
 """Options that the head settles, or has no use for."""
 
@@ -141,10 +141,10 @@ def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
 
 
-def step_size(config: TrainingConfig) -> float:
+def step_size(plan: NoisySteps) -> float:
     """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
-    root = math.sqrt(config.steps)
-    return SPREAD * config.expected_batch / (max(config.noise_std, root * CLIP_NORM.default / 2) * root)
+    root, noise_std = math.sqrt(plan.mechanism.steps), plan.mechanism.noise_std
+    return SPREAD * plan.expected_batch / (max(noise_std, root * CLIP_NORM.default / 2) * root)
 
 
 def shrunk(centre: torch.Tensor, noise_std: float, records: int) -> torch.Tensor:

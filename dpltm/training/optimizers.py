@@ -13,7 +13,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -111,9 +111,6 @@ OPTIMIZERS: dict[str, Callable[[Sequence[Tensor]], Optimizer]] = {
 """By the name that settings have for them."""
 
 
-Average = Literal["none", "ema", "poly"]
-AVERAGES: tuple[Average, ...] = ("none", "ema", "poly")
-
 AVERAGE_DECAY = 0.98
 """Of the exponential average: it covers the last fifty steps or so."""
 
@@ -128,7 +125,7 @@ class WeightAverage:
     al. 2022); ``poly`` weighs steps polynomially (Shamir and Zhang 2013); ``none`` is the parameters themselves.
     """
 
-    def __init__(self, kind: Average, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, kind: str, parameters: Sequence[nn.Parameter]) -> None:
         self._kind, self._parameters, self._steps = kind, list(parameters), 0
         self._values = [value.detach().clone() for value in self._parameters] if kind != "none" else []
 
@@ -166,8 +163,6 @@ class WeightAverage:
         for parameter, value in zip(self._parameters, values, strict=False):
             parameter.copy_(value)
 
-
-Schedule = Literal["constant", "linear", "cosine"]
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda _: 1.0,

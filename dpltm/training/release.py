@@ -1,14 +1,15 @@
 """A training as a release: from the secret of its entry to the noisy sums, and to the network that comes of them.
 
 One entry pays for all of it: the mean of features, their second moments, the noisy steps, and counts of right answers on the
-records themselves. ``dpltm.verbs.train`` settles a :class:`Training`; ``dpltm.privacy.release.pay`` enters it, and draws.
+records themselves. ``dpltm.verbs.train`` makes a :class:`TrainingPlan`; ``dpltm.privacy.release.pay`` enters it, and draws.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,9 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import Entry, Lineage, entry_from_json, to_json
-from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.entry import Entry, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.ledger import Ledger, facts_digest
+from dpltm.privacy.mechanisms import AllocatedSgd, Guarantee, NoisySgd
 from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
@@ -42,15 +43,8 @@ from dpltm.records.schema import class_names
 from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
-from dpltm.training.config import TrainingConfig, private_score, run_config, step_facts
-from dpltm.training.descent import (
-    FIRST,
-    Descent,
-    NoisyGradients,
-    cross_entropy,
-    plant,
-    user_cross_entropy,
-)
+from dpltm.training.descent import FIRST, Descent, NoisyGradients, cross_entropy, plant, user_cross_entropy
+from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
 from dpltm.training.start import StartingPoint, weights_id
 
@@ -78,24 +72,23 @@ class Sources:
     allocation: ResumableSource | None = None
 
     @classmethod
-    def begin(
-        cls, secret: Secret, at: Checkpoint | None, noise: str = "secure", beside: Collection[str] = ()
-    ) -> Sources:
-        """Return the sources of a release, with those of ``beside``: derived from its key, or as a checkpoint left them."""
+    def begin(cls, secret: Secret, at: Checkpoint | None, steps: NoisySteps) -> Sources:
+        """Return the sources of a release: derived from its key, or as a checkpoint left them."""
         if at is not None:
             return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
-        noisy = FastSource.of(secret.child("noise")) if noise == "fast" else KeyedSource(secret.child("noise"))
+        key = secret.child("noise")
+        names = {"sampling": True, "evaluation": True, "audit": steps.options.audit is not None}
+        names["allocation"] = isinstance(steps.mechanism, AllocatedSgd)
         return cls(
-            KeyedSource(secret.child("sampling")),
-            noisy,
-            KeyedSource(secret.child("evaluation")),
-            **{name: KeyedSource(secret.child(name)) for name in beside},
+            noise=FastSource.of(key) if steps.options.noise == "fast" else KeyedSource(key),
+            **{name: KeyedSource(secret.child(name)) for name, asked in names.items() if asked},
         )
 
     @classmethod
-    def unused(cls, noise: str = "secure") -> Sources:
+    def unused(cls, options: TrainOptions) -> Sources:
         """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
-        return cls(KeyedSource(), FastSource.of(bytes(32)) if noise == "fast" else KeyedSource(), KeyedSource())
+        noise = FastSource.of(bytes(32)) if options.noise == "fast" else KeyedSource()
+        return cls(KeyedSource(), noise, KeyedSource())
 
     def state(self) -> dict[str, str]:
         """Return their states by name; secret."""
@@ -103,49 +96,48 @@ class Sources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """A training, settled: a release of ``dpltm.privacy.release``.
+class TrainingPlan(NoisySteps):
+    """What a training will do, and what it costs: a release of ``dpltm.privacy.release``.
 
     Its model is trained in place, so each is for one run.
 
     Attributes:
-        entry: what pays for all of it: a draft until it is drawn, then as it is on record.
+        options: with every default that depends on start and records.
+        before_steps: releases before the steps.
+        evaluations: the count of right answers on the records, if one is paid for.
+        facts: by which interrupted work is known again.
         ledger: that pays, and holds what is declared of the test split.
+        account: what counts with it.
+        paid: the entry on record; None before it is drawn.
         ranks: that share the work, of which this is rank 0; None for one process.
-        planned: how gradients are computed, by network and settings: the rehearsal decides it, and the training uses it.
+        engines: how gradients are computed, by network and settings: the rehearsal decides it, and the training uses it.
     """
 
-    options: TrainOptions
     start: StartingPoint
     dataset: Dataset
-    config: TrainingConfig
-    entry: Entry
+    part: Part
     lineage: Lineage
-    account: Account
-    notes: tuple[str, ...]
     facts: Mapping[str, Any]
-    beside: tuple[Entry, ...]
     ledger: Ledger
     services: Services
+    before_steps: head.Before = head.Before()  # noqa: RUF009  (a frozen value)
+    evaluations: tuple[Guarantee, ...] = ()
+    beside: tuple[Entry, ...] = ()
+    account: Account = Account()  # noqa: RUF009  (a frozen value)
+    notes: tuple[str, ...] = ()
+    paid: Entry | None = None
     ranks: Ranks | None = None
     checkpoints: Checkpoints = NOT_KEPT
-    planned: dict[object, RecordGradients] = field(default_factory=dict, repr=False, compare=False)
+    engines: dict[object, RecordGradients] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def mechanism(self) -> NoisySgd:
-        """Its noisy steps."""
-        (steps,) = self.entry.of(NoisySgd)
-        return steps
-
-    @property
-    def before_steps(self) -> head.Before:
-        """Releases before the steps."""
-        return head.Before(*self.entry.of(GaussianRelease))
-
-    @property
-    def evaluations(self) -> tuple[Guarantee, ...]:
-        """The count of right answers on the records, if one is paid for."""
-        return self.entry.of(Guarantee)
+    @cached_property
+    def entry(self) -> Entry:
+        """What pays for all of it: a draft until it is drawn, then as it is on record."""
+        if self.paid is not None:
+            return self.paid
+        mechanisms = (*self.before_steps.mechanisms, self.mechanism, *self.evaluations)
+        words = f"training, {self.filtered}, {self.start.mask.live:,} live weights"
+        return Entry("release", self.part, mechanisms, words, facts_digest(self.facts), unit=self.dataset.unit)
 
     @property
     def inputs(self) -> Split:
@@ -155,30 +147,28 @@ class Training:
     @property
     def resolved(self) -> dict[str, Any]:
         """What was settled, public and known before it starts: the answer to a dry run, and a part of ``to_json``."""
-        tickets, before, config, feature_map = (
-            self.start.tickets, self.before_steps, self.config, self.dataset.feature_map,
-        )  # fmt: skip
+        options, before, feature_map = self.options, self.before_steps, self.dataset.feature_map
         columns = columns_read(self.dataset.schema, self.start.mask, feature_map)
         return {
-            "ticket_set": None if tickets is None else tickets.label,
+            "ticket_set": None if self.start.tickets is None else self.start.tickets.label,
             "round": self.start.round,
-            **step_facts(self.mechanism, config, self.start.mask),
-            "optimizer": config.optimizer,
-            "lr": config.lr,
-            "schedule": config.schedule,
-            "average": config.average,
-            **({"bands": len(config.strategy)} if config.strategy else {}),
+            **self.step_facts(self.start.mask),
+            "optimizer": options.optimizer,
+            "lr": self.lr,
+            "schedule": options.schedule,
+            "average": options.average,
+            **({"bands": len(self.strategy)} if self.strategy else {}),
             "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
-            **head.head_facts(self.options, before.second),
+            **head.head_facts(options, before.second),
             **({} if columns is None else {"columns": columns}),
         }
 
     def to_json(self, kernels: Mapping[str, str]) -> dict[str, Any]:
-        """Return the settings that its run states, with the kernels of its layers: ``config.json``."""
+        """Return ``config.json`` of its run, with the kernels of its layers."""
         tickets, dataset = self.start.tickets, self.dataset
-        return run_config(
-            self.start.spec, self.entry, self.config, dataset.bounds, dataset.of_persons,
+        return self.run_config(
+            self.start.spec, self.entry, dataset.bounds, dataset.of_persons,
             bounds_origin=dataset.bounds_origin,
             **({"table_schema": dataset.schema} if dataset.schema else {}),
             **({"columns": list(dataset.columns)} if dataset.columns else {}),
@@ -190,7 +180,7 @@ class Training:
             resolved={**self.resolved, "kernels": dict(kernels)},
         )  # fmt: skip
 
-    def centred_at(self, centre: torch.Tensor) -> Training:
+    def centred_at(self, centre: torch.Tensor) -> TrainingPlan:
         """Return the same with features centred at a mean that was released."""
         assert self.dataset.feature_map is not None
         return replace(self, dataset=replace(self.dataset, feature_map=self.dataset.feature_map.centred_at(centre)))
@@ -199,7 +189,7 @@ class Training:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
         check_labels(self.start.spec, self.dataset)
-        tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options.noise), records))
+        tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options), records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Draw the centre of features, then their second moments, then the noisy steps; or go on from a checkpoint.
@@ -207,26 +197,23 @@ class Training:
         Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
         sample, filtered sum, noise.
         """
-        options, ranks = self.options, self.ranks
-        training = replace(self, entry=secret.entry)  # which checkpoints name
-        beside = {"audit": options.audit, "allocation": self.config.participations}
-        sources = Sources.begin(
-            secret, at, options.noise, [name for name, asked in beside.items() if asked is not None]
-        )
-        made = training.before_steps
-        if made.mean is not None:
-            training = training.centred_at(_released(at, CENTRE, lambda: _centre(training, sources, secret)))
+        ranks, before = self.ranks, self.before_steps
+        plan = replace(self, paid=secret.entry)  # which checkpoints name
+        sources = Sources.begin(secret, at, plan)
+        if before.mean is not None:
+            plan = plan.centred_at(_released(at, CENTRE, lambda: _centre(plan, sources, secret)))
         second = None
-        if made.second is not None:
-            release, dataset = made.second, training.dataset
-            rows = network_inputs(dataset.train, dataset, training.services)
+        if before.second is not None:
+            release, dataset, rows = before.second, plan.dataset, plan.inputs
             second = _released(
                 at, SECOND, lambda: head.second_moments(release, dataset, rows.open(secret), sources.noise)
             )
         if ranks is not None:
-            _tell_settings(ranks, training)
-        descent = together(ranks, lambda: _descent(training, sources, second, secret))
-        drawn = Drawn(training, secret, sources, second, descent)
+            feature_map = plan.dataset.feature_map
+            centre = None if before.mean is None or feature_map is None else feature_map.centre
+            ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
+            ranks.share({} if centre is None else {CENTRE: centre})
+        drawn = Drawn(plan, secret, sources, second, together(ranks, lambda: _descent(plan, sources, second, secret)))
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -242,15 +229,13 @@ def _released(at: Checkpoint | None, name: str, draw: Callable[[], torch.Tensor]
     return draw() if known is None else torch.from_numpy(np.array(known))
 
 
-def _centre(training: Training, sources: Sources, secret: Secret) -> torch.Tensor:
-    dataset, mean = training.dataset, training.before_steps.mean
+def _centre(plan: TrainingPlan, sources: Sources, secret: Secret) -> torch.Tensor:
+    dataset, mean = plan.dataset, plan.before_steps.mean
     assert dataset.feature_map is not None
     assert mean is not None
-    rows = _means(network_inputs(dataset.train, dataset, training.services).open(secret))
-    found = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
-    if head.is_least_squares(training.options):
-        return head.shrunk(found, mean.noise_std, dataset.records)
-    return found
+    rows = _means(plan.inputs.open(secret))
+    centre = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
+    return head.shrunk(centre, mean.noise_std, dataset.records) if head.is_least_squares(plan.options) else centre
 
 
 def _means(opened: Arrays) -> Iterator[torch.Tensor]:
@@ -266,26 +251,24 @@ def _means(opened: Arrays) -> Iterator[torch.Tensor]:
         yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
 
 
-def _descent(training: Training, sources: Sources, second: torch.Tensor | None, secret: Secret) -> Descent:
-    gradients = prepare(training, sources, training.inputs.open(secret))
-    if not head.is_least_squares(training.options):
+def _descent(plan: TrainingPlan, sources: Sources, second: torch.Tensor | None, secret: Secret) -> Descent:
+    gradients = prepare(plan, sources, plan.inputs.open(secret))
+    if not head.is_least_squares(plan.options):
         return Descent(gradients)
-    return Descent(gradients, head.newton(training.start, training.dataset, training.before_steps.second, second))
+    return Descent(gradients, head.newton(plan.start, plan.dataset, plan.before_steps.second, second))
 
 
-def prepare(training: Training, sources: Sources, opened: Arrays) -> NoisyGradients:
+def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradients:
     """Return the training before its first draw; refuse what cannot be trained."""
-    dataset, services, ranks = training.dataset, training.services, training.ranks
-    if dataset.test is not None and not training.evaluations and (ranks is None or ranks.first):
-        network_inputs(dataset.test, dataset, services)  # features that cannot be had are missed now
-    gradients = noisy_gradients(
-        training.start, dataset, training.config, sources, opened, training.options.device, ranks, training.planned
-    )
+    dataset, ranks = plan.dataset, plan.ranks
+    if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
+        network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
+    gradients = noisy_gradients(plan, plan.start, dataset, sources, opened, ranks, plan.engines)
+    # coins that begin anew: they are the same, however often this is called
     if sources.allocation is not None:
-        gradients.allocation = source_of(sources.allocation.state)  # the same, however often this is called
+        gradients.allocation = source_of(sources.allocation.state)
     if sources.audit is not None:
-        coins = source_of(sources.audit.state)  # the same, however often this is called
-        plant(gradients, training.options.audit, training.mechanism.adjacency, coins)
+        plant(gradients, source_of(sources.audit.state))
     return gradients
 
 
@@ -313,23 +296,24 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
 
 
 def noisy_gradients(
+    steps: NoisySteps,
     start: StartingPoint,
     dataset: Dataset,
-    config: TrainingConfig,
     sources: Sources,
     opened: Arrays,
-    device: str = "cpu",
     ranks: Ranks | None = None,
-    planned: dict[object, RecordGradients] | None = None,
+    engines: dict[object, RecordGradients] | None = None,
 ) -> NoisyGradients:
     """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
-    model, loss = start.model.to(device), loss_of(start.spec, dataset)
-    records = batched_records(opened, dataset, device, whole=isinstance(start.spec, OwnNetwork))
-    planned = {} if planned is None else planned
-    key = model, loss, config.compile, config.kernels, config.groups is None
-    sampling, noise, either = sources.sampling, sources.noise, planned.get(key, loss)
-    gradients = NoisyGradients(model, start.mask, either, records, config, sampling=sampling, noise=noise, ranks=ranks)
-    planned[key] = gradients.gradients
+    options, engines = steps.options, {} if engines is None else engines
+    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
+    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
+    key = model, loss, options.compile, options.kernels, steps.groups is None
+    gradients = NoisyGradients(
+        model, start.mask, engines.get(key, loss), records, steps, sampling=sources.sampling, noise=sources.noise,
+        ranks=ranks,
+    )  # fmt: skip
+    engines[key] = gradients.gradients
     return gradients
 
 
@@ -337,7 +321,7 @@ def noisy_gradients(
 class Drawn:
     """Position of a training."""
 
-    training: Training
+    plan: TrainingPlan
     secret: Secret
     sources: Sources
     second: torch.Tensor | None
@@ -348,107 +332,93 @@ class Drawn:
 
     def run(self) -> None:
         """Take the steps that are left."""
-        training, descent, mechanism = self.training, self.descent, self.training.mechanism
-        options = training.options
-        others = tuple(each for each in training.entry.mechanisms if each is not mechanism)
-        beside = Planned(training.account, training.entry.part, others)
+        plan, descent, (mechanism,) = self.plan, self.descent, self.plan.entry.of(NoisySgd)
+        others = tuple(other for other in plan.entry.mechanisms if other is not mechanism)
+        beside, options = Planned(plan.account, plan.part, others), plan.options
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
         test = self._test_split()
-        score = self._score(test)
         began, note, told = time.perf_counter() - self.seconds, "", ""
 
         def measure(done: int) -> None:
             nonlocal note
             if done in odometer.steps:
-                found = score(done == mechanism.steps)
-                moved = descent.gradients.moved
-                self.metrics.append({"step": done, "epsilon": json_figure(odometer.after(done)), **found, **moved})
-                note = "" if found["accuracy"] is None else f", accuracy {percent(found['accuracy'])}"
-                note += f", rmse {float(found['rmse']):.4g}" if "rmse" in found else ""
+                scores = self._scores(test, last=done == mechanism.steps)
+                epsilon = json_figure(odometer.after(done))
+                self.metrics.append({"step": done, "epsilon": epsilon, **scores, **descent.gradients.moved})
+                note = "" if scores["accuracy"] is None else f", accuracy {percent(scores['accuracy'])}"
+                note += f", rmse {float(scores['rmse']):.4g}" if "rmse" in scores else ""
 
-        with training.services.progress.progress("training under DP", mechanism.steps) as step:
+        with plan.services.progress.progress("training under DP", mechanism.steps) as step:
             # the first step takes longer: a filter may be compiled in it
             step(descent.step, "taking the first step" if descent.step == 0 else "going on")
 
             def between() -> None:
                 nonlocal told
                 self.seconds = time.perf_counter() - began
-                if training.checkpoints.offer(self._checkpoint):
+                if plan.checkpoints.offer(self._checkpoint):
                     told = note
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
             descent.run(measure, between)
-        if test is not None and not training.dataset.rated and training.start.spec.score is None:
+        if test is not None and not plan.dataset.rated and plan.start.spec.score is None:
             self.skill = self._skill(test)
-        training.start.model.to("cpu")
+        plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 
     def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
         """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
         records themselves: then nothing but that is measured.
         """
-        training, dataset = self.training, self.training.dataset
-        if dataset.test is None or training.evaluations:
+        plan, dataset = self.plan, self.plan.dataset
+        if dataset.test is None or plan.evaluations:
             return None
-        declared = training.ledger.declared_test(dataset)
-        split = network_inputs(dataset.test, dataset, training.services)
-        return inputs(split.open(declared), dataset, training.options.device)
+        split = network_inputs(dataset.test, dataset, plan.services)
+        return inputs(split.open(plan.ledger.declared_test(dataset)), dataset, plan.options.device)
 
     def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | None:
-        training, dataset, groups = self.training, self.training.dataset, None
-        if training.options.by is not None and dataset.test is not None:
-            opened = dataset.test.open(training.ledger.declared_test(dataset))
-            groups = subgroups_of(dataset, opened.x, training.options.by)
-        return skill(training.start.model, *test, class_names(dataset.schema), training.options.metric, groups)
+        plan, dataset, groups = self.plan, self.plan.dataset, None
+        if plan.options.by is not None and dataset.test is not None:
+            opened = dataset.test.open(plan.ledger.declared_test(dataset))
+            groups = subgroups_of(dataset, opened.x, plan.options.by)
+        return skill(plan.start.model, *test, class_names(dataset.schema), plan.options.metric, groups)
 
-    def _score(self, test: tuple[Inputs, torch.Tensor] | None) -> Callable[[bool], dict[str, Any]]:
-        """Return a function that measures accuracy at a checkpoint, and of ratings the error; its argument marks the last.
-
-        On the private records it releases a noisy count, at the last alone, with the noise that the entry holds for it.
-        """
-        training, dataset = self.training, self.training.dataset
-        model, paid, rule = training.start.model, training.evaluations, training.start.spec.score
-        if paid:
-            metric = training.options.metric
-            priced = private_score(metric, training.options.class_shares, dataset, rule)
-            rows = network_inputs(dataset.train, dataset, training.services)
-            x, y = inputs(rows.open(self.secret), dataset, training.options.device)
-
-            def release(last: bool) -> dict[str, Any]:
-                if not last:
-                    return {"accuracy": None}
-                count = count_correct(model, x, y, score=priced or rule)
-                count += two_sided_geometric(self.sources.evaluation, paid[0].epsilon)
-                if priced is None:
-                    return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
-                return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
-
-            return release
+    def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
+        """Measure accuracy, and of ratings the error: on the test split, or with noise on the records, at the last alone."""
+        plan, metric = self.plan, self.plan.options.metric
+        model, rule = plan.start.model, plan.start.spec.score
+        if plan.evaluations:
+            return self._noisy_scores(plan.evaluations[0].epsilon) if last else {"accuracy": None}
         if test is None:
-            return lambda _: {"accuracy": None}
-        if training.options.metric in ("balanced-accuracy", "auc"):
+            return {"accuracy": None}
+        if metric in ("balanced-accuracy", "auc"):
+            judged = self._skill(test)
+            right = accuracy(model, *test) if judged is None else judged.accuracy.value
+            value = None if judged is None or judged.estimate is None else judged.estimate.value
+            return {"accuracy": right, metric.replace("-", "_"): value}
+        if plan.dataset.rated:
+            error = json_figure(root_mean_squared_error(model, *test))
+            return {"accuracy": accuracy(model, *test), "rmse": error}
+        return {"accuracy": accuracy(model, *test, score=rule)}
 
-            def judge(_: bool) -> dict[str, Any]:
-                found = self._skill(test)
-                value = None if found is None or found.estimate is None else found.estimate.value
-                right = accuracy(model, *test) if found is None else found.accuracy.value
-                return {"accuracy": right, training.options.metric.replace("-", "_"): value}
-
-            return judge
-        if not dataset.rated:
-            return lambda _: {"accuracy": accuracy(model, *test, score=rule)}
-        return lambda _: {
-            "accuracy": accuracy(model, *test),
-            "rmse": json_figure(root_mean_squared_error(model, *test)),
-        }
+    def _noisy_scores(self, epsilon: float) -> dict[str, Any]:
+        """Release a noisy count on the private records, with the noise that the entry holds for it."""
+        plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
+        rule = plan.start.spec.score
+        priced = private_score(options.metric, options.class_shares, dataset, rule)
+        x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
+        count = count_correct(plan.start.model, x, y, score=priced or rule)
+        count += two_sided_geometric(self.sources.evaluation, epsilon)
+        if priced is None:
+            return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
+        return {"accuracy": None, options.metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
     def _checkpoint(self) -> Checkpoint:
-        training, feature_map = self.training, self.training.dataset.feature_map
+        plan, feature_map = self.plan, self.plan.dataset.feature_map
         tensors = {} if self.second is None else {SECOND: self.second}
-        if training.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
+        if plan.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
             tensors[CENTRE] = feature_map.centre
         more = {"metrics": self.metrics, "seconds": self.seconds}
-        return steps_so_far(training.facts, training.entry, self.descent, self.sources, tensors, more)
+        return steps_so_far(plan.facts, plan.entry, self.descent, self.sources, tensors, more)
 
     def resume(self, held: Checkpoint) -> None:
         """Go to where a checkpoint was taken."""
@@ -468,14 +438,14 @@ def steps_so_far(
     """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
     state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
     values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
-    return Checkpoint(f"step {descent.step} of {descent.gradients.config.steps}", state, values)
+    return Checkpoint(f"step {descent.step} of {descent.gradients.plan.mechanism.steps}", state, values)
 
 
 def resume_steps(descent: Descent, held: Checkpoint) -> None:
     """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
     with reading():
         step = int(held.state["step"])
-        if not 0 <= step <= descent.gradients.config.steps:
+        if not 0 <= step <= descent.gradients.plan.mechanism.steps:
             raise ValueError(step)
         descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
@@ -485,18 +455,18 @@ def resume_steps(descent: Descent, held: Checkpoint) -> None:
 # same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
 
 
-def settled_together(ranks: Ranks | None, settle: Callable[[], Training]) -> Training:
+def settled_together(ranks: Ranks | None, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
     """Return a training that all ranks have settled alike before anything is entered; raise what any of them refuses."""
     if ranks is None:
         return settle()
-    mine = ranks.together(settle)
-    start, dataset, config = mine.start, mine.dataset, mine.config
+    plan = ranks.together(settle)
+    start, dataset = plan.start, plan.dataset
     feature_map = dataset.feature_map
     shown = {
         "network": f"{start.spec.text} of {start.spec.features} features and {start.spec.classes} classes",
-        "filter": config.filtered,
-        "sampling rate": repr(config.sampling_rate),
-        "expected batch": repr(config.expected_batch),
+        "filter": plan.filtered,
+        "sampling rate": repr(plan.mechanism.sampling_rate),
+        "expected batch": repr(plan.expected_batch),
         "bounds": repr(dataset.bounds),
         "features": "none" if feature_map is None else feature_map.uncentred.id,
     }
@@ -505,29 +475,21 @@ def settled_together(ranks: Ranks | None, settle: Callable[[], Training]) -> Tra
         "starting weights and mask": weights_id(start),
     }
     ranks.agree(shown, private)
-    return replace(mine, ranks=ranks)
+    return replace(plan, ranks=ranks)
 
 
-def _tell_settings(ranks: Ranks, training: Training) -> None:
-    """Tell the other ranks what was settled by the ledger, and what was released before the steps."""
-    feature_map = training.dataset.feature_map
-    centre = None if training.before_steps.mean is None or feature_map is None else feature_map.centre
-    settings = {name: getattr(training.config, name) for name in ("steps", "noise_std", "lr")}
-    ranks.tell({"settings": settings, "entry": to_json(training.entry)})
-    ranks.share({} if centre is None else {CENTRE: centre})
-
-
-def follow(ranks: Ranks, settle: Callable[[], Training]) -> None:
+def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     """Do the share of a rank that is not the first; return when the last step is done, or raise what ended rank 0."""
-    mine = settled_together(ranks, settle)
+    plan = settled_together(ranks, settle)
     told = ranks.tell()
-    mine = replace(mine, config=replace(mine.config, **told["settings"]))
-    secret = Secret(entry_from_json(told["entry"]), None)  # which rank 0 paid for, and draws from
+    entry = entry_from_json(told["entry"])  # which rank 0 paid for, and draws from
+    (mechanism,) = entry.of(NoisySgd)
+    plan, secret = replace(plan, lr=told["lr"], mechanism=mechanism), Secret(entry, None)
     centre = ranks.share({}).get(CENTRE)
     if centre is not None:
-        mine = mine.centred_at(centre)
-    sources = Sources.unused(mine.options.noise)
-    descent = ranks.together(lambda: Descent(prepare(mine, sources, mine.inputs.open(secret))))
+        plan = plan.centred_at(centre)
+    sources = Sources.unused(plan.options)
+    descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
     descent.run()

@@ -10,24 +10,15 @@ of two public steps. S is the power of two from C up to 2 C (``sampling.scale_of
 
     high = s rounded to multiples of a = 2^-28 S,    low = (s - high) rounded to multiples of b = 2^-61 S.        (1)
 
-s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step. Sums of lows stay below
-2^53 b for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, so no order of adding changes a
-bit of them: neither that of the groups on a rank, nor that of the ranks. Rank 0 adds high and low at the end, which
-rounds once.
+s - high is exact in float64. Sums of highs stay below 2^53 a for up to 2^24 records in a step, sums of lows below 2^53 b
+for up to 2^20 groups, since |low| <= a / 2. Float64 holds all of these exactly, in any order. Rank 0 adds high and low at
+the end, which rounds once, and the noise, once; what the other ranks receive is the noisy mean.
 
-**The bound is that of one process.** Take neighbours, and the record r that one of them lacks. By r's coin it is in one
-chunk. All other chunks are sums of the same numbers in the same order, and groups without r have the same highs and lows.
-The chunk of r moves by at most C, its rounding in float32 included (``sampling``). In the group of r, float64 adds up at
-most four chunks, as one process adds up all of them; then (1) leaves out at most 2^-62 S of each of n coordinates.
-Between neighbours that is at most 2^-60 C sqrt(n) in L2 norm, of the order of what float64 rounds off in the total of one
-process (2^-53 of each coordinate), and far within what ``RecordGradients.rounding`` leaves over. No term is added to the
-sensitivity for either. Element-wise filters are summed in float64 throughout, in blocks by position instead of chunks.
-There (1) leaves out as much for every group. Microbatches (``training.config``) are summed in float64 too, and shared out by
-their public numbers: r is in one of them, by its coin, and that moves by at most 2 C. Where a person is the unit, the filter
-takes the mean gradient of the records of each: a person more is one mean more, and no other changes, so C holds. These are
-summed in float64, and shared out by position.
-
-Noise is added once, by rank 0, to this sum. What the other ranks receive is the noisy mean.
+**The bound is that of one process.** A neighbour's extra record is in one chunk, by its coin; all other chunks, and the
+highs and lows of other groups, stay. Its chunk moves by at most C, float32 rounding included (``sampling``), and (1)
+leaves out at most 2^-62 S of each of n coordinates of its group: 2^-60 C sqrt(n) between neighbours in L2 norm, far
+within what ``RecordGradients.rounding`` leaves over. Element-wise filters, microbatches (by their public numbers) and
+means of persons (by position) are summed in float64, where (1) leaves out as much for every group.
 """
 
 from __future__ import annotations
@@ -51,11 +42,11 @@ from dpltm.records.units import ABSENT
 from dpltm.training.ranks import Ranks, Shards
 
 if TYPE_CHECKING:
-    from dpltm.training.config import TrainingConfig
+    from dpltm.training.plan import NoisySteps
 
 Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
 """Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
-filter takes the mean gradient of groups (``training.config``), or of persons. Last, their keys, where the network draws.
+filter takes the mean gradient of groups (``training.plan``), or of persons. Last, their keys, where the network draws.
 """
 
 
@@ -106,30 +97,29 @@ class SampleSums:
         self,
         gradients: RecordGradients,
         records: Records,
-        config: TrainingConfig,
+        plan: NoisySteps,
         device: torch.device,
         ranks: Ranks | None = None,
         shards: Shards | None = None,
     ) -> None:
-        self._gradients, self._records, self._config, self._ranks = gradients, records, config, ranks
+        self._gradients, self._records, self._plan, self._ranks = gradients, records, plan, ranks
         self._shards = Shards(ranks) if shards is None else shards
-        self._compiled = config.compile and compiler_at_hand()
-        most = config.physical_batch or gradients.comfortable_batch
+        options, batch = plan.options, plan.expected_batch
+        self._compiled = options.compile and compiler_at_hand()
+        most = options.physical_batch or gradients.comfortable_batch
         # four standard deviations: nearly every sample fits, and one that does not takes another batch
-        usual = math.ceil((config.expected_batch + 4 * math.sqrt(config.expected_batch)) / 16) * 16
-        of_chunks = at_once(math.ceil(config.expected_batch / USUAL))
-        self._grouped = config.groups is not None or records.persons is not None
-        a_group = config.microbatch or (USUAL if records.persons is None else 1)
-        self._group = math.ceil(of_chunks * USUAL / a_group)
+        usual = math.ceil((batch + 4 * math.sqrt(batch)) / 16) * 16
+        self._grouped = plan.groups is not None or records.persons is not None
+        a_group = options.microbatch or (USUAL if records.persons is None else 1)
+        self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
         self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
-        self._narrow = config.precision == "bfloat16"
+        self._narrow = options.precision == "bfloat16"
         if self._narrow:  # in passes of one shape, a quarter of a batch or less: little of it is filled up
             gradients.pass_rows = min(self._rows, gradients.comfortable_pass, usual // 4)
             self._rows -= self._rows % gradients.pass_rows if self._compiled else 0
-        self._device = device
-        weights = config.class_weight
+        self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
-        self.filter = config.filter
+        self.filter = plan.filter
         length = gradients.length_of(self.filter)
         self._total = torch.zeros(length, dtype=torch.float64, device=device)
         self._exact = None if ranks is None else ExactSum(length, self._bound, device)
@@ -200,7 +190,7 @@ class SampleSums:
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
     ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
-        stops, by_itself = [0, *accumulate(chunks)], self._config.filter.kind == "element-wise"
+        stops, by_itself = [0, *accumulate(chunks)], self._plan.filter.kind == "element-wise"
         whole = not by_itself or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))

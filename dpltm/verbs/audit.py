@@ -1,8 +1,17 @@
-"""Attacks on claims: on a training by canaries, on tickets by their masks, and on claims of the literature.
+"""Attacks on claims: on a training by canaries, on tickets by their masks, on messages, and on claims of the literature.
 
-``audit`` looks at what canaries saw in a training that had some; ``audit_tickets`` makes tickets anew with made-up records
-among the private ones (docs/privacy-model.md section 2); ``demo`` attacks the embedded digits in a minute: what is certified
-stands, and two claims of the literature fall.
+``audit`` looks at what canaries saw in a training that had some; ``demo`` attacks the embedded digits in a minute: what is
+certified stands, and two claims of the literature fall.
+
+**Tickets that are made from records with no mechanism** (``audit_tickets``): features that no record has
+(privacy-model.md 2). Where a feature is zero in every record, its weights get no gradient: they end where they started. So
+magnitude pruning drops exactly those of them below one threshold, which anybody who has the starting weights sees. One
+record that has the feature moves them, and the order breaks. Canary i is a record with feature i alone, at the largest
+value that inputs may have; a coin decides whether it is among the records. The attack sees masks and starting weights alone.
+
+**Messages of local privacy** (``local_bound``): the likelihood ratio of two records that differ as much as any, one of them
+sent. No attack tells them apart better than the ratio of the chances of the message, which follow from the public scheme. So
+a claim that is far too small falls at once; of one that holds, the bound comes as near as the number of messages permits.
 """
 
 from __future__ import annotations
@@ -13,19 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.audit.attacks import (
-    MaskFindings,
-    check_unset,
-    local_bound,
-    mask_findings,
-    out_of_order,
-    unset_features,
-    with_canaries,
-)
-from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import audit, violated
+from dpltm.audit.bounds import check_confidence, epsilon_bound, least_canaries, pair_bound
+from dpltm.audit.findings import Attacked, audit
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
+from dpltm.local.codebook import NUMBER_BYTES, Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -35,7 +36,7 @@ from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
-from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
@@ -44,30 +45,27 @@ from dpltm.training.artifacts import TicketSet
 from dpltm.training.start import fresh
 from dpltm.verbs.train import train_start
 
+# --- tickets ----------------------------------------------------------------------------------------------------------
+
 CONTROLS = 5
 """Shuffled masks that a mask is compared with."""
 
 
 @dataclass(frozen=True)
-class TicketFindings:
-    """Outcome of an attack on a ticket set.
+class MaskFindings(Attacked):
+    """Outcome of an attack on a ticket set; the lower bound is on epsilon at delta 0 of making tickets.
 
     Attributes:
+        canaries, correct: how many, and how many guesses of them were right.
         supermask: test accuracy of the starting weights under the mask of the last round, trained on nothing here; None
             where there is no test split.
         shuffled: the mean of the same under masks with as many live weights in each layer, elsewhere.
     """
 
-    claims: PrivacyReport
-    masks: MaskFindings
+    canaries: int
+    correct: int
     supermask: float | None
     shuffled: float | None
-
-    @property
-    def violates(self) -> list[str]:
-        """Claims that the bound refutes."""
-        assert self.claims.nominal is not None  # that nothing is counted for such tickets
-        return violated(self.masks.lower_bound, self.claims.certified.epsilon, self.claims.nominal.epsilon)
 
 
 def audit_tickets(
@@ -79,7 +77,7 @@ def audit_tickets(
     confidence: float = 0.95,
     unprotected: bool = False,
     coins: RandomSource | None = None,
-) -> TicketFindings:
+) -> MaskFindings:
     """Make one round of tickets anew, as the set was made, on the records and canaries, and look at their masks.
 
     Args:
@@ -125,9 +123,11 @@ def audit_tickets(
         )
     first = _first_layer(made)
     moved = out_of_order(made.theta0[first].abs().numpy()[:, places], made.tickets[1].mask[first].numpy()[:, places])
-    return TicketFindings(
-        claims, mask_findings(moved, included, confidence), *_supermask(tickets, dataset, ledger, services)
-    )
+    correct, bound = mask_bound(moved, included, confidence)
+    assert claims.nominal is not None  # that nothing is counted for such tickets
+    figures = (claims.certified.epsilon, claims.nominal.epsilon, bound)
+    supermask = _supermask(tickets, dataset, ledger, services)
+    return MaskFindings(tickets.label, *figures, len(moved), correct, *supermask)
 
 
 def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
@@ -175,6 +175,119 @@ def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> flo
     return accuracy(model, *test, score=tickets.spec.score)
 
 
+def unset_features(x: np.ndarray) -> np.ndarray:
+    """Places of features that are 0 in all records ``(n, ...)``; ascending."""
+    return np.flatnonzero((x.reshape(len(x), -1) == 0).all(0))
+
+
+def with_canaries(x: np.ndarray, places: np.ndarray, largest: float) -> np.ndarray:
+    """The records, and after them one canary a place, of the same dtype."""
+    made = np.zeros((len(places), int(np.prod(x.shape[1:]))), x.dtype)
+    made[np.arange(len(places)), places] = largest
+    return np.concatenate([x, made.reshape(len(places), *x.shape[1:])])
+
+
+def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Number of weights of each feature that were kept below the threshold, or dropped above, ``(features,)``.
+
+    0 where nothing moved them; the threshold is one that has fewest of them in all. ``weights`` are absolute starting
+    weights, ``(units, features)``, and ``mask`` says which of them live after one round.
+    """
+    order = np.argsort(weights, axis=None)
+    kept = mask.flatten()[order]
+    below = np.concatenate([[0], np.cumsum(kept)])  # kept, if the threshold is before place i
+    above = np.concatenate([np.cumsum(~kept[::-1])[::-1], [0]])
+    threshold = np.append(weights.flatten()[order], np.inf)[int(np.argmin(below + above))]
+    return ((weights < threshold) == mask).sum(0)
+
+
+def check_unset(canaries: int, confidence: float) -> None:
+    """Raise InputError where too few features are zero in every record for a bound that holds with ``confidence``."""
+    if canaries < least_canaries(confidence):
+        raise InputError(
+            f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
+            f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
+        )
+
+
+def mask_bound(moved: np.ndarray, included: np.ndarray, confidence: float) -> tuple[int, float]:
+    """Return how many guesses are right that a canary is in where its weights are out of order, and a bound from them.
+
+    Args:
+        included: fair coins of the canaries.
+
+    Guarantees:
+        If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
+        1 - ``confidence``.
+    """
+    canaries = len(moved)
+    check_unset(canaries, confidence)
+    correct = int(((moved > 0) == included).sum())
+    return correct, epsilon_bound(canaries, canaries, correct, 0.0, confidence)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+AT_ONCE = 2**24
+"""Bits of messages at a time."""
+
+
+def local_bound(answer: BitStrings | Codebook, messages: int, confidence: float, coins: RandomSource) -> float:
+    """A lower bound on the local epsilon of a record, label included unless it is public.
+
+    Guarantees:
+        If ``answer`` is epsilon-locally private, the bound exceeds epsilon with probability at most 1 - ``confidence``.
+    """
+    check_confidence(confidence)
+    if messages < 20:
+        raise InputError(f"`messages`: {messages} are too few to tell anything; take at least 20, such as 2000")
+    first, second = (
+        _of_codebook(answer, record, messages, coins)
+        if isinstance(answer, Codebook)
+        else _of_bits(answer, record, messages, coins)
+        for record in (0, 1)
+    )
+    return pair_bound(first, second, 0.0, confidence)
+
+
+def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource) -> np.ndarray:
+    """Log ratios of messages of one of two records: each bit of theirs differs, in the direction that tells more."""
+    channel, response = answer.channel, answer.response
+    p, q = channel.probabilities()
+    towards = [bit.likelier[0] >= bit.likelier[1] for bit in channel.pattern]
+    one = np.resize(towards, channel.bits)  # the bits of the first record; the second has the others
+    sent = np.packbits(one if record == 0 else ~one)
+    sign = np.where(one, 1.0, -1.0)
+    as_one, as_zero = sign * np.log(p / q), sign * np.log((1 - p) / (1 - q))
+    scores, at_once = np.zeros(messages), max(1, AT_ONCE // channel.bits)
+    for start in range(0, messages, at_once):
+        some = scores[start : start + at_once]
+        packed = channel.send(np.repeat(sent[None], len(some), axis=0), coins)
+        bits = np.unpackbits(packed, axis=1, count=channel.bits).astype(bool)
+        some += np.where(bits, as_one, as_zero).sum(1)
+    if response is not None:
+        true, other = response.chances
+        label = response.send(np.full(messages, record), coins)
+        scores += np.log(true / other) * ((label == 0).astype(float) - (label == 1))
+    return scores
+
+
+def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSource) -> np.ndarray:
+    """The same for opposite records with different labels, each message with a codebook of its own, so independent: an
+    index is likelier from the record that it is near to."""
+    values = np.zeros((2, answer.values), np.float32)
+    values[0, 0], values[1, 0] = 1, -1
+    labels, scores = np.array([0, 1]), np.zeros(messages)
+    for at in range(messages):
+        (row,) = answer.randomise(values[[record]], labels[[record]], coins)
+        number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))
+        first, second = answer.near_candidates(values, labels, number)
+        scores[at] = float(index in first) - float(index in second)
+    return scores
+
+
+# --- claims of the literature -----------------------------------------------------------------------------------------
+
 SHORT: dict[str, Any] = {"batch_size": 32.0, "steps": 600, "lr": 0.3}
 """Of small batches, so that the records' own gradients are not in the way of canaries."""
 
@@ -197,21 +310,6 @@ UER = BitStrings(9216, 10, FixedPoint(4, 5), "uer", 0.5, 7.0, None)
 MESSAGES = 1000
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """One attacked claim; ``nominal`` is that of its source, None for no claim of its own."""
-
-    what: str
-    nominal: float | None
-    certified: float
-    lower_bound: float
-
-    @property
-    def violates(self) -> list[str]:
-        """Claims that the bound refutes."""
-        return violated(self.lower_bound, self.certified, self.nominal)
-
-
 def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
     """Return all rows, on the embedded digits; ``confidence`` in [0.5, 1) is that of each row's bound."""
     rows = []
@@ -221,7 +319,7 @@ def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: i
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
         found = audit(run, confidence=confidence)
         nominal = None if found.nominal is None else found.nominal.epsilon
-        rows.append(Attacked(name, nominal, found.certified.epsilon, found.lower_bound))
+        rows.append(Attacked(name, found.certified.epsilon, nominal, found.lower_bound))
     services.progress.say("sending messages")
     bound = local_bound(UER, MESSAGES, confidence, SecureSource())
-    return [*rows, Attacked("LATENT's UER, one record", UER.nominal, UER.certified, bound)]
+    return [*rows, Attacked("LATENT's UER, one record", UER.certified, UER.nominal, bound)]

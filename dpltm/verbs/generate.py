@@ -7,7 +7,7 @@ post-processing of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
@@ -32,7 +33,7 @@ from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Book, Ledger, facts_digest
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Secret, pay, price
-from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.privacy.statement import statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
 from dpltm.pruning.generation import (
     GenerationConfig,
@@ -46,16 +47,15 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
-from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Arrays, Dataset, Split, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
-from dpltm.training.config import TrainingConfig, noisy_steps
 from dpltm.training.descent import Descent
+from dpltm.training.plan import NoisySteps, noisy_steps
 from dpltm.training.release import Sources, noisy_gradients, resume_steps, steps_so_far
-from dpltm.training.start import fresh
+from dpltm.training.start import fresh, in_front
 from dpltm.verbs.train import check_takes_persons
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
@@ -72,7 +72,6 @@ class Generation:
     Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
 
     Attributes:
-        source: what a resume must find again of the code (``source_facts``).
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
     """
@@ -81,7 +80,6 @@ class Generation:
     dataset: Dataset
     spec: Network
     config: GenerationConfig
-    source: Mapping[str, str]
     provenance: ProvenanceKind
     lineage: Lineage
     ledger: Ledger
@@ -124,7 +122,7 @@ class Generation:
         """Facts of a mechanism's work for its checkpoints."""
         feature_map = self.dataset.feature_map
         features = None if feature_map is None else feature_map.id
-        return {"model": self.spec.identity, "features": features, **self.source}
+        return {"model": self.spec.identity, "features": features, **source_facts(self.spec)}
 
     @property
     def facts(self) -> str:
@@ -137,38 +135,57 @@ class Generation:
             repr(self.config),
             self.options.criterion,
             self.options.epsilon,
-            dict(self.source),
+            dict(source_facts(self.spec)),
             *([] if slots is None else [slots]),
         ]
         return TICKETS + facts_digest(body)
 
-    def on_record(self, public: Lineage) -> Generation:
+    def priced(self) -> dict[str, Any]:
+        """Return what would be made, and what it would cost; refuse what cannot be trained."""
+        if self.under_dp:
+            self.rehearse()
+        account = self.account(self.ledger.book) + self.entries
+        return {
+            "provenance": self.provenance,
+            "criterion": self.options.criterion,
+            "dataset": self.dataset.name,
+            "records": self.dataset.records,
+            "model": self.spec.text,
+            "steps": self.steps,
+            "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
+        }
+
+    def on_record(self, book: Book) -> Generation:
         """Return the same with the lineage of what was declared beside it."""
-        return replace(self, lineage=self.lineage | public)
+        return replace(self, lineage=self.lineage | book.public(self.beside))
 
     def planned(self, book: Book, known: Entry | None = None) -> Generation:
         """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
-        made, part = self.on_record(book.public(self.beside)), self.ledger.part(self.dataset)
-        mechanism = made._mechanism(Planned(made.account(book), part)) if known is None else known.mechanisms[0]
-        words = f"tickets by {self.options.criterion}, {self.spec.parameters:,} weights"
+        plan, part, options, config = self.on_record(book), self.ledger.part(self.dataset), self.options, self.config
+        if known is None:
+            rate, before = config.batch_size / self.dataset.records, plan.account(book)
+            draft = noisy_steps(CLIPPED, self.spec.parameters, rate, config.iterations, TrainOptions())
+            mechanism = calibrate_noise(options.epsilon or 0.0, options.delta, draft, Planned(before, part))
+        else:
+            (mechanism,) = known.of(NoisySgd)
+        words = f"tickets by {options.criterion}, {self.spec.parameters:,} weights"
         entry = Entry("release", part, (mechanism,), words, self.facts, unit=self.dataset.unit)
-        return replace(made, drafts=(entry,))
-
-    def _mechanism(self, before: Planned) -> NoisySgd:
-        options, config = self.options, self.config
-        sampled = config.batch_size / self.dataset.records, config.iterations
-        draft = noisy_steps(CLIPPED, self.spec.parameters, sampled)
-        return calibrate_noise(options.epsilon or 0.0, options.delta, draft, before)
+        return replace(plan, drafts=(entry,))
 
     def rehearse(self) -> None:
         """Refuse what cannot be trained, here or later by its tickets."""
         check_labels(self.spec, self.dataset)
-        unused = Sources(*(KeyedSource(bytes(32)) for _ in range(3)))
+        unused = Sources.unused(TrainOptions())
         self._inputs.check(lambda records: self._training(unused, records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
         """Yield the tickets."""
-        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at), at, secret)
+        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at, self._steps), at, secret)
+
+    @property
+    def _steps(self) -> NoisySteps:
+        (mechanism,) = self.entry.of(NoisySgd)
+        return NoisySteps(CLIPPED, mechanism, float(self.config.batch_size), self.config.lr)
 
     @property
     def _inputs(self) -> Split:
@@ -182,12 +199,8 @@ class Generation:
         return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
 
     def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
-        (mechanism,) = self.entry.of(NoisySgd)
-        config, dataset = self.config, self.dataset
-        start, batch = fresh(self.spec, config.seed), float(config.batch_size)
-        rate, noise_std = mechanism.sampling_rate, mechanism.noise_std
-        settings = TrainingConfig(CLIPPED, rate, config.iterations, batch, noise_std, config.lr)
-        return start.model, Descent(noisy_gradients(start, dataset, settings, sources, opened))
+        start = fresh(self.spec, self.config.seed)
+        return start.model, Descent(noisy_gradients(self._steps, start, self.dataset, sources, opened))
 
     def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
         """Tickets of a network trained under DP; predictors are that network under each mask."""
@@ -245,6 +258,7 @@ def plan(
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
+    dataset = in_front(None, dataset, options.features)
     if provenance == "dp":
         dataset = at_unit(dataset, RECORD, options.per_unit)
     if provenance in ("private", "dp"):
@@ -257,7 +271,6 @@ def plan(
         dataset=dataset,
         spec=spec,
         config=settle(options, spec, dataset, provenance),
-        source=source_facts(spec),
         provenance=provenance,
         lineage=lineage_of(dataset, dataset.feature_map, spec),
         ledger=ledger,
@@ -305,57 +318,70 @@ def _beside(
 def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpoints = NOT_KEPT) -> TicketSet:
     """Make the tickets; what they depend on is on record before a record is looked at.
 
+    Args:
+        kept_in: place of accuracies on private records, for people.
+
     Returns:
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
         on disk does: its text (``repr``) leaves them out, and so does the set that is written.
     """
-    ledger, options = plan.ledger, plan.options
+    ledger, options, dataset = plan.ledger, plan.options, plan.dataset
     plan = replace(plan, checkpoints=checkpoints)
     if plan.under_dp:
         paid = pay(plan.planned, ledger, checkpoints, plan.shown)
         body, lineage = next(paid.values), paid.lineage
-        plan = plan.on_record(ledger.book.public(plan.beside))
     elif plan.provenance == "data-free":
-        plan = plan.on_record(ledger.declare_once(*plan.beside))
-        body, lineage = without_data(plan.spec, plan.config), plan.lineage
+        lineage = plan.lineage | ledger.declare_once(*plan.beside)
+        body = without_data(plan.spec, plan.config)
     else:
-        plan, body, lineage = _with_no_mechanism(plan)
-    made = TicketSet(
-        body=replace(
-            body.without_predictors() if options.no_predictors else body, spec=started_at(body.spec, body.theta0)
-        ),
-        name=options.name or plan.dataset.name,
-        criterion=options.criterion,
-        provenance=with_start(plan.provenance, plan.spec),
-        made_from=lineage,
-        config=_settings(plan),
-        feature_map=plan.dataset.feature_map,
-    )
+        body, lineage = _with_no_mechanism(plan)
+    plan, provenance = plan.on_record(ledger.book), with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
-    notes += [*_provenance_notes(plan), *network_notes(plan.spec), *feature_notes(plan.dataset)]
-    return replace(made, privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes))
+    if provenance in _ABOUT:
+        notes.append(_ABOUT[provenance].format(dataset.part))
+    notes += test_notes(dataset) if provenance == "dp" else ()
+    notes += [*network_notes(plan.spec), *feature_notes(dataset)]
+    return TicketSet(
+        body=replace(
+            body.without_predictors() if options.no_predictors else body, spec=started_at(body.spec, body.theta0)
+        ),
+        name=options.name or dataset.name,
+        criterion=options.criterion,
+        provenance=provenance,
+        made_from=lineage,
+        config=_settings(plan),
+        feature_map=dataset.feature_map,
+        privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes),
+    )
 
 
-def planned_report(plan: Generation) -> PrivacyReport:
-    """Return what the report would be, were the plan carried out, but for what the tickets themselves have to say."""
-    account = plan.account(plan.ledger.book) + plan.entries
-    return statement(account, plan.options.delta, notes=_input_notes(plan))
+_ABOUT = {
+    "data-free": "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round",
+    "public": "{} was declared public: no guarantee is claimed for it, and the tickets cost nothing",
+    "dp": "the tickets are post-processing of one release, which goes along with them and counts with whatever is made of"
+    " them",
+}
+"""Notes that follow from where the tickets come from; of private ones the statement itself tells."""
 
 
-def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
+def _input_notes(plan: Generation) -> list[str]:
+    """About public inputs, and whom the guarantee is for, if there is one."""
+    guaranteed = plan.provenance in ("private", "dp")
+    return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
+
+
+def _with_no_mechanism(plan: Generation) -> tuple[Tickets, Lineage]:
     """Make tickets by ordinary training on the records; their lineage is on record before."""
     config, ledger, services, held = plan.config, plan.ledger, plan.services, plan.checkpoints.held
     facts, looks = plan.facts, [draft for draft in plan.beside if draft.paid]
     if held is not None and held.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
-    before = [] if held is None else [each for each in ledger.entries if each.id in held.state["entries"]]
+    before = [] if held is None else [entry for entry in ledger.entries if entry.id in held.state["entries"]]
     known = looks and len(before) == len(looks)
-    declared = [draft for draft in plan.beside if not (known and draft.paid)]
-    entered = ledger.declare_once(*declared)
+    entered = ledger.declare_once(*(draft for draft in plan.beside if not (known and draft.paid)))
     entered = entered | ledger.lineage(*before) if known else entered
-    plan = plan.on_record(ledger.book.public(plan.beside))
     dataset = plan.dataset
     x, y = inputs(plan._inputs.open(ledger.declared(dataset)), dataset)
     test = plan._test()
@@ -366,8 +392,8 @@ def _with_no_mechanism(plan: Generation) -> tuple[Generation, Tickets, Lineage]:
     with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
         kept = PartOf(plan.checkpoints, state)
-        made = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
-        return plan, made, plan.lineage | entered
+        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
+        return tickets, plan.on_record(ledger.book).lineage | entered
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
@@ -380,33 +406,6 @@ def _settings(plan: Generation) -> dict[str, Any]:
     dataset = plan.dataset
     named = {"columns": list(dataset.columns)} if dataset.columns else {}
     return {**settings, **named, **({"table_schema": dataset.schema} if dataset.schema else {})}
-
-
-def _input_notes(plan: Generation) -> list[str]:
-    """About public inputs, and whom the guarantee is for, if there is one."""
-    guaranteed = plan.provenance in ("private", "dp")
-    return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
-
-
-def _provenance_notes(plan: Generation) -> list[str]:
-    """Notes that follow from where the tickets come from; of private ones the statement itself tells."""
-    match with_start(plan.provenance, plan.spec):
-        case "data-free":
-            return [
-                "no record was looked at, so the tickets cost nothing; they have no predictors: train one by its round"
-            ]
-        case "public":
-            return [
-                f"{plan.dataset.part} was declared public: no guarantee is claimed for it, and the tickets cost nothing"
-            ]
-        case "dp":
-            return [
-                "the tickets are post-processing of one release, which goes along with them and counts with whatever is"
-                " made of them",
-                *test_notes(plan.dataset),
-            ]
-        case _:
-            return []
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -432,7 +431,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(
             f"`{unused[0]}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
         )
-    config = _draft(options, None)
+    config = _draft(options)
     if provenance == "data-free":
         check_without_data(config)
     return provenance
@@ -440,7 +439,7 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
 
 def check_schedule(options: GenerateOptions, spec: Network) -> None:
     """Raise InputError for rounds or rates that this network cannot be pruned by."""
-    make_schedule(spec, _draft(options, None))
+    make_schedule(spec, _draft(options))
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
@@ -488,17 +487,16 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     return config
 
 
-def _draft(options: GenerateOptions, records: int | None) -> GenerationConfig:
-    """Return the settings, with every default that goes by the number of records; by any number where that is not known."""
+MANY = 10**12
+"""Records of which no default runs short: by them options are refused that are wrong whatever the records."""
+
+
+def _draft(options: GenerateOptions, records: int = MANY) -> GenerationConfig:
+    """Return the settings, with every default that goes by the number of records."""
     criterion = CRITERIA[options.criterion]
     training = criterion.training
-    if records is None:
-        batch, iterations = options.batch_size or training.batch_size, options.iterations or training.iterations
-        if training.epochs is not None:  # no rewind is too late yet
-            iterations = options.iterations or max(iterations, options.rewind + 1)
-    else:
-        batch = options.batch_size or training.batch_of(records)
-        iterations = options.iterations or training.iterations_of(records, batch)
+    batch = options.batch_size or training.batch_of(records)
+    iterations = options.iterations or training.iterations_of(records, batch)
     return GenerationConfig(
         rounds=options.rounds,
         prune=None if options.prune is None else parse_numbers("prune", options.prune),

@@ -21,7 +21,6 @@ from dpltm.records.batches import Records
 from dpltm.records.scaling import affine, prepare, unscale
 from dpltm.records.split import LabelForm
 from dpltm.training.artifacts import Run
-from dpltm.training.config import run_config, step_facts
 
 if TYPE_CHECKING:
     from dpltm.verbs.private_loop import PrivateLoop
@@ -71,10 +70,10 @@ def run_of(
     for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
         parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
         options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
-    gradients, config, report = loop.gradients, loop.gradients.config, loop.report()
-    facts = {**step_facts(loop.mechanism, config, mask), "kernels": dict(gradients.gradients.kernels)}
+    gradients, plan, report = loop.gradients, loop.gradients.plan, loop.report()
+    facts = {**plan.step_facts(mask), "kernels": dict(gradients.gradients.kernels)}
     persons = terms.units is not None
-    settings = run_config(network, loop.entry, config, bounds, persons, options=options, resolved=facts)
+    settings = plan.run_config(network, loop.entry, bounds, persons, options=options, resolved=facts)
     end = {"step": taken, "epsilon": json_figure(report.certified.epsilon), "accuracy": None}
     return Run(
         settings, built, mask, metrics=(end,), privacy=report, ledger=loop.ledger, lineage=paid,

@@ -22,7 +22,7 @@ from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import check_names, content_id, reshard, sharded, weights_of
 from dpltm.options import arguments
-from dpltm.options.train import LoopOptions
+from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
@@ -41,14 +41,8 @@ from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.split import Rows
 from dpltm.records.units import MAX_SLOTS, check_per_unit, checked_units, places_of_persons
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import (
-    TrainingConfig,
-    class_weights,
-    noisy_steps,
-    settings_of,
-    step_notes,
-)
 from dpltm.training.descent import NoisyGradients, plant
+from dpltm.training.plan import NoisySteps, class_weights, noisy_steps
 from dpltm.training.ranks import Ranks, environment, rows_digest
 
 if TYPE_CHECKING:
@@ -110,24 +104,21 @@ class LoopSettings(LoopOptions):
         """Noun of whom the loop protects."""
         return RECORD if self.units is None else self.unit
 
-    def check(self, count: int, at_hand: int) -> None:
-        """Raise InputError for settings that do not suit so many units: their public number, and those at hand."""
+    def plan(self, count: int) -> NoisySteps:
+        """Return the steps on so many records or persons, a public number; their noise is not known yet."""
         if not 0 < self.batch_size <= count:
             several = "records" if self.units is None else "persons"
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
-        check_delta_of(self.delta, count, at_hand)
-
-    def config(self, rate: float) -> TrainingConfig:
-        """Return the training at a sampling rate, but for its noise; the optimizer is the caller's."""
-        weights = class_weights(self.class_weight, self.class_shares, None)
-        settings = settings_of(self) | {"class_weight": weights, "sampling_rate": rate, "lr": 1.0}
-        return TrainingConfig(**settings, expected_batch=self.batch_size, noise_std=0.0)
-
-    def mechanism(self, rate: float, live: int) -> NoisySgd:
-        """Return the noisy steps of so many live weights; noise multiplier 0 stands for one that a budget decides."""
+        of_training = {item.name for item in fields(TrainOptions)}
+        named = {item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training}
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
-        steps = noisy_steps(self.filter, live, (rate, self.steps), self.adjacency, self.microbatch, secure=secure)
-        return replace(steps, noise_multiplier=self.noise_multiplier or 0.0)
+        return NoisySteps(
+            self.filter,
+            NoisySgd(self.batch_size / count, self.steps, 0.0),
+            self.batch_size,
+            class_weight=class_weights(self.class_weight, self.class_shares, None),
+            options=TrainOptions(**named, noise="secure" if secure else "fast"),
+        )
 
 
 _OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
@@ -323,15 +314,15 @@ class PrivateLoop:
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
         count = at_hand if terms.records is None else terms.records
-        terms.check(count, at_hand)
+        plan = terms.plan(count)
+        check_delta_of(terms.delta, count, at_hand)
         reshard(model)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
         records = Records(x, y, dtype=like.dtype, device=like.device, prepare=terms.prepare, persons=persons)
-        config = terms.config(terms.batch_size / count)
-        if config.class_weight is not None:
-            _check_classes(y, len(config.class_weight))
+        if plan.class_weight is not None:
+            _check_classes(y, len(plan.class_weight))
         mask = Mask.dense(model) if terms.mask is None else terms.mask
         joined = Ranks.of_program()
         self._ranks = ranks = joined or Ranks()
@@ -339,27 +330,28 @@ class PrivateLoop:
             agree(joined, model, mask, terms, x, y)
             if terms.save_every is not None:
                 raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
-        make = partial(NoisyGradients, model, mask, loss, records, config, ranks=joined)
+        make = partial(NoisyGradients, model, mask, loss, records, plan, ranks=joined)
         self.gradients = ranks.together(partial(make, sampling=terms.sampling, noise=terms.noise))
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)
         self._facts = {} if terms.save_every is None else self._facts_of(x, y, mask)
+        steps = noisy_steps(terms.filter, live, terms.batch_size / count, terms.steps, plan.options)
         draft = Entry(
             "release",
             self._part_of(rows) if ranks.first else Part("arrays"),
-            (terms.mechanism(config.sampling_rate, live), *exposed),
-            f"a loop, {config.filtered}, {live:,} live weights",
+            (steps, *exposed),
+            f"a loop, {plan.filtered}, {live:,} live weights",
             facts_digest(self._facts) if self._facts else "",
             unit=terms.protected,
         )
         self._refused: BudgetError | None = None
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self._state = LoopState(with_noise(draft, multiplier))
-        self.gradients.noise_std = self.mechanism.noise_std
+        self.gradients.plan = replace(plan, mechanism=self.mechanism)
         check_canaries(terms.audit, terms.filter, live, self.mechanism.noise_multiplier)
         if ranks.first:
-            plant(self.gradients, terms.audit, terms.adjacency, terms.sampling)
+            plant(self.gradients, terms.sampling)
         self._notes = [
             *([COUNTED_NOTE.format("records" if persons is None else "persons")] if terms.records is None else []),
             *([persons_note(terms.unit, terms.per_unit)] if persons is not None else []),
@@ -401,7 +393,8 @@ class PrivateLoop:
 
     def _multiplier(self, draft: Entry) -> float:
         """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
-        terms, account, steps = self.settings, self.ledger.account(self.lineage), _steps_of(draft)
+        terms, account = self.settings, self.ledger.account(self.lineage)
+        steps = replace(_steps_of(draft), noise_multiplier=terms.noise_multiplier or 0.0)
         try:
             if terms.epsilon is not None:
                 steps = calibrate_noise(terms.epsilon, terms.delta, steps, Planned(account))
@@ -562,7 +555,7 @@ class PrivateLoop:
                 self.gradients.resume(int(state["step"]), state["gradients"])
                 self._move(taken=int(state["step"]), loaded=str(state["weights"]))
             self._take_over(paid)
-            self.gradients.noise_std = self.mechanism.noise_std
+            self.gradients.plan = replace(self.gradients.plan, mechanism=self.mechanism)
 
     def audit(self, confidence: float = 0.95) -> Findings:
         """Lower bounds on the epsilon of this loop, from its canaries.
@@ -647,10 +640,9 @@ class PrivateLoop:
 
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
-        terms, mechanism, live = self.settings, self.mechanism, self.gradients.gradients.live
-        config = replace(self.gradients.config, noise_std=mechanism.noise_std)
-        notes = [*self._notes, *step_notes(config, mechanism, live, terms.audit, unit=terms.protected)]
-        return statement(self.account, terms.delta, adjacency=mechanism.adjacency, notes=notes)
+        terms, gradients = self.settings, self.gradients
+        notes = [*self._notes, *gradients.plan.step_notes(gradients.gradients.live, terms.protected)]
+        return statement(self.account, terms.delta, adjacency=self.mechanism.adjacency, notes=notes)
 
 
 def _by_person(

@@ -35,7 +35,7 @@ from dpltm.records import Dataset, at_unit
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
-from dpltm.training.config import private_score
+from dpltm.training.plan import private_score
 from dpltm.training.release import check_trainable
 from dpltm.verbs.train import check_takes_persons
 
@@ -82,6 +82,24 @@ class Draw:
         return (Entry("release", self.part, (exact,), words, unit=self.dataset.unit),)
 
     beside = ()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is told of how a winner is drawn."""
+        settled = self.settled
+        return {
+            "eps1": settled.eps1,
+            "mechanism": settled.mechanism,
+            "score": settled.score,
+            "sensitivity": {"rule": settled.rule, "value": settled.sensitivity},
+        }
+
+    def priced(self) -> PrivacyReport:
+        """Return what the report would be, were it drawn."""
+        drafts = (self.entry, *self.looks)
+        account = self.ledger.account(self.lineage) + drafts
+        notes = [*bounds_notes(self.dataset), *unit_notes(self.dataset)]
+        return statement(account, self.options.delta, adjacency=self.settled.adjacency, notes=notes)
 
     def rehearse(self) -> None:
         """Refuse features that cannot be had, and labels that the score does not take; the predictors have been trained."""
@@ -160,28 +178,10 @@ def select(plan: Draw) -> Winner:
         number,
         lineage,
         plan.tickets,
-        draw_facts(plan.settled),
+        plan.told,
         statement(plan.ledger.account(lineage), plan.options.delta, notes=_notes(plan)),
         _revealed(plan, plan.correct[0]) if plan.options.reveal else (),
     )
-
-
-def draw_facts(draw: SelectionPlan) -> dict[str, Any]:
-    """Return what is told of how a winner is drawn."""
-    return {
-        "eps1": draw.eps1,
-        "mechanism": draw.mechanism,
-        "score": draw.score,
-        "sensitivity": {"rule": draw.rule, "value": draw.sensitivity},
-    }
-
-
-def planned_report(plan: Draw) -> PrivacyReport:
-    """Return what the report would be, were the plan carried out."""
-    drafts = (plan.entry, *plan.looks)
-    account = plan.ledger.account(plan.lineage) + drafts
-    notes = [*bounds_notes(plan.dataset), *unit_notes(plan.dataset)]
-    return statement(account, plan.options.delta, adjacency=plan.settled.adjacency, notes=notes)
 
 
 def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:

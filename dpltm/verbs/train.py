@@ -7,9 +7,9 @@ A training is settled (``settle``), gets its noise from what the ledger leaves (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -35,7 +35,7 @@ from dpltm.privacy.checks import (
     truncated_batch_of,
 )
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
-from dpltm.privacy.ledger import Book, Ledger, facts_digest
+from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
     BandedSgd,
@@ -69,17 +69,10 @@ from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import (
-    TrainingConfig,
-    class_weights,
-    noisy_steps,
-    private_score,
-    settings_of,
-    step_notes,
-)
 from dpltm.training.optimizers import DECAY
+from dpltm.training.plan import class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
-from dpltm.training.release import Training, settled_together
+from dpltm.training.release import TrainingPlan, settled_together
 from dpltm.training.start import StartingPoint, weights_id
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
@@ -133,30 +126,29 @@ def train_start(
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
-    training, found = drawn.training, drawn.descent.gradients
-    account = ledger.book.own_account(paid.lineage) if own else paid.account
+    made, gradients = drawn.plan, drawn.descent.gradients
+    start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
     if own:
-        training = replace(training, notes=(*training.notes, OWN_NOTE))
-    diverged = has_diverged(training.start.model, training.start.spec)
+        made = replace(made, notes=(*made.notes, OWN_NOTE))
     return Run(
-        training.to_json(found.gradients.kernels),
-        training.start.model,
-        training.start.mask,
-        training.dataset.feature_map,
+        made.to_json(gradients.gradients.kernels),
+        start.model,
+        start.mask,
+        made.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(training, account, diverged=diverged),
+        stated(made, account, diverged=has_diverged(start.model, start.spec)),
         ledger,
         paid.lineage,
         drawn.seconds,
-        observations=found.canaries.observations,
-        network=as_trained(training.start.spec, training.start.model),
+        observations=gradients.canaries.observations,
+        network=as_trained(start.spec, start.model),
         skill=drawn.skill,
     )
 
 
 def settle(
     start: StartingPoint, dataset: Dataset, options: TrainOptions, ledger: Ledger, services: Services
-) -> Training:
+) -> TrainingPlan:
     """Settle, and refuse, everything about a training but its noise, for which 1 stands; hash records, and open none.
 
     Args:
@@ -168,84 +160,64 @@ def settle(
     options = with_defaults(options, start, dataset)
     dataset = at_unit(dataset, options.unit, options.per_unit)
     start = _without_held_out(start, dataset)
-    sampled = rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
-    live = start.mask.live
-    mechanism = _noisy_steps(options, dataset, filter, live, sampled)
-    rate, strategy = mechanism.sampling_rate, getattr(mechanism, "strategy", ())
+    mechanism, batch = _mechanism(options, dataset, filter, start)
     check_takes_persons(start.spec, dataset)
-    lr = LEARNING_RATES[options.optimizer] if options.lr is None else options.lr
     _check_measured(options, dataset, start)
-    weights = class_weights(
-        options.class_weight,
-        options.class_shares,
-        dataset.classes,
-        class_shares(dataset.schema),
-        scored=options.eval_private is not None and options.metric == "balanced-accuracy",
-    )
-    settings = settings_of(options) | {"filter": filter, "steps": steps, "lr": lr, "class_weight": weights}
-    settings |= {"sampling_rate": rate, "expected_batch": batch, "noise_std": 0.0, "strategy": strategy}
-    settings |= {"participations": participations_of(options.sampling)}
-    settings |= {"truncated_batch_size": truncated_batch_of(options.sampling)}
-    config = TrainingConfig(**settings)
-    notes = [
-        *_banded_notes(options, mechanism),
-        *public_input_notes(dataset),
-        *shares_notes(options.class_shares),
-        *unit_notes(dataset),
-        *rating_notes(dataset),
-        *feature_notes(dataset),
-        *network_notes(start.spec),
-    ]
-    if options.compile and not compiler_at_hand():
-        notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
-    names = [item.name for item in fields(TrainOptions)]  # and none of where its files lie
+    feature_map = dataset.feature_map
     facts = {
-        "options": {name: value for name in names if (value := getattr(options, name)) is not None},
+        # none of where the files of a command lie
+        "options": {
+            item.name: value for item in fields(TrainOptions) if (value := getattr(options, item.name)) is not None
+        },
         # binds the key to these records in this order: with others it would noise a second sum
         "records": dataset.train.digest(ledger.book.key),
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,
         "model": start.spec.identity,
         "weights": weights_id(start),
-        "features": None if dataset.feature_map is None else dataset.feature_map.uncentred.id,
+        "features": None if feature_map is None else feature_map.uncentred.id,
         **source_facts(start.spec),
     }
-    words = f"training, {config.filtered}, {live:,} live weights"
-    return Training(
+    return TrainingPlan(
         options=options,
+        filter=filter,
+        mechanism=mechanism,
+        expected_batch=batch,
+        lr=LEARNING_RATES[options.optimizer] if options.lr is None else options.lr,
+        class_weight=class_weights(
+            options.class_weight,
+            options.class_shares,
+            dataset.classes,
+            class_shares(dataset.schema),
+            scored=options.eval_private is not None and options.metric == "balanced-accuracy",
+        ),
         start=start,
         dataset=dataset,
-        config=config,
-        entry=Entry("release", ledger.part(dataset), (mechanism,), words, facts_digest(facts), unit=dataset.unit),
-        lineage=lineage_of(dataset, dataset.feature_map, start, searched_on(options)),
-        account=Account(unit=dataset.unit),
-        notes=tuple(notes),
+        part=ledger.part(dataset),
+        lineage=lineage_of(dataset, feature_map, start, searched_on(options)),
         facts=facts,
         beside=ledger.apart(dataset) if options.eval_private is None else (),
+        account=Account(unit=dataset.unit),
         ledger=ledger,
         services=services,
     )
 
 
-def _noisy_steps(
-    options: TrainOptions, dataset: Dataset, filter: Filter, live: int, sampled: tuple[float, int, float]
-) -> NoisySgd:
-    """Return the noisy steps of a training, for whose noise multiplier 1 stands; ``sampled`` as of ``sampling_of``."""
-    rate, steps, batch = sampled
-    kind: Callable[..., NoisySgd] = NoisySgd
+def _mechanism(
+    options: TrainOptions, dataset: Dataset, filter: Filter, start: StartingPoint
+) -> tuple[NoisySgd, float]:
+    """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
+    rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
+    settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
     if (participations := participations_of(options.sampling)) is not None:
-        kind = partial(AllocatedSgd, participations=participations)
-    made_up = options.audit or 0  # which are sampled as records are
+        return settled(partial(AllocatedSgd, participations=participations)), batch
     if (batch_size := truncated_batch_of(options.sampling)) is not None:
+        made_up = options.audit or 0  # which are sampled as records are
         most = most_records(dataset.records) + made_up
-        kind = partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most)
-    secure, nominal = options.noise != "fast", options.noise == "nominal"
-    plain = noisy_steps(
-        filter, live, (rate, steps), options.adjacency, options.microbatch, secure=secure, asked=nominal, kind=kind
-    )
-    if isinstance(plain, TruncatedSgd):
-        check_truncation(plain, options.delta, len(dataset.train) + made_up)
-    return _banded(options, dataset, plain, batch) if options.noise.startswith(BANDED) else plain
+        truncated = settled(partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most))
+        check_truncation(truncated, options.delta, len(dataset.train) + made_up)
+        return truncated, batch
+    return (_banded(options, dataset, settled(), batch) if options.noise.startswith(BANDED) else settled()), batch
 
 
 BANDED = "banded"
@@ -269,9 +241,10 @@ def _banded(options: TrainOptions, dataset: Dataset, plain: NoisySgd, batch: flo
             f"`noise`: {bands or 2} bands, and {most} is the most where {plain.steps} steps take {batch:g} records each"
             f" from one of as many parts of {dataset.records}; ask for fewer, or a smaller `batch_size`, or `noise` secure"
         )
-    tried = [bands] if bands else [2**power for power in range(1, most.bit_length())]
-    found = [_with_bands(plain, each) for each in tried]
-    return found[0] if len(found) == 1 else min(found, key=lambda one: _squared_error(options, one))
+    if bands:
+        return _with_bands(plain, bands)
+    candidates = [_with_bands(plain, 2**power) for power in range(1, most.bit_length())]
+    return min(candidates, key=partial(_squared_error, options)) if len(candidates) > 1 else candidates[0]
 
 
 def _bands_asked(options: TrainOptions) -> int | None:
@@ -297,27 +270,6 @@ def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
     noise = calibrate_noise(options.epsilon or 0.0, options.delta, mechanism, (), options.accountant).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
-
-
-def _banded_notes(options: TrainOptions, mechanism: NoisySgd) -> list[str]:
-    if not isinstance(mechanism, BandedSgd):
-        return []
-    bands = len(mechanism.strategy)
-    said = f"`noise` {BANDED}: correlated over {bands} steps, of which a record may enter one"
-    if options.epsilon is None or options.budget_stop:
-        return [said]
-    plain = NoisySgd(mechanism.sampling_rate / bands, mechanism.steps, 1.0)
-    share = math.sqrt(_squared_error(options, mechanism) / _squared_error(options, plain))
-    return [f"{said}; that of a sum of gradients is {share:.2f} times that of independent noise at this epsilon"]
-
-
-def _truncation_notes(mechanism: NoisySgd, unit: str) -> list[str]:
-    if not isinstance(mechanism, TruncatedSgd):
-        return []
-    return [
-        f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta, which is priced for up to"
-        f" {mechanism.most_records:,} {unit}s; more are refused"
-    ]
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
@@ -390,25 +342,26 @@ def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
     return replace(start, mask=start.mask.replaced(live))
 
 
-def _step_size(options: TrainOptions, start: StartingPoint, dataset: Dataset, config: TrainingConfig) -> float | None:
+def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
+    mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
     if head.is_least_squares(options):
-        return head.step_size(config)
-    one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2
-    if options.lr is not None or not one_layer or config.optimizer not in ("sgd", "momentum"):
+        return head.step_size(plan)
+    one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
+    if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
         return None
-    bound, root = config.filter.certified_bound(start.mask.live), math.sqrt(config.steps)
+    bound, root = plan.filter.certified_bound(plan.start.mask.live), math.sqrt(mechanism.steps)
     summed = root
     if not 0 < bound < math.inf:
         return None
-    if config.strategy:
-        bound, root = bound * banded_noise.norm(config.strategy), math.sqrt(config.steps / len(config.strategy))
-        summed = math.sqrt(banded_noise.noise_of_sums(config.strategy, config.steps)[-1])
-    spread = max(config.noise_std, config.sampling_rate * root * bound / 2) * summed / config.unit
-    farther = 1 / (1 - DECAY) if config.optimizer == "momentum" else 1.0
-    if config.schedule != "constant":
+    if strategy:
+        bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
+        summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])
+    spread = max(mechanism.noise_std, mechanism.sampling_rate * root * bound / 2) * summed / plan.first_norm
+    farther = 1 / (1 - DECAY) if options.optimizer == "momentum" else 1.0
+    if options.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
-    return SPREAD * config.divisor / (spread * farther)
+    return SPREAD * plan.divisor / (spread * farther)
 
 
 # --- options that are refused by themselves -------------------------------------------------------------------------
@@ -487,7 +440,7 @@ def check_takes_persons(spec: Network, dataset: Dataset) -> None:
 # --- how the budget is divided --------------------------------------------------------------------------------------
 
 
-def _before_steps(settled: Training, before: Planned) -> head.Before:
+def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     """Return the releases before the steps: each as noisy as one that spends all the budget, over the root of its share.
 
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
@@ -579,76 +532,103 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
 
-def plan(settled: Training, book: Book, *, known: Entry | None = None, own: bool = False) -> Training:
+def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: bool = False) -> TrainingPlan:
     """Return a training with its noise: as stated, or as what the ledger holds leaves room for; nothing is entered.
 
     Args:
         known: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
-    options, start, dataset, part = settled.options, settled.start, settled.dataset, settled.entry.part
+    options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
-        made, counts, (paid,) = head.Before(*known.of(GaussianRelease)), known.of(Guarantee), known.of(NoisySgd)
-        mechanism = replace(settled.mechanism, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
+        before_steps, counts, (paid,) = (
+            head.Before(*known.of(GaussianRelease)),
+            known.of(Guarantee),
+            known.of(NoisySgd),
+        )
+        mechanism = replace(draft, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
         account = account.without(known)
     else:
-        before = Planned(account, part)
-        made = _before_steps(settled, before)
-        counts = _evaluations(options, settled.mechanism)
-        before = replace(before, others=(*made.mechanisms, *counts))
-        mechanism = _with_noise(head.for_steps(options, made), settled.mechanism, before, settled.services)
-    check_canaries(options.audit, settled.config.filter, start.mask.live, mechanism.noise_multiplier)
+        before = Planned(account, settled.part)
+        before_steps = _before_steps(settled, before)
+        counts = _evaluations(options, draft)
+        before = replace(before, others=(*before_steps.mechanisms, *counts))
+        mechanism = _with_noise(head.for_steps(options, before_steps), draft, before, settled.services)
+    check_canaries(options.audit, settled.filter, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
-        banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, start.mask.live)
-    notes = [*_truncation_notes(mechanism, dataset.unit), *settled.notes]
-    if mechanism.steps < settled.mechanism.steps:
+        banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
+    made = replace(settled, mechanism=mechanism, before_steps=before_steps, evaluations=counts, account=account)
+    lr = _step_size(made)
+    return replace(made, lr=made.lr if lr is None else lr, notes=_notes(made, draft.steps, lr))
+
+
+def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[str, ...]:
+    """Return what is to be said of a plan, whatever its ledger holds."""
+    options, dataset, mechanism = plan.options, plan.dataset, plan.mechanism
+    notes = []
+    if isinstance(mechanism, TruncatedSgd):
         notes.append(
-            f"`budget_stop` ends training after {mechanism.steps} of {settled.mechanism.steps} steps, before the one that"
-            " would exceed"
+            f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta, which is priced for up to"
+            f" {mechanism.most_records:,} {dataset.unit}s; more are refused"
         )
-    config = replace(settled.config, steps=mechanism.steps, noise_std=mechanism.noise_std)
-    lr = _step_size(options, start, dataset, config)
-    if lr is not None:
-        config = replace(config, lr=lr)
-        if not head.is_least_squares(options):
-            notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
-    entry = replace(settled.entry, mechanisms=(*made.mechanisms, mechanism, *counts))
-    return replace(settled, config=config, entry=entry, account=account, notes=tuple(notes))
+    if isinstance(mechanism, BandedSgd):
+        bands = len(mechanism.strategy)
+        better = ""
+        if options.epsilon is not None and not options.budget_stop:
+            plain = NoisySgd(mechanism.sampling_rate / bands, mechanism.steps, 1.0)
+            share = math.sqrt(_squared_error(options, mechanism) / _squared_error(options, plain))
+            better = f"; that of a sum of gradients is {share:.2f} times that of independent noise at this epsilon"
+        notes.append(f"`noise` {BANDED}: correlated over {bands} steps, of which a record may enter one{better}")
+    notes += [
+        *public_input_notes(dataset),
+        *shares_notes(options.class_shares),
+        *unit_notes(dataset),
+        *rating_notes(dataset),
+        *feature_notes(dataset),
+        *network_notes(plan.start.spec),
+    ]
+    if options.compile and not compiler_at_hand():
+        notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
+    if mechanism.steps < planned_steps:
+        notes.append(
+            f"`budget_stop` ends training after {mechanism.steps} of {planned_steps} steps, before the one that would exceed"
+        )
+    if lr is not None and not head.is_least_squares(options):
+        notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
+    return tuple(notes)
 
 
-def stated(training: Training, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
+def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
     """Return the statement on a training, and on all that counts with it; without an account, were it carried out."""
-    drafts = (training.entry,)
-    account = training.account + drafts if account is None else account
-    options, notes, mechanism = training.options, list(training.notes), training.mechanism
+    drafts = (plan.entry,)
+    account = plan.account + drafts if account is None else account
+    options, notes, mechanism, before = plan.options, list(plan.notes), plan.mechanism, plan.before_steps
     trained = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
     if trained > 1:
         notes.append(f"{trained} training runs are in this account; epsilon covers all of them together")
     if diverged:
         notes.append(DIVERGED)
-    if training.evaluations:
+    if plan.evaluations:
         notes.append(
             f"{options.metric} is that on the training records, with noise; its epsilon of {options.eval_private:g} is"
             " included"
         )
     else:
-        notes += test_notes(training.dataset) or ([] if training.dataset.known else [NO_TEST])
-    made = training.before_steps
+        notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
     if head.is_least_squares(options):
-        notes.append(head.releases_note(made.second, training.dataset))
-    elif made.mean is not None:
+        notes.append(head.releases_note(before.second, plan.dataset))
+    elif before.mean is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
-    live, nominal, unit = training.start.mask.live, options.noise == "nominal", training.dataset.unit
-    notes += step_notes(training.config, mechanism, live, options.audit, nominal=nominal, unit=unit)
+    notes += plan.step_notes(plan.start.mask.live, plan.dataset.unit)
     if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
         notes.append(
             f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"
         )
-    if nominal:
+    if options.noise == "nominal":
         notes.append(
             "`noise` nominal adds as much noise as the paper would; the certified epsilon is what that is worth"
         )

@@ -6,26 +6,20 @@ A mask that goes into another set still tells of the records that it was made fr
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import PurePath
-from typing import Protocol, cast
+from typing import cast
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import FeatureMap
-from dpltm.features.setup import take_over_map, with_feature_map
+from dpltm.features.setup import take_over_map
 from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at
-from dpltm.options.tickets import ImportOptions, TransferOptions
-from dpltm.privacy.account import check_private, check_unprotected
-from dpltm.privacy.entry import Entry, Lineage, lineage_of
-from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Unprotected
-from dpltm.pruning.generation import Tickets
+from dpltm.options.tickets import TransferOptions
+from dpltm.privacy.entry import lineage_of
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
 from dpltm.records import Dataset
 from dpltm.records.notes import public_input_notes
-from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, columns_in, with_start
+from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 
 
 @dataclass(frozen=True)
@@ -102,120 +96,3 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             f" {dataset.labels or f'{dataset.classes} classes'}"
         )
     return for_records(model, dataset).with_roles_of(spec)  # which asks for what weights depend on that are no draw
-
-
-class StatedFront(Protocol):
-    """Statement of a file on the map in front of its network: all but its tensors."""
-
-    @property
-    def text(self) -> str: ...
-
-    def restored(self) -> FeatureMap | None:
-        """Return the map itself; None if it has tensors, which the file does not hold."""
-        ...
-
-
-class StatedOrigin(Protocol):
-    """Statement of a file on where its ticket comes from."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def provenance(self) -> ProvenanceKind: ...
-
-    @property
-    def lineage(self) -> Lineage: ...
-
-    @property
-    def front(self) -> StatedFront | None: ...
-
-
-def front_of_import(
-    dataset: Dataset, origin: StatedOrigin | None, features: str | None, *, file: str
-) -> tuple[Dataset, list[str]]:
-    """Return the records with the map that the file says its network stands behind, or that options name."""
-    if origin is None:
-        if features is not None:
-            return with_feature_map(dataset, features), []
-        return dataset, [
-            f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
-            " features, name them with `features`, since what they were made from counts as well",
-        ]
-    front = origin.front
-    if front is None:
-        if features is not None:
-            raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
-        return dataset, []
-    feature_map = front.restored()
-    if feature_map is None:
-        raise InputError(
-            f"{file}: its network stands behind {front.text} features with tensors of their own, which the file does not"
-            " hold; take a copy of the whole set (dpltm tickets export SET)"
-        )
-    behind = take_over_map(dataset, feature_map, None, file)
-    named = behind.feature_map if features is None else with_feature_map(dataset, features).feature_map
-    if named is None or behind.feature_map is None or named.id != behind.feature_map.id:
-        raise InputError(
-            f"`features`: {features} is not what the network in {file} stands behind, {front.text}; leave it out"
-        )
-    return behind, []
-
-
-def imported_set(
-    body: Tickets,
-    dataset: Dataset,
-    origin: StatedOrigin | None,
-    options: ImportOptions,
-    ledger: Ledger,
-    *,
-    file: str,
-) -> TicketSet:
-    """Return the set of a pruned model.
-
-    Args:
-        dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
-            the options and not the file say so.
-    """
-    parent = None if origin is None else Parent(origin.id, origin.name, None, "export and import")
-    drafts: tuple[Entry, ...] = ()
-    if origin is not None:
-        if options.provenance not in (None, origin.provenance):
-            raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        provenance = origin.provenance
-    else:
-        provenance, drafts = _said(dataset, options, ledger, file)
-    declared = ledger.declare_once(*drafts)
-    return TicketSet(
-        body=body,
-        name=options.name or PurePath(file).stem,
-        criterion="imported",
-        provenance=provenance,
-        made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
-        config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
-        parent=parent,
-        feature_map=dataset.feature_map,
-    )
-
-
-def _said(
-    dataset: Dataset, options: ImportOptions, ledger: Ledger, file: str
-) -> tuple[ProvenanceKind, tuple[Entry, ...]]:
-    """Return the declared provenance of masks and weights that say nothing of themselves, and drafts of it."""
-    words = "masks and weights made elsewhere"
-    match options.provenance:
-        case None:
-            raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
-        case "data-free":
-            return "data-free", ()
-        case "public":
-            return "public", ledger.public(dataset, words)
-        case _:
-            part = ledger.part(dataset)
-            check_private(ledger.account(), part)
-            made = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)
-            check_unprotected(ledger.account(), (made,), options.unprotected)
-            return "private", (made,)

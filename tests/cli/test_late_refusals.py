@@ -47,10 +47,6 @@ COMMANDS = {
     "generate from private records": ("generate", *MINE, *TICKETS, *FRONT, "--provenance", "private", "--out", "pub"),
     "generate from public records": ("generate", *MINE, *TICKETS, *FRONT, "--provenance", "public", "--out", "pub"),
     "tune": (*TUNE, "--dataset", "few.npz", "--classes", CLASSES, *FRONT, "--for-records", "100", "--epsilon", "1"),
-    "a scheme": (
-        *("latent", "scheme", "--public", "theirs.npz", "--features", "unit", "--components", "1000"),
-        *("--epsilon", "8", "--out", "scheme"),
-    ),
 }  # fmt: skip
 
 

@@ -16,9 +16,8 @@ import torch
 
 from dpltm.cli.main import run
 from dpltm.options.data import DataOptions
-from dpltm.options.train import LoopOptions, TrainOptions, TrainRequest
-from dpltm.training.config import TrainingConfig, settings_of
-from dpltm.training.release import Training
+from dpltm.options.train import TrainRequest
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import weights_id
 from dpltm.verbs import train as verb
 from transcripts import fixed_randomness
@@ -87,7 +86,6 @@ CASES = {
     "metric": Case("--metric balanced-accuracy"),
     "by": Case("--by column"),
     "centre": Case("--centre 0.1", f"{DENSE} {BEHIND}", noise="--epsilon 1"),
-    "lineage": Case("--lineage {}"),
     "adjacency": Case("--adjacency replace-one"),
     "noise": Case("--noise fast"),
     "device": Case("--device cuda"),
@@ -100,6 +98,9 @@ CASES = {
     "dry_run": Case("--dry-run"),
     "resume": Case("--resume"),
 }
+SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "kernels", "microbatch")
+"""Settings of steps, which the engine reads from the options of a plan."""
+
 ELSEWHERE = {"fresh": Path(__file__).parent / "test_resume.py"}
 """Options that show after an interruption alone, and whose tests have one."""
 
@@ -108,13 +109,13 @@ AFFECTS = dict.fromkeys(CASES, "plan")
 AFFECTS |= dict.fromkeys(("population", "unit", "per_unit", "class_shares", "features"), "records")
 AFFECTS |= dict.fromkeys((item.name for item in fields(DataOptions)), "records")
 AFFECTS |= dict.fromkeys(("epsilon", "noise_multiplier", "delta", "accountant", "eval_private"), "mechanism")
-AFFECTS |= dict.fromkeys(("lineage", "adjacency", "noise"), "mechanism")
+AFFECTS |= dict.fromkeys(("adjacency", "noise"), "mechanism")
 AFFECTS |= dict.fromkeys(("metric", "by"), "display") | dict.fromkeys(("out", "ledger", "dry_run", "resume"), "files")
 """Where another value of an option shows."""
 
 
 def test_every_option_of_a_training_is_tried():
-    assert set(CASES) | set(ELSEWHERE) == {item.name for item in fields(TrainRequest)}
+    assert set(CASES) | set(ELSEWHERE) == {item.name for item in fields(TrainRequest) if not item.metadata["hidden"]}
     assert all(f"--{name}" in path.read_text(encoding="utf-8") for name, path in ELSEWHERE.items())
 
 
@@ -144,9 +145,9 @@ def observed(
 ) -> Any:
     """Run a training in a folder of its own; return what it shows, by kind, or what it is refused for."""
     shutil.copytree(material().name, folder)
-    plan, trainings = verb.plan, list[Training]()
+    plan, trainings = verb.plan, list[TrainingPlan]()
 
-    def recorded(*arguments: Any, **options: Any) -> Training:
+    def recorded(*arguments: Any, **options: Any) -> TrainingPlan:
         trainings.append(plan(*arguments, **options))
         return trainings[-1]
 
@@ -160,7 +161,7 @@ def observed(
     with patch.context() as patched, fixed_randomness("one training"):
         patched.chdir(folder)
         patched.setenv("XDG_CONFIG_HOME", str(folder / "home"))
-        for module in ("dpltm.verbs.train", "dpltm.tickets.workbench.train"):
+        for module in ("dpltm.verbs.train", "dpltm.tickets.workbench.stages"):
             patched.setattr(f"{module}.plan", recorded)
         capfd.readouterr()
         code = run(command)
@@ -173,11 +174,15 @@ def observed(
     metrics = [path.read_text(encoding="utf-8") for path in folder.rglob("metrics.jsonl")]
     dataset, start = training.dataset, training.start
     return {
-        "plan": (repr(training.config), start.spec.identity, weights_id(start), training.before_steps, metrics),
+        "plan": (
+            training.filtered, training.mechanism, training.lr, training.expected_batch, training.class_weight,
+            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity, weights_id(start),
+            training.before_steps, metrics,
+        ),
         "mechanism": (training.entry.mechanisms, answer["privacy"]),
         "records": (
             training.entry.part, training.entry.unit, training.facts["records"], training.facts["features"],
-            dataset.bounds, dataset.classes, dataset.records, training.config.class_weight,
+            dataset.bounds, dataset.classes, dataset.records, training.class_weight,
             training.ledger.population,
         ),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
@@ -207,18 +212,3 @@ def test_equal_options_show_the_same(tmp_path, monkeypatch, capfd):
     assert observed(tmp_path / "a", case, "", monkeypatch, capfd) == observed(
         tmp_path / "b", case, "", monkeypatch, capfd
     )
-
-
-@pytest.mark.parametrize("kind", [TrainOptions, LoopOptions])
-def test_options_with_the_name_of_a_setting_are_handed_on(kind):
-    needed = {} if kind is TrainOptions else {"batch_size": 1.0, "steps": 1, "delta": 0.1}
-    shared = {item.name for item in fields(kind)} & {item.name for item in fields(TrainingConfig)}
-    assert set(settings_of(kind(**needed))) == shared >= {"compile", "microbatch", "class_weight"}
-
-
-def test_a_new_option_reaches_the_training_by_its_name():
-    @dataclass(frozen=True, kw_only=True)
-    class More(TrainOptions):
-        strategy: tuple[float, ...] = (1.0, 0.5)
-
-    assert settings_of(More())["strategy"] == (1.0, 0.5)

@@ -16,7 +16,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.privacy import gdp
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
 from dpltm.privacy.describe import figure
-from dpltm.tickets.workbench.train import train
+from dpltm.tickets.workbench.stages import train
 
 RATE = "--sampling-rate 256/60000"
 MLP = f"train --dense {PRIVATE} --model mlp:4 --steps 3 --noise-multiplier 2 --json"

@@ -18,7 +18,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
-from dpltm.experiments.recipe import Recipe, paired, summary
+from dpltm.experiments import Recipe, paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets.charts import Chart
 from dpltm.tickets.ledger_file import open_ledger

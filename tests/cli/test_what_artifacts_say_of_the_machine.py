@@ -21,8 +21,8 @@ from dpltm.cli.main import run
 from dpltm.options import _PATHS, latent, recorded
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
+from dpltm.tickets.workbench import latent as latent_verb
 from dpltm.training import release as training_release
-from dpltm.verbs import latent as latent_verb
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""

@@ -17,10 +17,9 @@ from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import cross_entropy, train
 from dpltm.verbs.private_loop import PrivateLoop
-from gradient_cases import always, filters, filters_for, naive_gradients, norm, prepared, random_mask
+from gradient_cases import always, filters, filters_for, naive_gradients, norm, prepared, random_mask, steps_of
 from gradient_networks import EVERY_FILTER, KINDS, attacks, network
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -175,7 +174,7 @@ def trained(device: str, **options: object) -> list[Tensor]:
     mask = random_mask(model, 0.5, torch.Generator().manual_seed(1))
     x = torch.rand(300, 12, generator=torch.Generator().manual_seed(2))
     y = torch.arange(300) % 3
-    config = TrainingConfig(Clip(0.5), 0.2, 10, 60.0, 0.5, 0.3, **options)
+    config = steps_of(Clip(0.5), 0.2, 10, 60.0, 0.5, 0.3, **options)
     sources = {"sampling": FastSource(3), "noise": FastSource(4)}
     train(model.to(device), mask, Records(x, y, device=device), config, **sources)
     return [value.detach().cpu() for value in model.parameters()]

@@ -165,7 +165,7 @@ def test_a_regressor_and_numbers_as_labels():
 @pytest.mark.parametrize(
     ("x", "y", "options", "said"),
     [
-        (FRAME, FRAME["ill"], {"bounds": (0, 1)}, "`x`: column 'who' holds no numbers; give `schema`"),
+        (FRAME, FRAME["ill"], {"bounds": (0, 1)}, "`x`: column 'who' has type"),
         (FRAME.to_numpy(), None, {"schema": SCHEMA}, "`schema`: goes with a data frame"),
         (FRAME, None, {"schema": SCHEMA, "bounds": (0, 1)}, "`bounds`: the schema says"),
         (FRAME.drop(columns="age"), None, {"schema": SCHEMA}, "records: lacks the columns 'age'"),

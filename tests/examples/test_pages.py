@@ -14,6 +14,7 @@ import json
 import re
 import runpy
 import shlex
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,7 +144,6 @@ def tables(folder: Path) -> None:
     (folder / "claims.csv").write_text(text.replace("patient,ill", "months,fraud"), encoding="utf-8")
     facts = np.random.default_rng(0).random((1200, 3)).round(3)
     np.savez(folder / "claims.npz", x_train=facts, y_train=(facts.sum(1) > 1.5).astype(int))
-    np.savez(folder / "table.npz", x_train=facts * 15, y_train=np.arange(1200) % 26)
     x, y = images(300)
     archive(folder / "scans.npz", x, y % 4, held_out=60)
     archive(folder / "photos.npz", *images(60, channels=3), held_out=10)
@@ -151,20 +151,6 @@ def tables(folder: Path) -> None:
     digits = load_digits()
     np.savez(folder / "private.npz", x_train=digits.images[:700].astype(np.uint8) ^ 1, y_train=digits.target[:700])
     np.savez(folder / "new.npz", x=digits.images[:5].astype(np.uint8))
-
-
-def many_visits(folder: Path) -> None:
-    """So many that something stands out of the noise."""
-    lines = (folder / "visits.csv").read_text(encoding="utf-8").splitlines()
-    (folder / "visits.csv").write_text("\n".join([lines[0], *lines[1:] * 40]) + "\n", encoding="utf-8")
-
-
-def filled_in(folder: Path) -> None:
-    """The draft of a schema with what is public."""
-    names = ("age", "weight", "days", "patient")
-    columns = "".join(f'[column.{name}]\nkind = "number"\nbounds = [0, 400]\n\n' for name in names)
-    label = '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
-    (folder / "visits.toml").write_text(columns + label, encoding="utf-8")
 
 
 def adult(folder: Path) -> None:
@@ -226,9 +212,6 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ),
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
-    ("stages.md", "dpltm train --dense --dataset mnist --features drawings"): another_reader,
-    ("stages.md", "dpltm train --dense --model mlp --dataset table.npz"): another_reader,
-    ("stages.md", "dpltm train --dense --head least-squares --dataset digits"): another_reader,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"dpltm train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
@@ -237,18 +220,7 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("data.md", "dpltm datasets schema visits.csv --label"): both(another_reader, with_words),
     ("data.md", "python examples/visits.py"): another_reader,
     ("data.md", "dpltm train --dense --dataset visits.csv"): both(another_reader, tables),
-    ("how-to.md", "dpltm datasets schema visits.csv"): both(another_reader, many_visits),
-    ("how-to.md", "dpltm train --dense --dataset visits.csv"): both(another_reader, filled_in),
     ("how-to.md", "dpltm train --dense --dataset scans.npz"): another_reader,
-    ("how-to.md", "dpltm train --dense --dataset stays.csv"): another_reader,
-    (
-        "how-to.md",
-        "dpltm train --dense --dataset claims.npz --bounds 0,1 --classes 2 --records 40000 --test",
-    ): another_reader,
-    (
-        "how-to.md",
-        "dpltm train --dense --dataset claims.npz --bounds 0,1 --classes 2 --records 40000 --eval",
-    ): another_reader,
 }
 
 
@@ -260,7 +232,8 @@ def given() -> dict[str, Any]:
     return {
         "x_public": x[:600], "y_public": y[:600], "x": x[600:1500], "y": y[600:1500], "x_test": x[1500:], "y_test": y[1500:],
         "torch": torch, "nn": nn, "PrivateLoop": PrivateLoop, "ledger": Ledger(),
-        "model": model, "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
+        "folder": tempfile.mkdtemp(), "model": model,
+        "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": torch.optim.SGD(model.parameters()),
     }  # fmt: skip
 
 

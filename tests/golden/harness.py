@@ -229,13 +229,12 @@ def _named(path: Path, folder: Path) -> str:
 
 def set_what_no_option_says(key: str) -> None:
     """Keeps the last 12 words of a text, and has one chain compute in bfloat16, a few records at a time."""
+    from dpltm.options.train import TrainRequest
     from dpltm.records import Layout
-    from dpltm.verbs import train
 
     Layout.__init__.__defaults__ = (10_000, 12)
     if "physical batches" in key:
-        settings_of = train.settings_of
-        train.settings_of = lambda options: settings_of(options) | {"physical_batch": 16, "precision": "bfloat16"}
+        TrainRequest.__init__.__kwdefaults__ |= {"physical_batch": 16, "precision": "bfloat16"}
 
 
 def _become(words: list[str], key: str, own: Path, out: Path, err: Path) -> NoReturn:

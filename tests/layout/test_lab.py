@@ -14,7 +14,6 @@ from programs import ROOT, program
 modules = program("scripts/house.py").modules
 
 LAB = (
-    "dpltm.audit.attacks",
     "dpltm.cli.lab",
     "dpltm.experiments",
     "dpltm.local",
@@ -22,9 +21,9 @@ LAB = (
     "dpltm.options.latent",
     "dpltm.tickets.scheme_files",
     "dpltm.tickets.workbench.latent",
+    "dpltm.tickets.workbench.recipes",
     "dpltm.tickets.workbench.sweep",
     "dpltm.verbs.audit",
-    "dpltm.verbs.latent",
 )
 """Modules, or packages with all in them."""
 

@@ -27,6 +27,7 @@ import neighbours
 from dpltm.cli import main
 from dpltm.filters import Filter
 from dpltm.gradients.probe import Probe
+from dpltm.options.train import TrainRequest
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
@@ -39,8 +40,7 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     Selection,
 )
-from dpltm.training import config
-from dpltm.verbs import train
+from dpltm.training import plan
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -281,13 +281,13 @@ def _call(command: Command) -> bytes:
         Path(command[1]).write_text(command[2])
         return b""
     out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, int]()
-    if "--physical-batch" in words:  # which no option of a command says
+    if "--physical-batch" in words:  # which is no flag
         place = words.index("--physical-batch")
         more, words = {"physical_batch": int(words[place + 1])}, words[:place] + words[place + 2 :]
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch.object(train, "settings_of", lambda options: config.settings_of(options) | more),
+        mock.patch.dict(TrainRequest.__init__.__kwdefaults__, more),
     ):
         code = main.run(words)
     assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
@@ -302,7 +302,7 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
         mock.patch.object(Probe, "check_apart", _try_once),
-        mock.patch.object(config, "check_filter_bound", _bound_once(config.check_filter_bound)),
+        mock.patch.object(plan, "check_filter_bound", _bound_once(plan.check_filter_bound)),
     ):
         yield
 

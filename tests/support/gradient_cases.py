@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from torch.nn import functional
 from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
+from dpltm.training.plan import NoisySteps
 from refusals import refused
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -165,6 +169,35 @@ def filters_for(size: float) -> list[Filter]:
         PerLayerClip(size),
         DpsrCg(size),
     ]
+
+
+def steps_of(
+    filter: Filter,
+    sampling_rate: float,
+    steps: int,
+    expected_batch: float,
+    noise_std: float,
+    lr: float,
+    *,
+    class_weight: tuple[float, ...] | None = None,
+    strategy: tuple[float, ...] = (),
+    participations: int | None = None,
+    truncated_batch_size: int | None = None,
+    **options: Any,
+) -> NoisySteps:
+    """A plan of noisy steps, whose records are sampled as is said."""
+    kind: Any = NoisySgd
+    if strategy:
+        kind = partial(BandedSgd, strategy=strategy)
+    elif participations is not None:
+        kind = partial(AllocatedSgd, participations=participations)
+        sampling_rate = participations / steps
+    elif truncated_batch_size is not None:
+        kind = partial(TruncatedSgd, truncated_batch_size=truncated_batch_size, most_records=10**6)
+    mechanism = kind(sampling_rate, steps, noise_std)
+    return NoisySteps(
+        filter, mechanism, expected_batch, lr, class_weight=class_weight, options=TrainOptions(**options)
+    )
 
 
 def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:

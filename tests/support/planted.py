@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -32,9 +33,9 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import batches, units
 from dpltm.records.units import ABSENT
 from dpltm.tickets.ledger_file import FileStore
-from dpltm.tickets.workbench import tune
-from dpltm.training import config
+from dpltm.tickets.workbench import stages
 from dpltm.training import descent as training
+from dpltm.training import plan as steps
 from dpltm.training import release as training_release
 from neighbours import LABELLED, LOUD
 
@@ -84,9 +85,9 @@ def _other(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], A
 
 def _answering_records() -> AbstractContextManager[Any]:
     """What was settled names the records at hand."""
-    settled = vars(training_release.Training)["resolved"].fget
+    settled = vars(training_release.TrainingPlan)["resolved"].fget
     told = property(lambda made: {**settled(made), "records": len(made.dataset.train)})
-    return mock.patch.object(training_release.Training, "resolved", told)
+    return mock.patch.object(training_release.TrainingPlan, "resolved", told)
 
 
 def _scaled(owner: Any, name: str, factor: float) -> Callable[[], AbstractContextManager[Any]]:
@@ -111,7 +112,7 @@ def _entries(change: Callable[[Entry], Entry | None]) -> Callable[[], AbstractCo
 @contextlib.contextmanager
 def _untried(bug: AbstractContextManager[Any]) -> Iterator[None]:
     """A bug of a filter, where nobody tries filters out: the trial would refuse it before anything is spent."""
-    with bug, mock.patch.object(config, "check_filter_bound"):
+    with bug, mock.patch.object(steps, "check_filter_bound"):
         yield
 
 
@@ -256,10 +257,12 @@ def _more_steps_for_more_records(original: Any, descent: Any, *progress: Any) ->
 
 
 def _fewer_steps(original: Any, descent: Any, *progress: Any) -> None:
-    planned = descent.gradients.config
-    descent.gradients.config = replace(planned, steps=planned.steps - 1)
+    planned = descent.gradients.plan
+    shorter = copy.copy(planned.mechanism)
+    object.__setattr__(shorter, "steps", shorter.steps - 1)  # whatever a mechanism says to that
+    descent.gradients.plan = replace(planned, mechanism=shorter)
     original(descent, *progress)
-    descent.gradients.config = planned
+    descent.gradients.plan = planned
 
 
 def _in_every_part(original: Any, gradients: Any) -> Any:
@@ -311,7 +314,7 @@ BUGS = (
         lambda: _untried(mock.patch.object(Clip, "certified_bound", lambda self, _: self.clip_norm)),
         MOVING,
     ),
-    Bug("noise for half the clip norm", "sensitivity", _scaled(config.TrainingConfig, "unit", 2.0), MOVING),
+    Bug("noise for half the clip norm", "sensitivity", _scaled(steps.NoisySteps, "first_norm", 2.0), MOVING),
     Bug("noise of half the scale", "scale", _half_the_scale("gaussian_mechanism")),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("entry after use", "late", _entry_after_use),
@@ -417,7 +420,7 @@ BUGS = (
     ),
     Bug("fewer steps than are charged", "count", _other(training.Descent, "run", _fewer_steps)),
     Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
-    Bug("search on the private records", "read", _other(tune, "tune", _search_on_the_records), SEARCH),
+    Bug("search on the private records", "read", _other(stages, "tune", _search_on_the_records), SEARCH),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
     Bug("entry that is not on disk when it is used", "late", _never_written, SHARED),
     Bug("one noise draw used twice in banded noise", "reuse", _one_draw_twice, BANDED),
@@ -437,7 +440,7 @@ BUGS = (
     Bug(
         "group of records counted as one",
         "sensitivity",
-        lambda: mock.patch.object(config, "FACTOR", 1.0),
+        lambda: mock.patch.object(steps, "FACTOR", 1.0),
         Case("microbatch", ((*LONGER, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED),
     ),
     Bug(

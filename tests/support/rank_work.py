@@ -28,18 +28,19 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy import release
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.tickets import checkpoint_files
-from dpltm.tickets.workbench import train as _  # noqa: F401 - imported before the fork
+from dpltm.tickets.workbench import stages as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
+from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 from dpltm.verbs.private_loop import PrivateLoop
+from gradient_cases import steps_of
 
 DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
 TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
@@ -92,7 +93,7 @@ def trained(
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
     model = nn.Sequential(nn.Dropout(dropout), model) if dropout else model
     settings = {"expected_batch": 250.0, **more}
-    config = TrainingConfig(
+    config = steps_of(
         make_filter(filter, **({} if clip_quantile is None else {"clip_quantile": clip_quantile})),
         0.5,
         4,
@@ -173,7 +174,7 @@ def fail_on_a_record() -> None:
     x, y = some_records()
     y[17] = 99
     model = build(ModelSpec("mlp:4", 784, 10), 0)
-    config = TrainingConfig(make_filter("clip"), 1.0, 4, 500.0, 1.0, 0.1)
+    config = NoisySteps(make_filter("clip"), NoisySgd(1.0, 4, 1.0), 500.0, 0.1)
     sources = {"sampling": FastSource(1), "noise": FastSource(2)}
     NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources).backward()
 

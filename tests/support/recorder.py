@@ -41,7 +41,7 @@ from dpltm.networks import evaluation
 from dpltm.privacy import selection
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, NoisySgd
 from dpltm.randomness import noise, second_moments
 from dpltm.randomness.gaussian_mechanism import SEED, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
@@ -422,7 +422,7 @@ class Recorder:
 
         def sampled(original: Any, gradients: NoisyGradients, records: int) -> np.ndarray:
             found: np.ndarray = original(gradients, records)
-            if gradients.config.participations is not None and self._frames[-1].sample is not None:
+            if isinstance(gradients.plan.mechanism, AllocatedSgd) and self._frames[-1].sample is not None:
                 self._frames[-1].sample.allocated = self._frames[-1].sample.ids[found]
             return found
 

@@ -17,7 +17,7 @@ from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.records import Dataset, from_arrays, prepare
 from dpltm.training.artifacts import TicketSet
-from dpltm.training.release import Training
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import StartingPoint, from_round
 from dpltm.verbs.train import plan, settle
 from opened import arrays_of
@@ -87,7 +87,7 @@ def planned(
     ledger: Ledger | None = None,
     own: bool = False,
     **options: Any,
-) -> Training:
+) -> TrainingPlan:
     """A training of two steps of the ticket of round 2 of a public set on the records of seed 0, but for what is said."""
     ledger = Ledger() if ledger is None else ledger
     start = from_round(ticket_set(), 2) if start is None else start

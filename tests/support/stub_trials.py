@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe
+from dpltm.experiments import Recipe
 from dpltm.networks import ModelSpec
 from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate

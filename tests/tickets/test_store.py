@@ -16,7 +16,7 @@ from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, from_arrays
-from dpltm.tickets import store, ticket_set
+from dpltm.tickets import ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import is_bundled, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
@@ -31,8 +31,7 @@ def home(tmp_path, monkeypatch):
     """Where bundled sets lie, empty; the working folder is another one beside it."""
     for folder in (tmp_path / "bundled", tmp_path / "own"):
         folder.mkdir()
-    for module in (store, ticket_set):
-        monkeypatch.setattr(module, "BUNDLED_HOME", tmp_path / "bundled")
+    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", tmp_path / "bundled")
     monkeypatch.chdir(tmp_path / "own")
     return tmp_path / "bundled"
 
@@ -73,7 +72,7 @@ def test_an_unknown_bundled_set_is_refused_and_the_known_ones_named(home, save, 
     for name in ("", "../own/mine", "small/../small", "/etc", ".", "mine"):
         unknown = f"bundled:{name}: no such ticket set comes with dpltm; there are"
         assert told(find_set, f"bundled:{name}") == f"{unknown} bundled:small"
-    monkeypatch.setattr(store, "BUNDLED_HOME", home / "nowhere")
+    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", home / "nowhere")
     assert told(find_set, "bundled:a") == "bundled:a: no such ticket set comes with dpltm; there are none"
 
 

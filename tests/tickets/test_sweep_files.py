@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError
-from dpltm.experiments.recipe import slug
+from dpltm.experiments import slug
 from dpltm.tickets.sweep_files import PARTS, SweepFolder
 from refusals import told
 

@@ -22,13 +22,21 @@ from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
 from dpltm.reports.wording import cells, columns, render_statement, verdict
 from dpltm.tickets import charts
-from dpltm.tickets.files import MAX_JSON, check_free, check_writable, new_file, parse_json, read_bytes, read_json
+from dpltm.tickets.files import (
+    MAX_JSON,
+    check_free,
+    check_writable,
+    free_name,
+    new_file,
+    parse_json,
+    read_bytes,
+    read_json,
+)
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
-from dpltm.tickets.workbench.opening import free_name
 from dpltm.training.artifacts import TicketSet
 
 NO_EVIDENCE: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
-from dpltm.features.setup import take_over_map, with_feature_map
+from dpltm.features.setup import take_over_map
 from dpltm.networks import names_code
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
@@ -32,16 +32,14 @@ from dpltm.pruning.generation import scheduled_densities
 from dpltm.records import Dataset, DatasetCache
 from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
+from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
 from dpltm.tickets.ledger_file import BESIDE
 from dpltm.tickets.workbench.code import own_of
-from dpltm.tickets.workbench.generate import generate
-from dpltm.tickets.workbench.opening import services
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import check_request, opened_ledger, train
+from dpltm.tickets.workbench.stages import check_request, generate, opened_ledger, select, train
 from dpltm.training.canaries import check_canaries
-from dpltm.training.config import private_score
+from dpltm.training.plan import private_score
 from dpltm.training.start import fresh
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
@@ -188,8 +186,8 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
         )
     private = load(learning)
     ledger = opened_ledger(learning, private)
-    opened, model = with_feature_map(load(making), making.features), own_of(making.model, making)
-    made = generation.plan(opened, making, ledger, services(SILENT), model=model)
+    model = own_of(making.model, making)
+    made = generation.plan(load(making), making, ledger, services(SILENT), model=model)
     if made.provenance == "data-free":
         raise InputError(
             "[generate] provenance: data-free tickets have no predictors to select by; say public or private, or train one"
@@ -219,7 +217,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     mask, sparsest = planned.start.mask, scheduled_densities(made.spec, made.config)[-1]
     pruned = round((1 - sparsest) * sum(mask[name].numel() for name in mask.prunable))
     fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
-    check_canaries(learning.audit, planned.config.filter, fewest, planned.mechanism.noise_multiplier)
+    check_canaries(learning.audit, planned.filter, fewest, planned.mechanism.noise_multiplier)
     planned.rehearse()
     return training.stated(planned)
 

@@ -25,8 +25,7 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
-from dpltm.experiments.reader import COMMANDS, check_ready, override, read_recipe
-from dpltm.experiments.recipe import (
+from dpltm.experiments import (
     SEARCHED,
     Arm,
     Recipe,
@@ -45,7 +44,7 @@ from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, part_from_json, to_json
+from dpltm.privacy.entry import Part, lineage_from_json, lineage_of, to_json, value_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
@@ -70,12 +69,9 @@ from dpltm.tickets.scheme_files import load_scheme, read_messages
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.generate import generate
+from dpltm.tickets.workbench.recipes import COMMANDS, check_ready, override, read_recipe
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.select import select
-from dpltm.tickets.workbench.train import train
-from dpltm.tickets.workbench.transfer import transfer
-from dpltm.tickets.workbench.tune import tune
+from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
 MAX_JOBS = 1024
 
@@ -430,7 +426,7 @@ def _check_same_records(
     """Refuse where a finished trial was trained on other records than those at hand, by arm: rows would mix them."""
     for trial in recipe.trials:
         had, now = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
-        if had is not None and now is not None and part_from_json(had).snapshot != now.snapshot:
+        if had is not None and now is not None and value_from_json(Part, had, "part").snapshot != now.snapshot:
             raise InputError(
                 f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand; take"
                 " another `out`, or remove its result.json, to have it run again"

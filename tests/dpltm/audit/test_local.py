@@ -5,11 +5,11 @@ from unittest import mock
 
 import pytest
 
-from dpltm.audit.attacks import local_bound
 from dpltm.local.channels import Response
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.randomness.noise import FastSource
+from dpltm.verbs.audit import local_bound
 from refusals import refused
 
 BITS = BitStrings(20, 5, FixedPoint(4, 5), "uer", 0.5, 7.0, 1.0)

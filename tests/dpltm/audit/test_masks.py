@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from dpltm.audit.attacks import mask_findings, out_of_order, unset_features, with_canaries
 from dpltm.errors import InputError
+from dpltm.verbs.audit import mask_bound, out_of_order, unset_features, with_canaries
 
 WEIGHTS = np.array([[0.1, 0.5, 0.3, 0.6], [0.2, 0.7, 0.8, 0.05]])
 
@@ -36,12 +36,11 @@ def test_features_that_no_record_has():
 
 def test_the_bound_counts_guesses_of_both_kinds():
     included = np.arange(40) % 2 == 0
-    assert mask_findings(np.where(included, 3, 0), included, 0.95).correct == 40
-    perfect = mask_findings(np.where(included, 3, 0), included, 0.95).lower_bound
+    correct, perfect = mask_bound(np.where(included, 3, 0), included, 0.95)
     chance = 0.05 ** (1 / 40)
+    assert correct == 40
     assert perfect == pytest.approx(np.log(chance / (1 - chance)), abs=1e-6)
-    assert mask_findings(np.zeros(40), included, 0.95).correct == 20
-    assert mask_findings(np.zeros(40), included, 0.95).lower_bound == 0
+    assert mask_bound(np.zeros(40), included, 0.95) == (20, 0)
 
 
 def test_too_few_features_are_refused():
@@ -50,4 +49,4 @@ def test_too_few_features_are_refused():
         " with an empty border, such as mnist"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        mask_findings(np.zeros(4), np.ones(4, dtype=bool), 0.95)
+        mask_bound(np.zeros(4), np.ones(4, dtype=bool), 0.95)

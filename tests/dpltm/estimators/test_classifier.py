@@ -29,7 +29,7 @@ import dpltm
 import dpltm.tickets
 from dpltm import estimators
 from dpltm.errors import BudgetError, InputError
-from dpltm.estimators import Columns, numbered
+from dpltm.estimators import Columns
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
@@ -339,7 +339,7 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
             " them out",
         ),
-        (classifier(round=1), None, "`round`: of a ticket set; give `tickets`, or leave it out"),
+        (classifier(round=1), None, "`round`: mlp is a network, which has none; leave `round` out"),
         (
             classifier(ledger="l.jsonl"),
             None,
@@ -403,8 +403,9 @@ def test_texts_as_features():
 
 
 def test_labels_of_another_kind_than_the_classes():
-    with refused("`y`: labels are of another kind than the classes seen; use labels of one kind"):
-        numbered(np.array([1, 2], dtype=object), np.array(["a", "b"], dtype=object), "seen")
+    x, _ = table()
+    with refused("`y`: labels are of another kind than the classes that `classes` declares; use labels of one kind"):
+        classifier(classes=2).fit(x, table()[1].astype(object))
 
 
 def test_nothing_is_said_before_anything_is_spent():
@@ -729,4 +730,4 @@ def test_what_any_release_of_an_estimator_was_of_is_not_measured_on():
     for rows, labels in ((x, y), (x_paid, y_paid)):
         with pytest.raises(InputError, match=r"^`X`: some of these records are protected by a release on record"):
             clone(made).fit(x, y).score(rows[:20], labels[:20])
-    assert pickle.loads(pickle.dumps(made))._spent.protected._digests.size == 0
+    assert pickle.loads(pickle.dumps(made))._spent.protected == []

@@ -138,12 +138,12 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "a bound without persons": (
         *({"per_unit": 3}, None),
-        "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or pass `units` to fit",
+        "`per_unit`: bounds what one person gives, so it goes with `units`, or with `unit` user of ratings; leave it out,"
+        " or add one of them",
     ),
     "a noun without persons": (
         *({"unit": "patient", "ledger": Ledger()}, None),
-        "`unit`: patient is whom `units` names, and without them single records are protected; leave it out, or pass `units`"
-        " to fit",
+        "`unit`: says whom `units` names, so it goes with these; leave it out, or add them",
     ),
 }
 

@@ -172,3 +172,23 @@ def test_features_are_centred_there_and_of_the_same_norm():
     torch.testing.assert_close(found(x), NORM * by_hand / by_hand.norm(dim=1, keepdim=True))
     torch.testing.assert_close(found.centred(features), found(x))
     torch.testing.assert_close(found(x[3:4]), found(x)[3:4])
+
+
+@pytest.mark.parametrize("records", [60, 12], ids=["more records than features", "fewer"])
+def test_components_and_variances(records):
+    x = np.random.default_rng(0).normal(size=(records, 20)) * np.linspace(3, 0.5, 20)
+    found = principal_axes(torch.from_numpy(x).float(), 5, 0.25)
+    np.testing.assert_allclose(found.offset, x.mean(0), atol=1e-5)
+    _, singular, rows = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    variances = singular**2 / records
+    for k in range(5):
+        expected = rows[k] / variances[k] ** 0.25
+        component = found.components[k].numpy()
+        np.testing.assert_allclose(component * np.sign(component @ expected), expected, atol=1e-4)
+
+
+def test_the_same_public_records_give_the_same_signs():
+    x = torch.randn(40, 10, generator=torch.Generator().manual_seed(1))
+    one, other = principal_axes(x, 4, 0.25).components, principal_axes(x.flip(0), 4, 0.25).components
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert bool((one.gather(1, one.abs().argmax(1, keepdim=True)) > 0).all())

@@ -11,7 +11,8 @@ import torch
 
 from dpltm.filters import FILTERS, Automatic, Clip, Tanh
 from dpltm.filters.trial import check_filter_bound
-from dpltm.training.config import TrainingConfig
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.training.plan import NoisySteps
 from refusals import refused
 
 
@@ -65,7 +66,6 @@ def test_ours_pass(filter: Any) -> None:
     ],
 )
 def test_slips_are_refused(filter: Any, said: str) -> None:
-    config = {"sampling_rate": 0.1, "steps": 1, "expected_batch": 1.0, "noise_std": 1.0, "lr": 1.0}
-    message = refused(TrainingConfig, filter, **config)
+    message = refused(NoisySteps, filter, NoisySgd(0.1, 1, 1.0), 1.0)
     assert message.startswith("`filter`: own: ")
     assert said in message

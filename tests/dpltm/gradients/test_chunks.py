@@ -14,12 +14,14 @@ from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness import sampling
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import LIMIT, ROUNDING, others, scale_of
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.plan import NoisySteps
 from gradient_cases import always, dot, norm, random_mask
 from refusals import refused
 
@@ -174,7 +176,9 @@ def test_a_step_on_neighbouring_datasets(rows, batch):
         y = 1e3 * torch.randn(count + 1, 3, generator=generator)
         sums = []
         for there in (count, count + 1):
-            config = TrainingConfig(Clip(1.0), 1.0, 1, batch, 0.0, 1.0, physical_batch=rows)
+            config = NoisySteps(
+                Clip(1.0), NoisySgd(1.0, 1, 0.0), batch, 1.0, options=TrainOptions(physical_batch=rows)
+            )
             engine = NoisyGradients(
                 model,
                 Mask.dense(model),
@@ -197,7 +201,7 @@ def test_a_chunk_that_came_out_large_is_summed_in_float64(monkeypatch):
     x = torch.eye(LIMIT + 1)
     for count in (LIMIT, LIMIT + 1):
         model = nn.Sequential(nn.Linear(LIMIT + 1, 1, bias=False))
-        config = TrainingConfig(Clip(1.0), 1.0, 1, 60.0, 0.0, 1.0)
+        config = NoisySteps(Clip(1.0), NoisySgd(1.0, 1, 0.0), 60.0, 1.0)
         records = Records(x[:count], torch.full((count, 1), 5.0))
         engine = NoisyGradients(
             model, Mask.dense(model), dot, records, config, sampling=FastSource(0), noise=FastSource(0)
@@ -229,7 +233,7 @@ def test_who_is_in_a_chunk_that_came_out_large_contributes_as_before(name):
     x, sums = size * torch.rand(LIMIT + 1, 8), []
     x = x[:, None] if name == "conv" else x
     for count in (LIMIT, LIMIT + 1):
-        config = TrainingConfig(Automatic(1.0, 0.0), 1.0, 1, 60.0, 0.0, 1.0)
+        config = NoisySteps(Automatic(1.0, 0.0), NoisySgd(1.0, 1, 0.0), 60.0, 1.0)
         records, sources = Records(x[:count], y[:count]), {"sampling": FastSource(0), "noise": FastSource(0)}
         engine = NoisyGradients(model, Mask.dense(model), cross_entropy, records, config, **sources)
         engine.backward()

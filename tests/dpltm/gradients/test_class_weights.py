@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING
 from dpltm.records.units import ABSENT
-from dpltm.training.config import TrainingConfig, class_weights
+from dpltm.training.plan import NoisySteps, class_weights
 from dpltm.training.sample_sums import weights_of
 from gradient_cases import (
     cross_entropy,
@@ -27,6 +28,7 @@ from gradient_cases import (
     numbers,
     own_layers,
     prepared,
+    steps_of,
 )
 
 TABLE = torch.tensor([0.2, 1.0, 0.05], dtype=torch.float64)
@@ -172,8 +174,8 @@ def test_weights_that_are_refused(given: str | None, shares: str | None, said: s
     assert str(error.value).startswith(said)
 
 
-def config(**settings: object) -> TrainingConfig:
-    return TrainingConfig(Clip(1.0), 0.1, 10, 5.0, 1.0, 1.0, **settings)  # type: ignore[arg-type]
+def config(**settings: Any) -> NoisySteps:
+    return steps_of(Clip(1.0), 0.1, 10, 5.0, 1.0, 1.0, **settings)
 
 
 def test_a_training_says_them() -> None:

@@ -13,10 +13,12 @@ import dpltm
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.plan import NoisySteps
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
@@ -61,7 +63,7 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
     filter = Tanh(1.0, 0.1, Clip(0.5))
     values = RecordGradients(model, mask, cross_entropy, compile=True).filtered_sum(x, y, filter).values
     assert torch.equal(values, RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, filter).values)
-    config = TrainingConfig(filter, 1.0, 1, 21.0, 0.0, 1.0, compile=True)
+    config = NoisySteps(filter, NoisySgd(1.0, 1, 0.0), 21.0, 1.0, options=TrainOptions(compile=True))
     sources = {"sampling": FastSource(0), "noise": FastSource(0)}
     NoisyGradients(model, mask, cross_entropy, Records(x, y), config, **sources).backward()
     run = dpltm.train(

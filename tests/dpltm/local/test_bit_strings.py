@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from dpltm.local import BIT_PROTOCOLS, WITH_ALPHA
 from dpltm.local.scheme import BitStrings, FixedPoint
-from dpltm.local.server import Messages, network_inputs
+from dpltm.local.server import Messages
 from dpltm.randomness.noise import FastSource, SecureSource
 from local_channels import decoded
 from refusals import refused
@@ -83,7 +83,7 @@ def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
     unit = 8 / math.sqrt(square)
     bits = np.random.default_rng(0).integers(0, 2, (6, len(table)), dtype=np.uint8)
     for randomised in (True, False):
-        found = network_inputs(answer, rows_of(bits), randomised)
+        found = Messages(rows_of(bits), answer, randomised)[:]
         assert found.dtype == torch.float32
         assert found.shape == (6, answer.channel.bits)
         told = by_bayes(answer, randomised)
@@ -95,7 +95,7 @@ def test_inputs_are_finite_however_little_or_much_a_channel_tells():
     for protocol, epsilon in itertools.product(BIT_PROTOCOLS, (1e-3, 1e4)):
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)
         for bits in (np.zeros((1, answer.channel.bits), np.uint8), np.ones((1, answer.channel.bits), np.uint8)):
-            assert bool(network_inputs(answer, rows_of(bits)).isfinite().all()), (protocol, epsilon)
+            assert bool(Messages(rows_of(bits), answer)[:].isfinite().all()), (protocol, epsilon)
 
 
 # --- what is sent ---
@@ -229,8 +229,8 @@ def test_rows_in_any_order(index, part):
     got = found[torch.tensor(index, dtype=torch.int64)]
     assert got.shape == (len(index), ANSWER.channel.bits)
     for row, place in zip(got, index, strict=True):
-        assert torch.equal(row, network_inputs(ANSWER, rows[place][None])[0])
-    assert torch.equal(found[part], network_inputs(ANSWER, rows[part]))
+        assert torch.equal(row, Messages(rows[place][None], ANSWER)[:][0])
+    assert torch.equal(found[part], Messages(rows[part], ANSWER)[:])
     assert found.labels.dtype == torch.int64
     assert found.labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for row in rows]
     assert len(found) == 35
@@ -240,7 +240,7 @@ def test_public_records_are_read_as_such():
     draw = np.random.default_rng(0)
     rows = ANSWER.without_coins(draw.standard_normal((6, 5)), draw.integers(0, 3, 6))
     plain, noisy = (Messages(rows, ANSWER, randomised=randomised)[:] for randomised in (False, True))
-    assert torch.equal(plain, network_inputs(ANSWER, rows, randomised=False))
+    assert torch.equal(plain, Messages(rows, ANSWER, randomised=False)[:])
     assert torch.equal(noisy, Messages(rows, ANSWER)[:])
     assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
     assert bool((plain.abs() > noisy.abs() + 0.01).any())

@@ -250,7 +250,7 @@ def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
 
 NO_IMAGES = "records of shape {} are no images; if they are flattened ones, say their size, as in {}:28x28x1"
 NO_VECTORS = "{} are no sequences of vectors; if they are flattened ones, say their size, as in {}:128x9"
-IN_TABLES = "records that hold positions in several tables"
+IN_TABLES = "records with tables of 5 and 6 positions"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,8 @@ IN_TABLES = "records that hold positions in several tables"
         ("gru", (2,), (5, 6), NO_VECTORS.format(IN_TABLES, "gru")),
         (
             "embed", (28, 28), (),
-            "takes texts, whose words are positions in one table; if these are such, say their number by `words`",
+            "records of shape (28, 28) are no texts, whose words are positions in one table; if they are such, say the"
+            " number of words by `words`",
         ),
     ],
 )  # fmt: skip
@@ -275,25 +276,21 @@ KNOWN = (
     "unknown network {!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent, embed, embed-pad,"
     " lstm, gru, rnn, ncf"
 )
-WIDTHS = "{!r:.80}: widths must be whole numbers from 1 to 100000, as in mlp:300,100"
-PROJECTIONS = WIDTHS + "; only the first may be a projection, as in mlp:project64,300,100"
-SIZES = "{!r}: say the size of the images as cnn:HEIGHTxWIDTHxCHANNELS, such as cnn:28x28x1"
-FILTERS = (
-    "{!r}: behind the size of the images come FILTERS,FILTERS,UNITS, whole numbers from 1 to 4096, as in"
-    " cnn:28x28x1:16,32,32"
+SIZED = ", with sizes from 1 to {:,} and widths from 1 to 4,096"
+WIDTHS = "{!r:.80}: write mlp:[projectOUTPUTS,]WIDTH,WIDTH,..., as in mlp:300,100, with widths from 1 to 100,000"
+FILTERS = "{!r}: write cnn:HEIGHTxWIDTHxCHANNELS[:FILTERS,FILTERS,UNITS], as in cnn:28x28x1:16,32,32" + SIZED.format(
+    9_999
 )
 LATENT = (
-    "{!r}: say the size of the images, and the widths if they are others than the usual ones, three or five whole numbers"
-    " from 1 to 4096, as in latent:28x28x1:32,64,128"
+    "{!r}: write latent:HEIGHTxWIDTHxCHANNELS[:FILTERS,...,UNITS], three widths or five, as in latent:28x28x1:32,64,128"
+    + SIZED.format(9_999)
 )
-TABLE = (
-    "{!r:.80}: say the size of the table, and the widths if they are others than the usual ones, whole numbers from 1 to"
-    " 4096, as in embed:10000:16,16"
-)
+TABLE = "{!r:.80}: write embed:WORDS[:VECTOR,UNITS,...], as in embed:10000:16,16" + SIZED.format(99_999_999)
 SEQUENCES = (
-    "{!r}: say the size of the sequences as gru:STEPSxVALUES, or of the table of words as gru:WORDS, and the widths, up to"
-    " 4096, if they are others than the usual ones, as in gru:128x9:32 and gru:10000:16,32"
+    "{!r}: write gru:STEPSxVALUES[:UNITS] or gru:WORDS[:VECTOR,UNITS], as in gru:128x9:32 or gru:10000:16,32"
+    + SIZED.format(99_999_999)
 )
+RATINGS = "{!r}: write ncf:USERSxITEMS[:MULTIPLIED,BESIDE], as in ncf:6040x3952:5,10" + SIZED.format(1_000_000)
 GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
 NAMES = [
     *((text, KNOWN) for text in ("", "CNN", "-tanh")),
@@ -301,15 +298,16 @@ NAMES = [
     ("lenet:300,100", f"{KNOWN}; did you mean latent?"),
     ("mlp-tanh-tanh:3", KNOWN),
     *((f"mlp:{rest}", WIDTHS) for rest in ("0", "-3", "3,", "3,,4", "x", "3.5", "100001", "3-tanh", MANY)),
-    *((f"mlp:project{rest}", PROJECTIONS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "64,3\n")),
-    *((f"mlp:{rest}", PROJECTIONS) for rest in ("300,project64", "projectproject6")),
-    *((f"cnn{rest}", SIZES) for rest in ("", ":", ":28x28x1x1", ":28X28x1", ":028x28x1", ":28x28x0", ":10000x28x1")),
+    *((f"mlp:project{rest}", WIDTHS) for rest in ("", "0,3", "064,3", " 64,3", "64,", "64,3\n")),
+    *((f"mlp:{rest}", WIDTHS) for rest in ("300,project64", "projectproject6")),
+    *((f"cnn{rest}", FILTERS) for rest in ("", ":", ":28x28x1x1", ":28X28x1", ":028x28x1", ":28x28x0", ":10000x28x1")),
     *(
         (f"cnn:28x28x1:{rest}", FILTERS)
         for rest in ("", "7,20,15,3", "0,20,15", "7,4097,15", "7,020,15", "\u0667,20,15")
     ),
     *((f"embed{rest}", TABLE) for rest in ("", ":0", ":50:", ":50:0", ":50:4097", ":50x8", ":50:8\n", f":50:{MANY}")),
     *((f"gru{rest}", SEQUENCES) for rest in ("", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
+    *((f"ncf:{rest}", RATINGS) for rest in ("", "0x3", "3x4:5", "3x4:0,5", "3x4:5,4097", "3X4", "3x1000001")),
     *((f"latent:28x28x1:{rest}", LATENT) for rest in ("", "3,4", "3,4,5,6", "3,4,0", "3,4,4097", "3,4,5\n")),
     *((f"{kind}-tanh:128x9", GATES.replace("KIND", kind)) for kind in ("lstm", "gru")),
 ]
@@ -325,7 +323,7 @@ def test_names_of_no_network(text, message):
     [
         ("cnn:28x28x1", 783, "such images have 784 features, but the records have 783"),
         ("lstm:128x9", 1151, "such sequences have 1152 features, but the records have 1151"),
-        *((f"cnn:{size}", 784, "images must be at least 14 x 14") for size in ("13x28x1", "28x13x1")),
+        *((f"cnn:{size}", 364, "images must be at least 14 x 14") for size in ("13x28x1", "28x13x1")),
         *((f"latent:{size}", 30, "images must be at least 6 x 6") for size in ("5x6x1", "6x5x1")),
         *((f"latent:{size}", 270, "images must be at least 10 x 10") for size in ("9x10x3", "10x9x3")),
         ("latent:10x9x1:1,1,1,1,1", 90, "images must be at least 10 x 10"),

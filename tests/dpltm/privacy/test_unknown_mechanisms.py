@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,6 +84,14 @@ MATCHES: tuple[tuple[Any, Callable[[Mechanism], object]], ...] = (
 """Modules with a ``match`` over all mechanisms, and what comes to it."""
 
 
+def forget(patched: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Take a class out of a module, and out of nothing else."""
+    if module is mechanisms:
+        patched.setattr(module, name, Nobody)
+    else:
+        patched.setattr(module, "kinds", SimpleNamespace(**{**vars(mechanisms), name: Nobody}))
+
+
 def test_there_is_an_example_of_every_mechanism() -> None:
     assert {type(example) for example in EXAMPLES} == set(MECHANISMS.values())
 
@@ -93,14 +102,14 @@ def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatc
     name = type(example).__name__
     with monkeypatch.context() as patched:
         patched.setattr(accountant, "is_unprotected", lambda _: False)  # which does know it
-        patched.setattr(accountant, name, Nobody)
+        forget(patched, accountant, name)
         with pytest.raises(InputError, match=rf"does not know the mechanism {name}$"):
             accountant.compose([example])
     for module, call in MATCHES:
         if issubclass(type(example), NoisySgd) and example is not SGD and module is describe:
             continue  # in words it is a training with its rate, from which no figure is made
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, Nobody, raising=name != "RandomizedResponse")
+            forget(patched, module, name)
             with pytest.raises(InputError):
                 call(example)
 
@@ -190,11 +199,11 @@ def test_losses_that_nobody_told_of_understate_nothing() -> None:
     """A new loss adds up by its own distribution and divergences; what is quicker than these knows of it or gives up."""
 
     @dataclasses.dataclass(frozen=True)
-    class NewLoss(accountant.GaussianLoss):
+    class NewLoss(accountant.privacy_loss.GaussianLoss):
         pass
 
     @dataclasses.dataclass(frozen=True)
-    class FailingLoss(accountant.BoundedLoss):
+    class FailingLoss(accountant.privacy_loss.BoundedLoss):
         delta: float
 
     assert accountant.bounded_epsilon(NewLoss(1.0)) == accountant._pure_epsilon(NewLoss(1.0)) == math.inf

@@ -15,8 +15,9 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact, compact_spec
 from dpltm.networks.masks import Mask
 from dpltm.networks.unit_groups import positions, unit_groups
-from dpltm.pruning.structured import fewest_live, prune_units
+from dpltm.pruning.structured import Units, prune_units
 from refusals import refused
+from units import dying
 
 MLP, CNN = ModelSpec("mlp:6,5", 4, 3), ModelSpec("cnn:17x20x2:5,7,6", 680, 3)
 
@@ -31,6 +32,10 @@ def network(spec: ModelSpec, seed: int) -> nn.Module:
 
 def live_weights(mask: Mask) -> int:
     return sum(int(value.sum()) for value in mask.values() if value.ndim > 1)
+
+
+def fewest_live(model: nn.Module, x: Tensor) -> int:
+    return Units(model, x, Mask.dense(model).prunable).fewest_live()
 
 
 def example(spec: ModelSpec) -> Tensor:
@@ -183,7 +188,7 @@ def test_nested_and_exact_from_round_to_round_and_small_for_good(spec):
         assert all(bool(value.all()) for value in mask.values() if value.ndim == 1)
         smaller = compact(model, mask, example(spec))
         dead = {(n, p) for n, value in smaller.mask.items() for p in (~value).flatten().nonzero().flatten().tolist()}
-        units = [dying for group in unit_groups(positions(smaller.model), example(spec)) for dying in group.dying()]
+        units = [gone for group in unit_groups(positions(smaller.model), example(spec)) for gone in dying(group)]
         assert not dead or any(dead <= {(n, p) for n in unit for p in unit[n].tolist()} for unit in units)
         masked = copy.deepcopy(model)
         mask.apply(masked)

@@ -10,8 +10,9 @@ from torch import nn
 
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.pruning import PruningRound
 from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
-from dpltm.pruning.unstructured import keep_topk, prune_by_synflow, synflow_scores
+from dpltm.pruning.unstructured import by_flow, keep_topk, synflow_scores
 
 SPEC = ModelSpec("mlp:4,3", 5, 2)
 EXAMPLE = torch.full((1, 5), 7.0)  # its values must not matter
@@ -91,7 +92,7 @@ def test_ten_steps_with_fresh_scores(scope):
     for seed in range(2):
         model, weights, mask = network(SPEC, seed)
         live = {"fc1.weight": 6, "fc2.weight": 5, "fc3.weight": 3}
-        after = prune_by_synflow(model, weights, mask, live, scope, EXAMPLE)
+        after = by_flow(PruningRound(model, weights, mask, live, scope, EXAMPLE, 0))
         assert after.same_as(steps_by_hand(weights, mask, live, scope))
         assert after.nested_in(mask)
         differ += not after.same_as(keep_topk(by_paths(weights, mask), mask, live, scope))
@@ -112,7 +113,7 @@ def test_convolutions():
             value.copy_(weights[name].abs() * mask[name] if value.ndim > 1 else torch.zeros_like(value))
         assert totals[0] == pytest.approx(float(plain(torch.ones(1, spec.features).double()).sum()), rel=1e-10)
     live = {name: int(mask[name].sum()) // 4 for name in scores}
-    after = prune_by_synflow(model, weights, mask, live, "global", torch.zeros(1, spec.features))
+    after = by_flow(PruningRound(model, weights, mask, live, "global", torch.zeros(1, spec.features), 0))
     assert sum(int(after[name].sum()) for name in scores) == sum(live.values())
     assert after.nested_in(mask)
 

@@ -1,6 +1,7 @@
 """Weights one by one: the highest scores against a naive sort, exact counts of equal weights, schedule, whole inputs."""
 
 import math
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -8,57 +9,63 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from torch import nn
 
 from dpltm.errors import InputError
 from dpltm.networks.masks import Mask
+from dpltm.pruning import PruningRound
 from dpltm.pruning.unstructured import (
+    by_trained_inputs,
+    by_trained_weights,
     keep_topk,
     layer_rates,
     live_schedule,
-    prune_by_input,
-    prune_by_magnitude,
-    prune_count,
 )
 from refusals import refused
 
 rates = st.floats(0.01, 0.99)
 
 
+def step(weights, mask, live, scope="layer", groups=()):
+    """The round of a network of linear layers, or of a table, with these weights."""
+    layers = OrderedDict()
+    for name, value in weights.items():
+        kind, _, _ = name.partition(".")
+        layers[kind] = nn.Embedding(*value.shape) if kind == "table" else nn.Linear(*reversed(value.shape), bias=False)
+        layers[kind].weight = nn.Parameter(value)
+    return PruningRound(nn.Sequential(layers), weights, mask, live, scope, torch.zeros(1, 1), 0, groups)
+
+
+def dense(weights):
+    return Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in weights.items()})
+
+
 def prune(weights, mask, rate):
     """Drops the fraction ``rate`` of the live weights of each named parameter."""
     live = {name: int(mask[name].sum()) for name in weights}
-    return prune_by_magnitude(weights, mask, {name: count - prune_count(count, rate) for name, count in live.items()})
+    return by_trained_weights(step(weights, mask, {name: count - round(count * rate) for name, count in live.items()}))
 
 
 def test_exactly_k_of_equal_weights_go_the_first_ones():
     """A threshold comparison would drop all of them, or none (a peer dropped n + 1 instead of n)."""
-    mask = Mask({"w": torch.ones(4, 5, dtype=torch.bool)})
-    after = prune({"w": torch.full((4, 5), -0.3)}, mask, 0.3)
-    assert after["w"].flatten().tolist() == [False] * 6 + [True] * 14
+    weights = {"w.weight": torch.full((4, 5), -0.3)}
+    after = prune(weights, dense(weights), 0.3)
+    assert after["w.weight"].flatten().tolist() == [False] * 6 + [True] * 14
 
 
 @given(hnp.arrays(np.float32, (3, 4)), hnp.arrays(bool, (3, 4)), rates, st.booleans())
 def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, everywhere):
     """As ``keep_topk`` of magnitudes has it; biases stay."""
-    given_, scope = torch.from_numpy(weights), "global" if everywhere else "layer"
-    mask = Mask(
-        {"w": torch.from_numpy(kept | (np.arange(12) == 7).reshape(3, 4)), "b": torch.ones(3, dtype=torch.bool)}
-    )
-    live = {"w": max(1, int(mask["w"].sum() * rate))}
-    after = prune_by_magnitude({"w": given_, "b": torch.zeros(3)}, mask, live, scope)
-    assert after.same_as(keep_topk({"w": torch.from_numpy(np.abs(weights))}, mask, live, scope))
+    trained, scope = {"w.weight": torch.from_numpy(weights)}, "global" if everywhere else "layer"
+    alive = torch.from_numpy(kept | (np.arange(12) == 7).reshape(3, 4))
+    mask = Mask({"w.weight": alive, "b": torch.ones(3, dtype=torch.bool)})
+    live = {"w.weight": max(1, int(alive.sum() * rate))}
+    after = by_trained_weights(step(trained, mask, live, scope))
+    assert after.same_as(keep_topk({"w.weight": trained["w.weight"].abs()}, mask, live, scope))
     assert bool(after["b"].all())
 
 
 # The schedule
-
-
-@pytest.mark.parametrize(
-    ("live", "rate", "expected"),
-    [(10, 0.3, 3), (1, 0.5, 0), (3, 0.5, 2), (5, 0.5, 2), (7, 0.5, 4), (1, 0.51, 1), (26010, 0.2, 5202), (0, 0.5, 0)],
-)
-def test_counts_round_to_nearest_halves_to_even(live, rate, expected):
-    assert prune_count(live, rate) == expected
 
 
 def test_the_last_rate_repeats():
@@ -85,6 +92,7 @@ def test_bad_rates(given_rates, message):
 def test_schedule_by_hand():
     assert live_schedule((100, 10), (0.3, 0.2), 3) == [(100, 10), (70, 8), (49, 6), (34, 5)]
     assert live_schedule((100, 4), (0.3, 0.6), 2) == [(100, 4), (70, 2), (49, 1)]
+    assert live_schedule((10, 3, 5, 7), (0.3, 0.5, 0.5, 0.5), 1)[1] == (7, 1, 3, 3), "halves to even"
     assert refused(live_schedule, (100, 4), (0.3, 0.6), 5) == (
         "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
     )
@@ -99,11 +107,11 @@ def test_schedule_is_what_pruning_does_whatever_the_weights(shape, rate, rounds,
         schedule = live_schedule((shape[0] * shape[1],), (rate,), rounds)
     except InputError:
         return
-    mask, generator = Mask({"w": torch.ones(shape, dtype=torch.bool)}), torch.Generator().manual_seed(seed)
+    mask, generator = dense({"w.weight": torch.empty(shape)}), torch.Generator().manual_seed(seed)
     for (live,) in schedule[1:]:
-        weights, before = {"w": torch.randn(shape, generator=generator)}, mask
+        weights, before = {"w.weight": torch.randn(shape, generator=generator)}, mask
         mask = prune(weights, mask, rate)
-        assert int(mask["w"].sum()) == live
+        assert int(mask["w.weight"].sum()) == live
         assert mask.nested_in(before)
 
 
@@ -115,12 +123,12 @@ def test_inputs_go_whole_the_weakest_first():
         "fc1.weight": torch.tensor([[3.0, 0.1, 1.0, 5.0], [0.0, 0.1, 2.0, 0.0]]),
         "fc2.weight": torch.tensor([[1.0, -4.0], [2.0, 3.0]]),
     }
-    mask = Mask({name: torch.ones_like(value, dtype=torch.bool) for name, value in weights.items()})
+    mask = dense(weights)
     # norms 3, 0.14, 2.24, 5: nought within a column saves no weight of it
     for live, columns in ((4, [2, 0, 0, 2]), (3, [1, 0, 0, 2]), (2, [0, 0, 0, 2])):
         if live == 2:
             weights["fc1.weight"][0, 0] = 9.0  # is pruned by now, and counts for nothing
-        before, mask = mask, prune_by_input(weights, mask, {"fc1.weight": live, "fc2.weight": 3})
+        before, mask = mask, by_trained_inputs(step(weights, mask, {"fc1.weight": live, "fc2.weight": 3}))
         assert mask["fc1.weight"].sum(0).tolist() == columns
         assert mask["fc2.weight"].tolist() == [[False, True], [True, True]]
         assert mask.nested_in(before)
@@ -128,9 +136,8 @@ def test_inputs_go_whole_the_weakest_first():
 
 def test_inputs_of_a_table_are_its_rows():
     weights = {"table.weight": torch.tensor([[0.1, 5.0], [2.0, 2.0], [0.0, 9.0], [1.0, -1.0]])}
-    dense = Mask({"table.weight": torch.ones(4, 2, dtype=torch.bool)})
     for live, rows in ((6, [2, 2, 2, 0]), (5, [2, 1, 2, 0]), (4, [2, 0, 2, 0]), (1, [0, 0, 1, 0])):
-        found = prune_by_input(weights, dense, {"table.weight": live}, inputs=0)
+        found = by_trained_inputs(step(weights, dense(weights), {"table.weight": live}))
         assert found["table.weight"].sum(1).tolist() == rows
 
 
@@ -140,12 +147,12 @@ def test_columns_of_a_table_live_or_die_together():
     groups = ((0.25, 0.25), (1 / 12,), (2 / 9,) * 3)
     scores = [math.sqrt(0.25 * (9 + 0.01)), math.sqrt(4 / 12), math.sqrt(2 / 9 * (5 + 1 + 4))]
     assert scores[1] < scores[2] < scores[0]
-    mask = Mask({name: torch.ones_like(value, dtype=torch.bool) for name, value in weights.items()})
+    mask = dense(weights)
     order = sorted(range(3), key=scores.__getitem__)
     members, left = [(0, 1), (2,), (3, 4, 5)], 12
     for column in order[:2]:
         left -= 2 * len(members[column])
-        before, mask = mask, prune_by_input(weights, mask, {"fc1.weight": left}, groups=groups)
+        before, mask = mask, by_trained_inputs(step(weights, mask, {"fc1.weight": left}, groups=groups))
         assert mask.nested_in(before)
         dead = [at for at in range(6) if not mask["fc1.weight"][:, at].any()]
         assert set(members[column]) <= set(dead)
@@ -156,20 +163,19 @@ def test_columns_of_a_table_live_or_die_together():
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(0, 2**31), st.data())
 def test_at_most_one_column_is_left_in_part(sizes, seed, data):
     generator = torch.Generator().manual_seed(seed)
-    weights = {"w": torch.randn(3, sum(sizes), generator=generator)}
+    weights = {"w.weight": torch.randn(3, sum(sizes), generator=generator)}
     groups = tuple((0.1 * (place + 1),) * size for place, size in enumerate(sizes))
-    dense = Mask({"w": torch.ones(3, sum(sizes), dtype=torch.bool)})
     live = data.draw(st.integers(1, 3 * sum(sizes)))
-    found = prune_by_input(weights, dense, {"w": live}, groups=groups)["w"]
+    found = by_trained_inputs(step(weights, dense(weights), {"w.weight": live}, groups=groups))["w.weight"]
     parts = [part for part in found.split(list(sizes), dim=1) if part.any() and not part.all()]
     assert int(found.sum()) == live
     assert len(parts) <= 1
 
 
 def test_a_network_that_reads_no_columns_goes_by_inputs():
-    weights = {"w": torch.tensor([[3.0, 1.0, 2.0]])}
-    dense = Mask({"w": torch.ones(1, 3, dtype=torch.bool)})
-    assert prune_by_input(weights, dense, {"w": 2}, groups=((0.1, 0.1),))["w"].tolist() == [[True, False, True]]
+    weights = {"w.weight": torch.tensor([[3.0, 1.0, 2.0]])}
+    found = by_trained_inputs(step(weights, dense(weights), {"w.weight": 2}, groups=((0.1, 0.1),)))
+    assert found["w.weight"].tolist() == [[True, False, True]]
 
 
 # The highest scores, by layer and over the network: against a naive sort of (score, layer, position).

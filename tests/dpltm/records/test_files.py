@@ -211,7 +211,8 @@ def test_parquet(parquet):
 def test_bad_parquet(parquet, tmp_path):
     path = parquet(a=["x", "z"], y=[0, 1])
     assert refused(read_file, path, "y") == (
-        f"{path}: column 'a' has type string; every column must be numeric; encode or drop it"
+        f"{path}: column 'a' has type string and holds no numbers; drop it, or say by `schema` what the columns hold"
+        " (dpltm datasets schema drafts one)"
     )
     path = parquet(a=[1.0, None], y=[0, 1])
     assert refused(read_file, path, "y") == f"{path}: column 'a' has nulls; fill them or drop the column"

@@ -20,9 +20,8 @@ from dpltm.randomness.banded_noise import norm, optimal_strategy, squared_error
 from dpltm.randomness.noise import FastSource, KeyedSource, source_of
 from dpltm.records.batches import Records
 from dpltm.training import descent as module
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
-from gradient_cases import some_mask, toy_data
+from gradient_cases import some_mask, steps_of, toy_data
 from interruptions import run_until
 from rank_work import Hashed
 from refusals import refused
@@ -35,9 +34,8 @@ SETTINGS = {"bounds": (0, 255), "classes": 3, "steps": 12, "batch_size": 15, "no
 
 def descent(sources, optimizer="momentum", **more):
     (x, y), model = toy_data(), build(ModelSpec("mlp:6", 5, 3), 0)
-    config = TrainingConfig(
-        Clip(1.0), 0.5, STEPS, 6.0, 0.7, 0.1, optimizer, average="poly", **{"strategy": STRATEGY, **more}
-    )
+    more = {"strategy": STRATEGY, "optimizer": optimizer, "average": "poly", **more}
+    config = steps_of(Clip(1.0), 0.5, STEPS, 6.0, 0.7, 0.1, **more)
     names = dict(zip(("sampling", "noise"), sources, strict=True))
     records = Records(x, y, read=Hashed(np.arange(len(x)) * 7))
     return Descent(NoisyGradients(model, some_mask(model), cross_entropy, records, config, **names))

@@ -11,11 +11,13 @@ from torch import nn
 from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.networks import ModelSpec, build
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.checkpoint import check_same
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import KeyedSource, source_of
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import OPTIMIZERS, Descent, NoisyGradients, cross_entropy
+from dpltm.training.plan import NoisySteps
 from gradient_cases import some_mask, toy_data
 from interruptions import run_until
 from refusals import refused
@@ -26,7 +28,13 @@ SPEC, STEPS = ModelSpec("mlp:6", 5, 3), 7
 def descent(optimizer, average, sources, steps=STEPS, share=0.0):
     (x, y), model = toy_data(), build(SPEC, 0)
     model = nn.Sequential(nn.Dropout(share), model) if share else model
-    config = TrainingConfig(Clip(1.0), 0.5, steps, 20.0, 0.7, 0.1, optimizer, schedule="cosine", average=average)
+    config = NoisySteps(
+        Clip(1.0),
+        NoisySgd(0.5, steps, 0.7),
+        20.0,
+        0.1,
+        options=TrainOptions(optimizer=optimizer, schedule="cosine", average=average),
+    )
     names = dict(zip(("sampling", "noise"), sources, strict=True))
     return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
 

@@ -14,11 +14,12 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import reading
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource, KeyedSource, source_of
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
-from gradient_cases import some_mask, toy_data
+from dpltm.training.plan import NoisySteps, sensitivity
+from gradient_cases import some_mask, steps_of, toy_data
 from interruptions import run_until
 from refusals import refused
 
@@ -68,7 +69,7 @@ def test_rows_that_are_not_there_are_not_counted():
 def descent(sources, steps=7, **changes):
     (x, y), model = toy_data(), build(SPEC, 0)
     given = {"noise_std": 0.7, "lr": 0.1} | changes
-    config = TrainingConfig(Clip(0.1, clip_quantile=0.5), 0.5, steps, 20.0, **given)
+    config = steps_of(Clip(0.1, clip_quantile=0.5), 0.5, steps, 20.0, **given)
     names = dict(zip(("sampling", "noise"), sources, strict=True))
     return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
 
@@ -86,7 +87,7 @@ def test_noise_grows_with_the_norm_and_gradients_are_divided_by_it():
     model = nn.Linear(300, 300, bias=False)
     x, y = torch.zeros(0, 300), torch.zeros(0, dtype=torch.long)
     filter = Clip(2.0, clip_quantile=0.5)
-    config = TrainingConfig(filter, 0.5, 9, 10.0, noise_std=3 * sensitivity(filter, 90_000, "add-remove"), lr=1.0)
+    config = NoisySteps(filter, NoisySgd(0.5, 9, 3 * sensitivity(filter, 90_000, "add-remove")), 10.0, 1.0)
     noisy = NoisyGradients(
         model, Mask.dense(model), LOSS, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)
     )
@@ -102,7 +103,7 @@ def test_noise_grows_with_the_norm_and_gradients_are_divided_by_it():
 def test_without_noise_the_norm_moves_as_the_filter_says_and_the_gradient_is_the_clipped_mean():
     (x, y), model = toy_data(), build(SPEC, 0)
     filter = Clip(0.1, clip_quantile=0.5)
-    config = TrainingConfig(filter, 1.0, 3, float(len(x)), noise_std=0.0, lr=0.1)
+    config = NoisySteps(filter, NoisySgd(1.0, 3, 0.0), float(len(x)), 0.1)
     mask = Mask.dense(model)
     noisy = NoisyGradients(
         model, mask, cross_entropy, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -23,26 +22,26 @@ from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import ROUNDING, poisson_sample, truncate
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig, sensitivity
 from dpltm.training.descent import OPTIMIZERS, NoisyGradients, cross_entropy, noisy_mean, train
-from gradient_cases import flat, some_mask, toy_data
+from dpltm.training.plan import NoisySteps, sensitivity
+from gradient_cases import flat, some_mask, steps_of, toy_data
 from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
 
 
-def config(**changes) -> TrainingConfig:
+def config(**changes) -> NoisySteps:
     """Plain SGD on everything: nothing clipped, no noise, every record in every step."""
-    plain = TrainingConfig(UNCLIPPED, sampling_rate=1.0, steps=1, expected_batch=10.0, noise_std=0.0, lr=0.5)
-    return dataclasses.replace(plain, **changes)
+    plain = {"sampling_rate": 1.0, "steps": 1, "expected_batch": 10.0, "noise_std": 0.0, "lr": 0.5}
+    return steps_of(**{"filter": UNCLIPPED, **plain, **changes})
 
 
 def flat_mask(model: nn.Module, mask: Mask) -> Tensor:
     return torch.cat([mask[name].flatten() for name, _ in model.named_parameters()])
 
 
-def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: TrainingConfig, seed: int = 0) -> Tensor:
+def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: NoisySteps, seed: int = 0) -> Tensor:
     """Trains in place with seeded sources; returns the change of all parameters from their masked start."""
     mask.apply(model)
     before = flat(model)
@@ -278,7 +277,7 @@ def test_the_last_record_moves_a_step_with_dropout_by_its_bound(exact_sum, chang
     model = dropping()
     engine = one_step(model, (x.double(), y), **changes)
     found = [exact_sum(one_step(model, (x.double()[:count], y[:count]), **changes)) for count in (40, 39)]
-    assert 0.5 < float((found[0] - found[1]).norm()) <= engine.config.filter.certified_bound(engine.gradients.live)
+    assert 0.5 < float((found[0] - found[1]).norm()) <= engine.plan.filter.certified_bound(engine.gradients.live)
     assert float((exact_sum(engine) - found[0]).norm()) == 0, "the same keys"
     assert float((exact_sum(engine) - found[0]).norm()) > 1, "those of another step"
 
@@ -375,12 +374,8 @@ def test_no_records_at_all_is_legal():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({"sampling_rate": value}, f"Expected 0 < sampling_rate={value} <= 1") for value in (1.5, math.nan)),
-        *(({"noise_std": value}, f"Expected finite noise_std={value} >= 0") for value in (-1.0, math.inf)),
         *(({"lr": value}, f"`lr`: {value} ") for value in (math.inf, 1e38)),
-        ({"expected_batch": math.nan}, "`batch_size`: nan "),
         ({"physical_batch": 0}, "`physical_batch`: 0 "),
-        ({"optimizer": "lion"}, "`optimizer`: unknown optimizer 'lion'"),
     ],
 )
 def test_bad_configurations(changes, message):

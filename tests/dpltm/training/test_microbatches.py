@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,21 +18,18 @@ from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import in_chunks, poisson_sample
 from dpltm.records.batches import Records
-from dpltm.training.config import (
+from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.plan import (
     FACTOR,
-    TrainingConfig,
-    check_microbatch,
-    microbatch_note,
-    noise_ratio,
+    NoisySteps,
     nominal_sensitivity,
-    number_of_groups,
     sensitivity,
 )
-from dpltm.training.descent import NoisyGradients, cross_entropy
 from dpltm.verbs.train import stated
 from gradient_cases import (
     dot,
@@ -44,6 +42,7 @@ from gradient_cases import (
     own_layers,
     prepared,
     squared_error,
+    steps_of,
     tied,
 )
 from refusals import refused
@@ -174,7 +173,9 @@ def test_a_step_is_the_naive_one(physical):
     model = build(ModelSpec("mlp:4", 5, 3), 0)
     mask, rate, batch, count = Mask.dense(model), 0.25, 20.0, 7
     x, y = torch.randn(40, 5, generator=torch.Generator().manual_seed(2)), torch.arange(40) % 3
-    config = TrainingConfig(Clip(0.05), rate, 1, batch, 0.0, 0.5, physical_batch=physical, microbatch=3)
+    config = NoisySteps(
+        Clip(0.05), NoisySgd(rate, 1, 0.0), batch, 0.5, options=TrainOptions(physical_batch=physical, microbatch=3)
+    )
     assert config.groups == count == config.divisor
     gradients = NoisyGradients(
         model, mask, cross_entropy, Records(x, y), config, sampling=FastSource(5), noise=FastSource(6)
@@ -216,7 +217,7 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     assert plan.resolved["filter"] == "clip(C=1) of groups of about 8 records"
     assert plan.resolved["sensitivity"] == 2.0
     assert plan.resolved["noise_multiplier"] == plain.resolved["noise_multiplier"]
-    assert plan.config.noise_std == 2 * plain.config.noise_std
+    assert plan.mechanism.noise_std == 2 * plain.mechanism.noise_std
     report = stated(plan)
     assert report.certified == stated(plain).certified
     assert report.nominal is not None
@@ -251,22 +252,21 @@ def test_the_ratio_is_that_of_two_plans_and_the_note_names_the_unit():
     common = {"noise_multiplier": 2.0, "batch_size": 30, "filter": "tanh", "no_pre_clip": True, "noise": "nominal"}
     alone, plan = planned(**common), planned(**common, microbatch=7)
     live = plan.start.mask.live
-    found = noise_ratio(plan.config, plan.mechanism, live, nominal=True)
-    of_both = (one.config.noise_std / one.config.divisor for one in (plan, alone))
-    assert found == pytest.approx(next(of_both) / next(of_both))
-    assert microbatch_note(plan.config, plan.mechanism, live, nominal=True, unit="user") == (
+    of_both = (one.mechanism.noise_std / one.divisor for one in (plan, alone))
+    assert plan.noise_ratio(live) == pytest.approx(next(of_both) / next(of_both))
+    assert plan.step_notes(live, "user") == [
         "`microbatch`: a step filters the mean gradients of 5 groups, and one user moves one of them by twice the bound at"
         " most: the noise on their mean is 6 times that of single users"
-    )
-    noiseless = replace(plan.mechanism, noise_multiplier=0.0)
-    assert microbatch_note(plan.config, noiseless, live, nominal=False).endswith("twice the bound at most")
+    ]
+    (said,) = replace(plan, mechanism=replace(plan.mechanism, noise_multiplier=0.0)).step_notes(live, "user")
+    assert said.endswith("twice the bound at most")
 
 
 def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     plan = planned(noise_multiplier=2.0, batch_size=30, microbatch=8, noise="nominal")
-    assert plan.config.noise_std == 2.0
+    assert plan.mechanism.noise_std == 2.0
     assert plan.mechanism == NoisySgd(
-        plan.config.sampling_rate, plan.config.steps, 1.0, 2.0, 1.0, "tanh paper's sensitivity for microbatches"
+        plan.mechanism.sampling_rate, plan.mechanism.steps, 1.0, 2.0, 1.0, "tanh paper's sensitivity for microbatches"
     )
     assert stated(plan).certified.epsilon > 2 * stated(plan).nominal.epsilon  # type: ignore[union-attr]
 
@@ -312,27 +312,29 @@ def test_canaries_have_groups_of_their_own_and_stay_below_what_is_certified():
 # Bad input
 
 
+def grouped(size: Any, batch: float, **options: Any) -> NoisySteps:
+    return steps_of(Tanh(1.0, 1.0), 0.5, 1, batch, 1.0, 0.1, microbatch=size, **options)
+
+
 def test_number_of_groups():
-    assert [number_of_groups(8, batch) for batch in (8, 8.5, 64, 250)] == [1, 2, 8, 32]
+    assert [grouped(8, batch).groups for batch in (8, 8.5, 64, 250)] == [1, 2, 8, 32]
 
 
 @pytest.mark.parametrize("size", [1, 0, -3, True, 2.5])
 def test_a_size_that_is_none_is_refused(size):
-    assert refused(check_microbatch, size, 10.0) == (
+    assert refused(grouped, size, 10.0) == (
         f"`microbatch`: {size} is not a whole number of records from 2; leave it out to filter single records"
     )
 
 
 def test_more_than_a_step_has_is_refused():
-    check_microbatch(10, 10.0)
-    assert refused(check_microbatch, 11, 10.0) == (
+    grouped(10, 10.0)
+    assert refused(grouped, 11, 10.0) == (
         "`microbatch`: 11 is more than the 10 records that a step has on average (`batch_size`)"
     )
 
 
 def test_what_is_for_single_records_is_refused():
-    settings = {"filter": Tanh(1.0, 1.0), "sampling_rate": 0.5, "steps": 1, "expected_batch": 9.0, "noise_std": 1.0}
-    given = {**settings, "lr": 0.1, "microbatch": 3, "compile": True}
-    assert refused(TrainingConfig, **given) == (
+    assert refused(grouped, 3, 9.0, compile=True) == (
         "`compile`: is for gradients of single records; leave it out, or `microbatch`"
     )

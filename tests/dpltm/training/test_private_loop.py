@@ -28,6 +28,7 @@ from dpltm.errors import BudgetError, InputError
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import Entry, Part
@@ -38,8 +39,8 @@ from dpltm.randomness.gaussian_mechanism import SEED
 from dpltm.randomness.noise import FastSource, KeyedSource, SecureSource
 from dpltm.records import from_arrays
 from dpltm.records.batches import Records
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import cross_entropy, train
+from dpltm.training.plan import NoisySteps
 from dpltm.verbs.private_loop import START_NOTE, PrivateLoop
 from gradient_cases import flat, some_mask, toy_data
 from refusals import refused
@@ -119,7 +120,9 @@ def test_it_gives_the_bits_that_train_gives(filter, adjacency, records, noise):
         optimizer.step()
     multiplier = noise["noise_multiplier"] or loop.mechanism.noise_multiplier
     std = multiplier * filter.certified_bound(mask.live) * (2 if adjacency == "replace-one" else 1)
-    config = TrainingConfig(filter, 10 / (records or 40), 6, 10, std, 0.3, "momentum")
+    config = NoisySteps(
+        filter, NoisySgd(10 / (records or 40), 6, std), 10, 0.3, options=TrainOptions(optimizer="momentum")
+    )
     train(other, mask, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1))
     assert torch.equal(flat(mine), flat(other))
     assert not torch.equal(flat(mine), flat(toy_model()))

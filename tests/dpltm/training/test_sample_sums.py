@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import dense_mask
 from dpltm.records.batches import Records
 from dpltm.records.units import ABSENT
-from dpltm.training.config import TrainingConfig
 from dpltm.training.descent import user_cross_entropy
+from dpltm.training.plan import NoisySteps
 from dpltm.training.sample_sums import ExactSum, SampleSums
 
 BOUND = st.sampled_from([1.0, 0.3, 1e-5, 40.0])
@@ -75,7 +77,7 @@ def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_not
         y[row, :many] = draw.integers(0, 3, many)
     x = np.where((y != ABSENT)[..., None], draw.normal(size=(12, slots, 4)), 0.0).astype(np.float32)
     model = build(ModelSpec("mlp:5", 4, 3), 0)
-    config = TrainingConfig(Clip(0.5), 0.5, 1, 12.0, 0.0, 1.0, physical_batch=4)
+    config = NoisySteps(Clip(0.5), NoisySgd(0.5, 1, 0.0), 12.0, 1.0, options=TrainOptions(physical_batch=4))
     totals, seen = [], []
     whole = RecordGradients.filtered_sum
 
@@ -91,7 +93,7 @@ def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_not
         sums = SampleSums(gradients, records, config, torch.device("cpu"))
         totals.append(sums.take((np.arange(12), [12], None)).clone())
     assert seen == [2, 3, 16, 16, 16, 16]
-    narrow = replace(config, precision="bfloat16")  # where a shape may choose another kernel, they stay
+    narrow = replace(config, options=replace(config.options, precision="bfloat16"))
     SampleSums(gradients, Records(x, y, slotted=True), narrow, torch.device("cpu")).take((np.arange(12), [12], None))
     assert seen[6:] == [16, 16, 16]
     torch.testing.assert_close(*totals, rtol=1e-6, atol=1e-7)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.audit.findings import audit
+from dpltm.audit.findings import Attacked, audit
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
@@ -103,8 +103,8 @@ def test_rows_of_the_demo_with_their_claims(monkeypatch):
 
 def test_claims_of_the_demo_that_a_bound_exceeds():
     for row, fallen in (
-        (verb.Attacked("a", None, 2.0, 1.0), []),
-        (verb.Attacked("a", 0.5, 2.0, 1.0), ["nominal"]),
-        (verb.Attacked("a", None, 2.0, 3.0), ["certified"]),
+        (Attacked("a", 2.0, None, 1.0), []),
+        (Attacked("a", 2.0, 0.5, 1.0), ["nominal"]),
+        (Attacked("a", 2.0, None, 3.0), ["certified"]),
     ):
         assert row.violates == fallen

@@ -55,9 +55,9 @@ def test_the_mask_alone_refutes_what_is_claimed():
     found = attacked(tickets, records(test=80), ledger)
     apart, look = ledger.entries
     assert (apart.kind, bool(look.of(Unprotected))) == ("excluded", True)
-    assert found.masks.canaries == EMPTY
-    assert found.masks.lower_bound > 1
-    assert found.claims.nominal.epsilon == pytest.approx(0.1)
+    assert found.canaries == EMPTY
+    assert found.lower_bound > 1
+    assert found.nominal == pytest.approx(0.1)
     assert found.violates == ["nominal"], "nothing is certified for such tickets, so nothing certified falls"
     assert 0 <= found.shuffled <= 1
     assert 0 <= found.supermask <= 1
@@ -70,8 +70,8 @@ def test_tickets_that_do_not_depend_on_the_records_tell_nothing(monkeypatch):
         stage, "generate", lambda spec, x, y, config, **given: whole(spec, x[:200], y[:200], config, **given)
     )
     found = attacked(private_set())
-    assert found.masks.lower_bound == 0
-    assert found.masks.correct < EMPTY
+    assert found.lower_bound == 0
+    assert found.correct < EMPTY
     assert found.violates == []
 
 

@@ -22,7 +22,7 @@ from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb
-from dpltm.verbs.generate import generate, plan, planned_report
+from dpltm.verbs.generate import generate, plan
 from opened import arrays_of
 from refusals import refused
 
@@ -207,7 +207,7 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger = Ledger()
     settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
     assert ledger.entries == ()
-    assert planned_report(settled).certified == generate(settled).privacy.certified
+    assert settled.priced()["privacy"]["certified"] == generate(settled).privacy.to_json()["certified"]
 
 
 def test_a_plan_that_runs_twice_is_two_releases():

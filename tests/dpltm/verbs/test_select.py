@@ -28,7 +28,7 @@ from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Draws, TicketSet, Winner
 from dpltm.verbs import generate as generating
 from dpltm.verbs import select as verb
-from dpltm.verbs.select import plan, planned_report, select, select_public
+from dpltm.verbs.select import plan, select, select_public
 from dpltm.verbs.transfer import transfer
 from refusals import refused
 
@@ -224,7 +224,7 @@ def test_a_draw_is_what_its_entry_says(public):
     said = {"nu": 3.0, "mechanism": "permute-and-flip", "adjacency": "replace-one"}
     assert settled.settled == SelectionPlan(0.25, densities, 200, **said)
     assert settled.entry.mechanisms == (Selection(0.25, 0.25, draw="permute-and-flip", adjacency="replace-one"),)
-    assert planned_report(settled).certified.adjacency == "replace-one"
+    assert settled.priced().certified.adjacency == "replace-one"
 
 
 def test_an_unprotected_look_is_entered_and_returned(public):
@@ -258,10 +258,10 @@ def test_a_look_does_not_end_guarantees_by_the_way(public):
 def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger, released = Ledger(), tickets_of("dp")
     settled = plan(released, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
-    assert planned_report(settled).certified.epsilon == math.inf
+    assert settled.priced().certified.epsilon == math.inf
     settled = plan(released, PRIVATE, ASKED, ledger, QUIET)
     assert (ledger.entries, len(released.lineage.paid)) == ((), 1)
-    assert planned_report(settled).certified == select(settled).privacy.certified
+    assert settled.priced().certified == select(settled).privacy.certified
 
 
 def test_a_plan_that_runs_twice_is_two_draws(public):

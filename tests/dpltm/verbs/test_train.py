@@ -168,7 +168,7 @@ def test_truncation_is_priced_for_a_bound_on_the_records_those_of_an_audit_inclu
     for audit in (None, 30):
         plan = planned(ledger=ledger, audit=audit, **asked)
         (mechanism,) = plan.entry.of(TruncatedSgd)
-        assert mechanism.truncated_batch_size == plan.config.truncated_batch_size == 90
+        assert mechanism.truncated_batch_size == 90
         assert mechanism.most_records == 200 + 85 + (audit or 0)
         assert certified(plan) == pytest.approx(1.0, rel=2e-3)
         chance = truncation_chance(mechanism)
@@ -294,7 +294,7 @@ def test_the_budget_covers_what_counts_already(ledger):
     assert 0.998 < certified(plan) <= 1
     assert alone(plan.mechanism) < 0.85
     assert ledger.entries == held, "a plan enters nothing"
-    assert plan.config.noise_std == plan.resolved["noise_multiplier"] * plan.resolved["sensitivity"]
+    assert plan.mechanism.noise_std == plan.resolved["noise_multiplier"] * plan.resolved["sensitivity"]
 
 
 def test_the_epsilon_of_a_trial_is_that_of_its_own_lineage(ledger):
@@ -368,7 +368,7 @@ def test_the_run_stops_where_the_budget_ends():
     plan = planned(steps=40, epsilon=1.0, noise_multiplier=2.0, budget_stop=True)
     taken = plan.mechanism.steps
     assert 0 < taken < 40
-    assert (plan.config.steps, plan.resolved["steps"]) == (taken, taken)
+    assert (plan.mechanism.steps, plan.resolved["steps"]) == (taken, taken)
     assert f"`budget_stop` ends training after {taken} of 40 steps, before the one that would exceed" in plan.notes
     assert certified(plan) <= 1
     assert certified(planned(steps=taken + 1, noise_multiplier=2.0)) > 1
@@ -415,24 +415,23 @@ def test_behind_features_the_noise_sets_the_step(ledger, adjacency, optimizer, s
         "steps": 30,
     }
     plan = one_layer(ledger=ledger, **budget, **options)
-    config = plan.config
-    step = config.lr * config.noise_std / config.expected_batch
+    step = plan.lr * plan.mechanism.noise_std / plan.expected_batch
     assert step * math.sqrt(30) * farther == pytest.approx(0.25)
-    assert plan.notes[-1].startswith(f"`lr` is {config.lr:.3g}, so that the noise")
+    assert plan.notes[-1].startswith(f"`lr` is {plan.lr:.3g}, so that the noise")
 
 
 def test_with_little_noise_the_step_has_an_end(ledger):
-    quiet = [one_layer(ledger=ledger, noise_multiplier=noise, steps=30).config.lr for noise in (0.0, 1e-3, 0.1)]
+    quiet = [one_layer(ledger=ledger, noise_multiplier=noise, steps=30).lr for noise in (0.0, 1e-3, 0.1)]
     assert quiet[0] == quiet[1] == quiet[2] < 30
 
 
 def test_elsewhere_the_optimizer_sets_it(ledger):
-    assert planned(ledger=ledger, epsilon=0.5).config.lr == 1.0
-    assert one_layer(ledger=ledger, epsilon=0.5, lr=0.25).config.lr == 0.25
-    assert one_layer(ledger=ledger, epsilon=0.5, optimizer="adam").config.lr == 0.002
+    assert planned(ledger=ledger, epsilon=0.5).lr == 1.0
+    assert one_layer(ledger=ledger, epsilon=0.5, lr=0.25).lr == 0.25
+    assert one_layer(ledger=ledger, epsilon=0.5, optimizer="adam").lr == 0.002
     deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
-    assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).config.lr == 1.0
-    assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).config.lr == 1.0
+    assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).lr == 1.0
+    assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).lr == 1.0
 
 
 def test_behind_features_one_layer_is_trained():
@@ -447,7 +446,7 @@ def test_clip_norm_scales_the_noise_and_not_the_cost():
     one, half = planned(epsilon=1.0), planned(epsilon=1.0, clip_norm=0.5)
     assert (half.resolved["sensitivity"], half.resolved["filter"]) == (0.5, "clip(C=0.5)")
     assert half.resolved["noise_multiplier"] == one.resolved["noise_multiplier"]
-    assert half.config.noise_std == one.config.noise_std / 2
+    assert half.mechanism.noise_std == one.mechanism.noise_std / 2
     assert stated(half).certified == stated(one).certified
 
 
@@ -466,7 +465,7 @@ def test_tanh_as_printed():
 def test_nominal_noise(options):
     """As much noise as the paper adds: the paper's figure is the budget, and the certified one is what that is worth."""
     plan, reference = planned(filter="tanh", noise="nominal", epsilon=1.0, **options), planned(epsilon=1.0)
-    report, noise_std = stated(plan), plan.config.noise_std
+    report, noise_std = stated(plan), plan.mechanism.noise_std
     assert noise_std == pytest.approx(reference.resolved["noise_multiplier"])
     assert plan.resolved["noise_multiplier"] == pytest.approx(noise_std / plan.resolved["sensitivity"])
     assert report.nominal is not None
@@ -474,14 +473,14 @@ def test_nominal_noise(options):
     assert report.nominal.source == "tanh paper's sensitivity"
     assert report.certified.epsilon > 2
     plan = planned(filter="tanh", noise="nominal", noise_multiplier=2.0, **options)
-    assert plan.config.noise_std == pytest.approx(2)
+    assert plan.mechanism.noise_std == pytest.approx(2)
     assert plan.resolved["noise_multiplier"] == pytest.approx(2 / plan.resolved["sensitivity"])
 
 
 def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one():
     plan = planned(filter="sigmoid", noise="nominal", epsilon=1.0)
     report = stated(plan)
-    assert plan.config.noise_std == pytest.approx(plan.resolved["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
+    assert plan.mechanism.noise_std == pytest.approx(plan.resolved["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
     assert report.nominal is not None
     assert report.nominal.epsilon == pytest.approx(1, rel=2e-3)
     assert report.certified.epsilon > 20
@@ -490,15 +489,15 @@ def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one():
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
 def test_optimizers_have_the_same_guarantee(optimizer):
     plan = planned(optimizer=optimizer, noise_multiplier=4.0)
-    assert plan.config.optimizer == optimizer
-    assert plan.config.lr == {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}[optimizer]
+    assert plan.options.optimizer == optimizer
+    assert plan.lr == {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}[optimizer]
     assert stated(plan).certified == stated(planned(noise_multiplier=4.0)).certified
 
 
 def test_replace_one_doubles_the_sensitivity():
     one, two = planned(epsilon=1.0), planned(epsilon=1.0, adjacency="replace-one")
     assert two.resolved["sensitivity"] == 2 * one.resolved["sensitivity"]
-    assert two.config.noise_std > one.config.noise_std
+    assert two.mechanism.noise_std > one.mechanism.noise_std
     assert stated(two).certified.adjacency == "replace-one"
     assert 0.998 < certified(two) <= 1
 
@@ -508,9 +507,9 @@ def test_rates_and_steps_come_from_the_public_number_of_records():
     plan = planned(epochs=2.0, batch_size=20.0, noise_multiplier=5.0)
     assert (plan.resolved["sampling_rate"], plan.resolved["steps"]) == (pytest.approx(20 / RECORDS), 20)
     plan = planned(dataset=records(0, records=180), batch_size=18.0, noise_multiplier=5.0)
-    assert (plan.resolved["sampling_rate"], plan.config.sampling_rate, plan.config.expected_batch) == (0.1, 0.1, 18)
+    assert (plan.resolved["sampling_rate"], plan.mechanism.sampling_rate, plan.expected_batch) == (0.1, 0.1, 18)
     plan = planned(noise_multiplier=5.0)
-    assert (plan.config.expected_batch, plan.config.sampling_rate) == (RECORDS / 4, 0.25)
+    assert (plan.expected_batch, plan.mechanism.sampling_rate) == (RECORDS / 4, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +532,7 @@ def test_every_filter_has_its_own_bound(name, options, bound, nominal):
     sensitivity = plan.resolved["sensitivity"]
     assert sensitivity == pytest.approx(bound, rel=2e-6)
     assert sensitivity >= bound
-    assert plan.config.noise_std == 2 * sensitivity
+    assert plan.mechanism.noise_std == 2 * sensitivity
     assert plan.mechanism.nominal_sensitivity == nominal
     assert (stated(plan).nominal is None) == (nominal is None)
 
@@ -698,6 +697,13 @@ def test_an_evaluation_is_made_at_the_end_alone(released):
     assert released == [0.5]
     assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
     assert 0 <= run.metrics[-1]["accuracy"] <= 1
+
+
+def test_how_sums_are_computed_reaches_the_engine_and_costs_the_same():
+    plain = planned(noise_multiplier=4.0)
+    other = planned(noise_multiplier=4.0, physical_batch=7, precision="bfloat16")
+    assert other.options == replace(plain.options, physical_batch=7, precision="bfloat16")
+    assert stated(other).certified == stated(plain).certified
 
 
 def test_what_fails_on_made_up_records_costs_nothing(ledger, monkeypatch):

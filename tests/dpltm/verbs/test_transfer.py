@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,15 @@ import pytest
 import torch
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.networks import ModelSpec
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, for_records
-from dpltm.options.tickets import ImportOptions, TransferOptions
+from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Dataset, from_arrays
-from dpltm.training.artifacts import Draws, Parent, ProvenanceKind, TicketSet
-from dpltm.verbs.transfer import StatedFront, TransferredSet, front_of_import, imported_set, transfer
+from dpltm.training.artifacts import Draws, Parent, TicketSet
+from dpltm.verbs.transfer import TransferredSet, transfer
 from refusals import refused
 from set_entries import DRAWN, LINEAGES, MOMENTS
 
@@ -70,81 +67,6 @@ def test_what_cannot_be_transferred() -> None:
         moved(round=7)
     with pytest.raises(InputError, match=r"`seed`: .* is not a whole number from 0 to 4,611"):
         TransferOptions(seed=2**62)
-
-
-# --- import ---
-
-
-@dataclass
-class Stated:
-    """What a file says of itself."""
-
-    front: StatedFront | None = None
-    id: str = "ef" * 32
-    name: str = "theirs"
-    provenance: ProvenanceKind = "dp"
-    lineage: Lineage = RELEASED
-
-
-class Front:
-    """Of a map that has tensors, or that has none."""
-
-    text = "unit:1"
-
-    def __init__(self, has_tensors: bool) -> None:
-        self.has_tensors = has_tensors
-
-    def restored(self) -> FeatureMap | None:
-        return None if self.has_tensors else make_feature_map("unit", (6, 6), (0.0, 255.0))
-
-
-def test_a_file_speaks_for_itself() -> None:
-    ledger = Ledger()
-    made = imported_set(BODY, images(), Stated(), ImportOptions(), ledger, file="a/t.safetensors")
-    assert (made.provenance, made.lineage, ledger.entries) == ("dp", RELEASED, ())
-    assert made.parent == Parent("ef" * 32, "theirs", None, "export and import")
-    assert (made.name, made.criterion, made.config) == ("t", "imported", {"imported": "t.safetensors"})
-    with pytest.raises(InputError, match="`provenance`: t says dp of itself; leave `provenance` out"):
-        imported_set(BODY, images(), Stated(), ImportOptions(provenance="public"), ledger, file="t")
-
-
-def test_of_others_it_is_said_and_entered() -> None:
-    for provenance, kinds in (("public", ["public"]), ("private", ["release"]), ("data-free", [])):
-        ledger, options = Ledger(), ImportOptions(provenance=provenance, name="n")
-        made = imported_set(BODY, images(), None, options, ledger, file="t")
-        assert (made.provenance, made.name, made.parent) == (provenance, "n", None)
-        assert made.lineage.entries == ledger.entries
-        assert [entry.kind for entry in ledger.entries] == kinds
-        assert all(entry.part == ledger.part(images()) for entry in ledger.entries)
-        assert [bool(entry.of(Unprotected)) for entry in ledger.entries] == [kind == "release" for kind in kinds]
-    message = refused(imported_set, BODY, images(), None, ImportOptions(), Ledger(), file="t")
-    assert message.startswith("`provenance` is missing: t does not say what its masks and weights depend on")
-
-
-def test_what_stands_in_front_of_an_imported_network() -> None:
-    def front(origin: Stated | None, features: str | None = None) -> tuple[Dataset, list[str]]:
-        return front_of_import(images(), origin, features, file="t")
-
-    dataset, notes = front(Stated())
-    assert (dataset.feature_map, notes) == (None, [])
-    assert front(None)[1][0].startswith("t does not say what stands in front of its network;")
-    for origin, features in (
-        (None, "unit"),
-        (Stated(Front(has_tensors=False)), None),
-        (Stated(Front(has_tensors=False)), "unit"),
-    ):
-        dataset, notes = front(origin, features)
-        assert (dataset.feature_map is None, notes) == (False, [])
-    tensors = "t: its network stands behind unit:1 features with tensors of their own, which the file does not hold; "
-    other = "is not what the network in t stands behind, unit:1; leave it out"
-    for origin, features, message in (
-        (Stated(), "unit", "`features`: the network in t takes records as they are; leave it out"),
-        (Stated(Front(True)), None, tensors),
-        (Stated(Front(True)), "unit", tensors),
-        (Stated(Front(False)), "scatter:1,2", f"`features`: scatter:1,2 {other}"),
-        (Stated(Front(False)), "none", f"`features`: none {other}"),
-    ):
-        assert refused(front, origin, features).startswith(message)
 
 
 # --- weights handed in ---

@@ -19,6 +19,7 @@ from dpltm.options.tune import TuneOptions
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import from_arrays
 from dpltm.training.start import fresh
 from dpltm.verbs import tune as stage
@@ -30,19 +31,25 @@ QUICK = {"for_records": 700, "epsilon": 2.0, "epochs": "1", "batch_size": "100",
 """Seven steps at a sampling rate of a seventh."""
 
 
-def plan(target: Any = "mlp", dataset: Any = None, ledger: Ledger | None = None, **options: Any) -> stage.SearchPlan:
+def search(
+    target: Any = "mlp", dataset: Any = None, ledger: Ledger | None = None, **options: Any
+) -> stage.SearchResult:
     ledger = Ledger() if ledger is None else ledger
     target = ticket_set() if target == "tickets" else target
     dataset = records(1) if dataset is None else dataset
-    return stage.plan(target, dataset, TuneOptions(**{**QUICK, **options}), ledger)
+    return stage.tune(target, dataset, TuneOptions(**{**QUICK, **options}), ledger, Services())
 
 
-def search(*given: Any, **options: Any) -> stage.SearchResult:
-    return stage.tune(plan(*given, **options), Services())
+@pytest.fixture
+def untried(monkeypatch):
+    """Every training is skipped, and scores a half."""
+    monkeypatch.setattr(stage, "train", lambda *_, **__: None)
+    monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
 
 
-def refusal(*given: Any, **options: Any) -> str:
-    return refused(plan, *given, **options)
+def steps_of(trial: stage.Trial, private: int = 700) -> NoisySgd:
+    """The noisy steps of the private training."""
+    return NoisySgd(trial.batch_size / private, trial.steps, trial.noise_multiplier)
 
 
 @pytest.fixture
@@ -70,31 +77,31 @@ def scores(monkeypatch):
 # --- the noise ---
 
 
+@pytest.mark.usefixtures("untried")
 def test_every_setting_has_the_noise_of_the_private_run():
     """Each combination is calibrated for itself, to all of the budget and no more."""
     lists = {"epochs": "1,4", "batch_size": "50,100", "clip_norm": "0.5", "delta": 1e-4}
-    found = plan(accountant="rdp", **lists).trainings
-    assert {(setting.epochs, setting.batch_size, mechanism.steps) for setting, mechanism in found} == {
+    trials = search(accountant="rdp", **lists).trials
+    assert {(trial.epochs, trial.batch_size, trial.steps) for trial in trials} == {
         (1, 50, 14), (1, 100, 7), (4, 50, 56), (4, 100, 28),
     }  # fmt: skip
-    for setting, mechanism in found:
-        assert mechanism.sampling_rate == setting.batch_size / 700
-        assert 2 * (1 - 1e-3) <= epsilon([mechanism], 1e-4, "rdp") <= 2
-    assert len({mechanism.noise_multiplier for _, mechanism in found}) == 4
+    for trial in trials:
+        assert 2 * (1 - 1e-3) <= epsilon([steps_of(trial)], 1e-4, "rdp") <= 2
+    assert len({trial.noise_multiplier for trial in trials}) == 4
 
 
+@pytest.mark.usefixtures("untried")
 @pytest.mark.parametrize(("records", "batch"), [(3, 1), (700, 175), (6400, 1600), (60_000, 1600)])
 def test_the_batch_that_nobody_gave_is_that_of_a_training(records, batch):
-    ((setting, mechanism),) = plan(for_records=records, batch_size=None, epochs="0.1").trainings
-    assert setting.batch_size == batch
-    assert mechanism.sampling_rate == batch / records
+    assert search(for_records=records, batch_size=None, epochs="0.1").best.batch_size == batch
 
 
+@pytest.mark.usefixtures("untried")
 def test_it_is_what_a_training_calibrates():
     """Of as many private records as ``for_records`` says."""
-    ((_, mechanism),) = plan("mlp:8", for_records=200, batch_size="50").trainings
+    trial = search("mlp:8", for_records=200, batch_size="50").best
     private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
-    assert (mechanism.noise_multiplier, mechanism.steps) == (
+    assert (trial.noise_multiplier, trial.steps) == (
         private.resolved["noise_multiplier"],
         private.resolved["steps"],
     )
@@ -138,7 +145,7 @@ def test_all_combinations_the_best_first_by_the_mean_of_repeats(scores):
     scores += [0.9, 0.1, 0.3, 0.6, 0.4, 0.5, 0.2, 0.2, 0.2, 0.3, 0.3, 0.3]
     found = search(lr="1,2", clip_norm="0.5,1", repeats=3)
     assert [(trial.lr, trial.clip_norm, trial.accuracies) for trial in found.trials] == [
-        (1, 1, [0.6, 0.4, 0.5]), (1, 0.5, [0.9, 0.1, 0.3]), (2, 1, [0.3] * 3), (2, 0.5, [0.2] * 3),
+        (1, 1, (0.6, 0.4, 0.5)), (1, 0.5, (0.9, 0.1, 0.3)), (2, 1, (0.3,) * 3), (2, 0.5, (0.2,) * 3),
     ]  # fmt: skip
     assert [trial.accuracy for trial in found.trials] == pytest.approx([0.5, 1.3 / 3, 0.3, 0.2])
     assert found.best is found.trials[0]
@@ -153,16 +160,17 @@ def test_repeats_start_from_other_weights(trained):
             torch.testing.assert_close(end[name], value.detach(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("untried")
 def test_some_combinations_by_seed():
     """As many as asked for, none twice, the same for the same seed; all of them where there are fewer."""
     tried = []
     for seed in (1, 1, 2, 3, 4):
-        found = plan(lr="1,2,3,4,5,6", clip_norm="1,2", trials=3, seed=seed).trainings
-        tried.append({(setting.lr, setting.clip_norm) for setting, _ in found})
+        found = search(lr="1,2,3,4,5,6", clip_norm="1,2", trials=3, seed=seed).trials
+        tried.append({(trial.lr, trial.clip_norm) for trial in found})
         assert len(found) == len(tried[-1]) == 3
     assert tried[0] == tried[1]
     assert len({frozenset(some) for some in tried}) > 1
-    assert len(plan(lr="1,2", trials=9).trainings) == 2
+    assert len(search(lr="1,2", trials=9).trials) == 2
 
 
 @pytest.mark.parametrize(("rounds", "expected"), [(None, {1, 2}), ("2,0", {0, 2})])
@@ -172,7 +180,7 @@ def test_rounds_of_a_set(trained, rounds, expected):
     assert {trial.round for trial in found.trials} == expected
     for trial in found.trials:
         assert trial.density == made.tickets[trial.round].mask.density
-    in_order = [made.tickets[setting.round] for setting, _ in found.plan.trainings]
+    in_order = [made.tickets[number] for number in ((1, 2) if rounds is None else (2, 0))]
     for end, ticket in zip(trained, in_order, strict=True):
         for name, value in end.items():
             torch.testing.assert_close(value, made.theta0[name] * ticket.mask[name], rtol=0, atol=1e-6)
@@ -202,9 +210,10 @@ def test_options_reach_the_training(monkeypatch):
     monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
     best = search(optimizer="adam", schedule="cosine", average="poly", clip_norm="0.25").best
     (config,) = configs
-    assert (config.optimizer, config.schedule, config.average, config.lr) == ("adam", "cosine", "poly", 1)
-    assert (config.filter.clip_norm, config.steps, config.expected_batch) == (0.25, 7, 100)
-    assert config.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
+    moves = config.options
+    assert (moves.optimizer, moves.schedule, moves.average, config.lr) == ("adam", "cosine", "poly", 1)
+    assert (config.filter.clip_norm, config.mechanism.steps, config.expected_batch) == (0.25, 7, 100)
+    assert config.mechanism.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
 
 
 def test_nothing_is_spent(scores):
@@ -246,35 +255,39 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
     ],
 )
 def test_options(options, message):
-    assert refusal(**options) == message
+    assert refused(search, **options) == message
 
 
 def test_more_steps_than_a_training_takes(monkeypatch):
     monkeypatch.setattr(stage, "calibrate_noise", lambda *_: pytest.fail("calibrates for minutes"))
-    assert refusal(epochs="1e12").startswith("`epochs`: 1e+12 are ")
+    assert refused(search, epochs="1e12").startswith("`epochs`: 1e+12 are ")
 
 
 def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
-    assert refusal("tickets", records(3), rounds="1,x") == "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
+    assert (
+        refused(search, "tickets", records(3), rounds="1,x")
+        == "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
+    )
     with pytest.raises(ArtifactError, match=r"^tickets@7: no such round; it has rounds 0 to 2$"):
-        plan("tickets", records(3), rounds="1,7")
+        search("tickets", records(3), rounds="1,7")
     thin = from_arrays(np.zeros((40, 7), np.uint8), np.arange(40) % 3, name="thin")
-    assert refusal("tickets", thin).startswith("tickets: its network takes 6 features, but thin has 7")
+    assert refused(search, "tickets", thin).startswith("tickets: its network takes 6 features, but thin has 7")
     four = from_arrays(np.zeros((4, 3), np.uint8), np.array([0, 1, 0, 1]), name="four")
     message = "`dataset`: four has no test split and 4 records, too few to hold some out"
     assert refused(search, "mlp", four).startswith(message)
 
 
+@pytest.mark.usefixtures("untried")
 def test_records_that_a_release_protects_are_not_public():
     """By the ledger, whichever way the release came about."""
     ledger = Ledger()
     train_start(fresh(SPEC, 0), records(0), TrainOptions(noise_multiplier=5.0, steps=1), ledger)
     private_set(ledger, 2)
     for seed in (0, 2):
-        message = refusal("mlp", records(seed), ledger)
+        message = refused(search, "mlp", records(seed), ledger)
         assert message.startswith(f"`dataset`: records{seed} is protected by a release on record"), message
     assert kinds(ledger) == ["NoisySgd", "Unprotected"]
-    assert plan("mlp", records(3), ledger).trainings
+    assert search("mlp", records(3), ledger).trials
 
 
 def test_settings_carry_what_they_were_found_by(scores):
@@ -283,8 +296,8 @@ def test_settings_carry_what_they_were_found_by(scores):
     ledger = Ledger()
     found = search(public_set(ledger), records(2), ledger)
     held = lineage_from_json(json.loads(found.settings["lineage"]))
-    assert held == found.plan.lineage
+    assert held == found.lineage
     assert kinds(held) == ["public", "public"]
     scores += [0.5, 0.5]
     found = search(private_set(ledger, 4), records(2), ledger)
-    assert kinds(found.plan.lineage) == ["public", "Unprotected", "Unprotected"]
+    assert kinds(found.lineage) == ["public", "Unprotected", "Unprotected"]

@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments.recipe import Recipe, Trial, tasks
+from dpltm.experiments import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import TrialRunner, Workers, dask_workers, sweep
 from recipes import read_recipe

@@ -1,4 +1,4 @@
-"""Recipes: an experiment of several arms and seeds. ``dpltm.experiments.reader`` reads one from a TOML document.
+"""Recipes: an experiment of several arms and seeds. ``dpltm.tickets.workbench.recipes`` reads one from a TOML document.
 
     [recipe]                     title, source, seeds, measure, notes
     [train]  [select]  [tune]    options of those commands that all arms share

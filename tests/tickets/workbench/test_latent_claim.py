@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpltm.options.latent import EpsilonRequest
-from dpltm.verbs.latent import claim as local_claim
+from dpltm.tickets.workbench.latent import claim as local_claim
 from refusals import refused
 
 

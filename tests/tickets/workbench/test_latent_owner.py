@@ -21,8 +21,8 @@ from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, pay, price
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.verbs import latent
-from dpltm.verbs.latent import check_scheme_options, encoding, encoding_report, make_scheme
+from dpltm.tickets.workbench import latent
+from dpltm.tickets.workbench.latent import check_scheme_options, encoding, make_scheme
 from opened import arrays_of
 from refusals import refused
 
@@ -115,8 +115,6 @@ def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
     assert (entry.kind, entry.part, made.lineage.entries) == ("public", ledger.part(PUBLIC), (entry,))
     assert made.id == agreed(ledger, format="1,2").id
     assert ledger.entries == (entry,), "declared once"
-    with pytest.raises(InputError, match="`components`: 99 is not from 1 to 64"):
-        agreed(components=99)
 
 
 def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> None:
@@ -134,7 +132,6 @@ def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> Non
         ({"epsilon": 2.0}, "drawings:192", 192),
         ({"epsilon": 8.0}, "drawings:256", 256),
         ({"epsilon": 0.5, "features": "drawings:100"}, "drawings:100", 100),
-        ({"epsilon": 0.5, "components": 30}, "drawings:400", 30),
         ({"protocol": "rappor", "epsilon": 4000.0, "label_epsilon": "4"}, "drawings:400", 400),
     ],
 )
@@ -166,7 +163,7 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert first.entry.mechanisms == (Guarantee(scheme.answer.certified, adjacency="replace-one"),)
     assert ledger.entries == (first.entry,)
     assert first.lineage.entries == (*scheme.lineage.entries, first.entry)
-    report = encoding_report(plan, first.account, 1e-5)
+    report = plan.report(first.account, 1e-5)
     assert report.certified.epsilon == pytest.approx(132)
     assert (report.certified.adjacency, report.certified.sampling, report.certified.unit) == (
         *("replace-one", "none", "record"),
@@ -219,37 +216,23 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
     plan = encoding(scheme, PRIVATE, DeltaOptions(), ledger)
-    report = encoding_report(plan, price(plan, ledger.book), 1e-5)
+    report = plan.report(price(plan, ledger.book), 1e-5)
     assert "labels are sent as they are: declared public, and not counted" in report.notes
     assert report.certified.epsilon == pytest.approx(128)
     assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
 
 
-def test_statistics_and_components_are_those_of_the_public_records() -> None:
-    """Channels of all 700 public images; components of what these are less mean and over deviation, by numpy's SVD."""
+def test_statistics_of_channels_are_those_of_the_public_records() -> None:
+    """Of all 700 public images, which are declared."""
     ledger, plain = Ledger(), make_feature_map("scatter:1,2", (8, 8), PUBLIC.bounds)
-    scheme = agreed(ledger, features="scatter:1,2", components=4)
-    found, x = scheme.feature_map, arrays_of(PUBLIC.train).x
-    assert (found.features, scheme.answer.values) == (4, 4)
+    scheme = agreed(ledger, features="scatter:1,2")
     (said,) = ledger.entries
     assert (said.kind, said.part) == ("public", ledger.part(PUBLIC))
-    assert found.lineage == scheme.lineage == ledger.lineage(said)
-    channels = plain.transformed(x).double().numpy()
-    np.testing.assert_allclose(found.statistics.mean, channels.mean((0, 2, 3)), atol=1e-6)
-    np.testing.assert_allclose(found.statistics.deviation, channels.std((0, 2, 3)), rtol=1e-3)
-    rows = replace(found, projection=None)(x).double().numpy()
-    _, singular, axes = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
-    for k in range(4):
-        axis = axes[k] * np.sign(axes[k][np.abs(axes[k]).argmax()]) / (singular[k] ** 2 / 700) ** 0.25
-        np.testing.assert_allclose(found.projection.components[k], axis, rtol=1e-2, atol=1e-3)
-
-
-def test_more_components_than_there_are_declare_nothing() -> None:
-    ledger = Ledger()
-    message = refused(agreed, ledger, components=99)
-    assert message == "`components`: 99 is not from 1 to 64, which 700 public records of 64 features have"
-    assert ledger.entries == ()
+    assert scheme.feature_map.lineage == scheme.lineage == ledger.lineage(said)
+    channels = plain.transformed(arrays_of(PUBLIC.train).x).double().numpy()
+    np.testing.assert_allclose(scheme.feature_map.statistics.mean, channels.mean((0, 2, 3)), atol=1e-6)
+    np.testing.assert_allclose(scheme.feature_map.statistics.deviation, channels.std((0, 2, 3)), rtol=1e-3)
 
 
 def test_a_release_behind_the_public_records_counts_as_two_steps(ledger: Ledger) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.experiments.recipe import paired, summary
+from dpltm.experiments import paired, summary
 
 
 def test_an_interval_by_hand() -> None:

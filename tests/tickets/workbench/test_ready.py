@@ -10,11 +10,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 import refusals
-from dpltm.experiments.reader import check_ready
 from dpltm.options.data import DataOptions
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
+from dpltm.tickets.workbench.recipes import check_ready
 from recipes import DENSE, HEAD, SETS, read_recipe
 
 

@@ -20,8 +20,8 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.pruning import generation as pruning
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.verbs import latent
-from dpltm.verbs.latent import Learned, learn, make_scheme, messages_of_one
+from dpltm.tickets.workbench import latent
+from dpltm.tickets.workbench.latent import Learned, learn, make_scheme, messages_of_one
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -57,14 +57,14 @@ def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
     """Epsilon 0.1 for 64 bits and 0.1 for the label; chance is 0.1, and six deviations of 300 draws are 0.1."""
     weak = agreed(epsilon=0.1, label_epsilon="0.1")
     found = learned(weak, [messages(weak, 700, 1797)], PUBLIC, model="mlp:32", epochs=5.0, lr=0.1)
-    assert (found.randomised or 1.0) < 0.2 + 0.1
-    assert (found.accuracy or 1.0) < 0.4
+    assert (found.facts["randomised"] or 1.0) < 0.2 + 0.1
+    assert (found.facts["accuracy"] or 1.0) < 0.4
 
 
 def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
     def weights(**changes: Any) -> bytes:
         found = learned(scheme, files, **changes)
-        assert found.accuracy is found.randomised is None, "no test records"
+        assert found.facts["accuracy"] is found.facts["randomised"] is None, "no test records"
         return b"".join(value.numpy().tobytes() for value in found.weights.values())
 
     assert weights() == weights()
@@ -104,8 +104,8 @@ def test_a_codebook_makes_a_linear_network() -> None:
     code = agreed(protocol="codebook", epsilon=8.0, label_epsilon=None)
     found = learned(code, [messages(code, 700, 1797)], PUBLIC, model=None)
     assert found.spec.text == "mlp"
-    assert (found.accuracy or 0.0) > 0.6
-    assert found.randomised is None
+    assert (found.facts["accuracy"] or 0.0) > 0.6
+    assert found.facts["randomised"] is None
     with pytest.raises(InputError, match="hence a linear network; leave it out"):
         learn(code, [messages(code, 700, 800)], QUICK)
 

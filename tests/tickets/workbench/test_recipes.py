@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.experiments.reader import override
+from dpltm.tickets.workbench.recipes import override
 from recipes import DENSE, HEAD, SETS, read_recipe
 
 
@@ -96,6 +96,9 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ("train = { seed = 3 }", "decided by the recipe"),
         ('against = "nobody"', "no arm 'nobody'"),
         ("vary = { lr = [1] }", "train.KEY"),
+        ('vary = { "train.lr.x" = [1] }\ntrain = { lr = 1.0 }', "train.KEY"),
+        ('vary = { "paper.x" = [1] }\npaper = 3', "train.KEY"),
+        ('vary = { "latent.scheme.epsilon" = [1] }\ntrain = { lr = 1.0 }', "not of both"),
         ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
         ("paper = [1, 2]", "paper: [1, 2] must be of type int or float"),
         ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "paper: 'abc' must be of type int or float"),

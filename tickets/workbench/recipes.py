@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments.recipe import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
+from dpltm.experiments import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
 from dpltm.networks import model_spec
 from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
@@ -28,8 +28,9 @@ from dpltm.options.tune import TuneRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, at_unit
+from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, latent, select, train, tune
+from dpltm.verbs import generate, select, train, tune
 
 MAX_SEEDS, MAX_ARMS = 1000, 1000
 """More is taken for a slip of the finger."""
@@ -95,6 +96,9 @@ _LAYER = {**dict(zip(SHARED, SHARED, strict=True)), "latent": {stage: f"latent {
 """Tables that the document, its arms and --quick have alike."""
 
 _ARM = {"name": str, "paper": (int, float), "tickets": str, "round": (int, str), "against": str, "note": str, **_LAYER}
+
+_VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
+"""Tables whose options may vary."""
 
 _ROW = {**_ARM, "group": str, "varied": (int, float, str, bool)}
 
@@ -176,15 +180,16 @@ def _wrong_form(document: Section) -> Iterator[str]:
         where = f"[[arm]] {body.get('name', number)!r}"
         if "name" not in body:
             yield f"{where}: has no name"
-        problems = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict}))
-        if not problems:
-            try:
-                problems = [problem for row in _rows(body) for problem in _wrong(where, row, _ROW)]
-            except InputError as error:
-                problems = [f"{where} {error}"]
+        problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict})), []
+        try:
+            rows = [] if problems else list(_rows(body))
+        except InputError as error:
+            problems = [f"{where} {error}"]
         yield from problems
-        if "latent" in body and {*SHARED, "tickets", "round"} & body.keys():
-            yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
+        for row in rows:
+            yield from _wrong(where, row, _ROW)
+            if "latent" in row and {*SHARED, "tickets", "round"} & row.keys():
+                yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
 
 
 def _wrong(where: str, value: Any, form: Any) -> Iterator[str]:
@@ -229,9 +234,8 @@ def _rows(body: Section) -> Iterator[dict[str, Any]]:
         yield plain
         return
     lists = {key: values if isinstance(values, list) else [values] for key, values in body["vary"].items()}
-    if wrong := [key for key in lists if "." not in key]:
-        form = "train.KEY, select.KEY, tune.KEY or, where the arm is one of latent, latent.scheme.KEY"
-        raise InputError(f"vary: {wrong[0]!r} is not of the form {form}")
+    if wrong := [key for key in lists if key.rpartition(".")[0] not in _VARIED]:
+        raise InputError(f"vary: {wrong[0]!r} is not of the form {'.KEY, '.join(_VARIED)}.KEY")
     if isinstance(body.get("paper"), list):
         lists["paper"] = body["paper"]
     sizes = {len(values) for values in lists.values()}

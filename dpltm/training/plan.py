@@ -1,0 +1,320 @@
+"""The noisy steps of a training as a plan, and their sensitivity: how far one neighbour moves the filtered sum of a step.
+
+**Microbatches**: the filter takes the mean gradient of a group of records in place of that of each record (Amian 2021).
+
+A step has G groups, a public number. Every sampled record draws its group by a coin of its own (``sampling.in_chunks``), as
+it drew its place in the sample. Let S_g be the records of group g, and F the filter, whose certified bound is C. Then
+
+    sum = F(m_1) + ... + F(m_G),    m_g = (1 / |S_g|) sum of the gradients of S_g,                                     (1)
+
+where an empty group adds 0 in place of F(m_g). The mean is over the realised size, as in the papers. That size is private,
+and may divide here: it acts in front of the filter, and F bounds whatever it is given. What stands behind the filter, the
+divisor of the noisy sum, is the public G.
+
+**Add/remove: 2 C.** Let D' be D with one record r more. Give all other records the same coins on both sides, for sample and
+group. If r is not sampled, both sums are equal. If r is sampled, into group g by its coin, every other group holds what it
+held. So the sum moves by
+
+    v = F(m_g with r) - F(m_g without r),    |v| <= |F(m_g with r)| + |F(m_g without r)| <= 2 C,                       (2)
+
+and by C at most where r is alone in its group, since the other term is 0. (2) is reached: let the others of g agree, and let
+r have a long gradient that points the other way. Given these coins, the releases are N(s) and (1 - q) N(s) + q N(s + v),
+which the pair of a sampled Gaussian step with sensitivity 2 C dominates (privacy-model.md 5.2). The law of these coins does
+not depend on r, so joint convexity of the hockey-stick divergence carries this over to their mixture.
+
+**Replace-one: 4 C.** Give r and its replacement r' the same coins. Then one group changes, and the sum moves by 2 C at most.
+But the pair for sampled steps (5.2) asks for more: each record alone, against its absence, may move the sum by half of the
+sensitivity. That is 2 C by (2), so the sensitivity is 4 C. Were r' to draw a group of its own, two groups would change by
+2 C each, sqrt(8) C in all, which is below 4 C too. At q = 1 the figure is twice what is needed.
+
+**What it costs.** The mean over G = ceil(B / M) groups, B the expected batch, has noise of standard deviation 2 sigma C / G.
+That is 2 B / G times the noise of single records at the same sigma, on a gradient of the same bound C: 2 M if M divides B.
+B / G is because there are fewer groups, 2 by (2). A record's own share in the mean of its group is about 1 / M.
+
+**Arithmetic.** Gradients are written out and averaged in float32, then norm and sum see the same numbers. Filtered means are
+added up in float64. As everywhere in the engine, what one group contributes is taken as computed independently of the rows
+beside it. That holds up to the last bits of float32, and a mean of long gradients that cancel can make them matter.
+
+The papers account with C. That is the nominal sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dpltm.errors import InputError
+from dpltm.filters import Filter, check_compiles, follows
+from dpltm.filters.radial import DpsrCg
+from dpltm.filters.trial import check_filter_bound
+from dpltm.networks import Network
+from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
+from dpltm.networks.masks import Mask
+from dpltm.networks.plain import check_lr
+from dpltm.options import parse_numbers
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.entry import Entry, to_json
+from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
+from dpltm.records import Dataset
+from dpltm.records.schema import class_shares
+
+FACTOR = 2.0
+"""Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
+
+
+@dataclass(frozen=True)
+class NoisySteps:
+    """The noisy steps of a training; all of it is public.
+
+    Attributes:
+        mechanism: how records are sampled, how many steps there are, and their noise.
+        expected_batch: expected number of records of a step.
+        class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
+            person's records it is their mean.
+        options: how gradients are computed, and what an optimizer makes of them. In bfloat16, passes have one shape, and
+            with ``compile``, batches; sums do not depend on ``physical_batch`` but for rounding.
+    """
+
+    filter: Filter
+    mechanism: NoisySgd
+    expected_batch: float
+    lr: float = 1.0
+    class_weight: tuple[float, ...] | None = None
+    options: TrainOptions = TrainOptions()  # noqa: RUF009  (a frozen value)
+
+    def __post_init__(self) -> None:
+        check_filter_bound(self.filter)
+        check_lr(self.lr)
+        if self.options.compile:
+            check_compiles(self.filter)
+        if self.class_weight is not None and not all(0 <= weight <= 1 for weight in self.class_weight):
+            raise InputError(f"`class_weight`: {self.class_weight} would exceed the bound; give numbers from 0 to 1")
+        size = self.options.microbatch
+        if size is None:
+            return
+        if isinstance(size, bool) or not isinstance(size, int) or size < 2:
+            raise InputError(
+                f"`microbatch`: {size} is not a whole number of records from 2; leave it out to filter single records"
+            )
+        if size > self.expected_batch:
+            raise InputError(
+                f"`microbatch`: {size} is more than the {self.expected_batch:g} records that a step has on average"
+                " (`batch_size`)"
+            )
+        if self.options.compile:
+            raise InputError("`compile`: is for gradients of single records; leave it out, or `microbatch`")
+        if self.class_weight is not None:
+            raise InputError("`class_weight`: a group of `microbatch` has records of several classes; leave one out")
+
+    @property
+    def first_norm(self) -> float:
+        """What gradients are divided by at first: a clip norm that follows a quantile; else 1."""
+        counting = follows(self.filter)
+        return 1.0 if counting is None else counting.clip_norm
+
+    @property
+    def groups(self) -> int | None:
+        """Number of groups of records in a step, which is public; None where every record is filtered by itself."""
+        size = self.options.microbatch
+        return None if size is None else math.ceil(self.expected_batch / size)
+
+    @property
+    def divisor(self) -> float:
+        """Divisor of noisy sums: the expected number of gradients that are filtered."""
+        return float(self.groups or self.expected_batch)
+
+    @property
+    def strategy(self) -> tuple[float, ...]:
+        """Of banded noise (``randomness.banded_noise``); empty for noise that is independent over steps."""
+        return self.mechanism.strategy if isinstance(self.mechanism, BandedSgd) else ()
+
+    @property
+    def filtered(self) -> str:
+        """The filter, and what it is applied to, in words."""
+        size = self.options.microbatch
+        groups = "" if size is None else f" of groups of about {size} records"
+        weights = ",".join(f"{weight:.3g}" for weight in self.class_weight or ())
+        return f"{self.filter}{groups}" + (f" times class weights {weights}" if weights else "")
+
+    def step_facts(self, mask: Mask) -> dict[str, Any]:
+        """Return what answers and ``config.json`` hold of the steps."""
+        mechanism = self.mechanism
+        return {
+            "steps": mechanism.steps,
+            "sampling_rate": mechanism.sampling_rate,
+            "noise_multiplier": mechanism.noise_multiplier,
+            "noise_std": mechanism.noise_std,
+            "filter": self.filtered,
+            "groups": self.groups,
+            "sensitivity": mechanism.sensitivity,
+            "live": mask.live,
+            "density": mask.density,
+        }
+
+    def run_config(
+        self, network: Network, entry: Entry, bounds: tuple[float, float], of_persons: bool, **others: Any
+    ) -> dict[str, Any]:
+        """Return ``config.json`` of a run; ``others`` take the place of what a loop has, or stand beside it."""
+        return {
+            "model": network.text,
+            "features": network.features,
+            "classes": network.classes,
+            "bounds": list(bounds),
+            "bounds_origin": "declared",
+            "part": to_json(entry.part),
+            "unit": entry.unit,
+            "of_persons": of_persons,
+            "entry": entry.id,
+            "ticket_set_id": None,
+            "provenance": None,
+            "round": None,
+            "expected_batch": self.expected_batch,
+            "divisor": self.divisor,
+            "test_records": None,
+            **others,
+        }
+
+    def step_notes(self, live: int, unit: str) -> list[str]:
+        """Return what is to be said of the steps, a sentence each."""
+        notes = []
+        if self.options.audit is not None:
+            notes.append(
+                f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"
+                " to accuracy"
+            )
+        if follows(self.filter) is not None:
+            notes.append(
+                f"`clip_quantile`: the clip norm begins at {self.first_norm:g} and follows noisy counts, which share the"
+                " noise of the sums; sensitivity and noise are those of the first step, and change with it"
+            )
+        if self.groups is not None:
+            ratio = ""
+            if self.mechanism.noise_multiplier > 0:
+                ratio = f": the noise on their mean is {self.noise_ratio(live):.3g} times that of single {unit}s"
+            notes.append(
+                f"`microbatch`: a step filters the mean gradients of {self.groups} groups, and one {unit} moves one of them"
+                f" by twice the bound at most{ratio}"
+            )
+        return notes
+
+    def noise_ratio(self, live: int) -> float:
+        """Return the noise on the mean of a step, over that of the same training without groups."""
+        mechanism = self.mechanism
+        alone, multiplier = sensitivity(self.filter, live, mechanism.adjacency), mechanism.noise_multiplier
+        if self.options.noise == "nominal":
+            alone = nominal_sensitivity(self.filter, live, mechanism.adjacency, asked=True) or alone
+            multiplier = mechanism.nominal_noise_multiplier
+        return (mechanism.noise_std / self.divisor) / (multiplier * alone / self.expected_batch)
+
+
+def sensitivity(filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None) -> float:
+    """Return the certified L2 change that one neighbour makes to the filtered sum.
+
+    It is the bound, doubled for replace-one, and doubled for groups whose mean gradient is filtered.
+    """
+    bound = filter.certified_bound(live) * (1.0 if microbatch is None else FACTOR)
+    return bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def nominal_sensitivity(
+    filter: Filter, live: int, adjacency: Adjacency, microbatch: int | None = None, *, asked: bool = False
+) -> float | None:
+    """Return the sensitivity that the filter's source claims, with groups as one record each; None for no claim, or,
+    unless ``asked``, where the filter clips before, as its source does not.
+    """
+    printed = filter.kind != "element-wise" or filter.before is None
+    bound = filter.nominal_bound if printed or asked else None
+    if bound is None and microbatch is not None:
+        bound = filter.certified_bound(live)
+    return None if bound is None else bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def noisy_steps(
+    filter: Filter, live: int, rate: float, steps: int, options: TrainOptions, kind: Callable[..., NoisySgd] = NoisySgd
+) -> NoisySgd:
+    """Return the steps of a training of so many live weights as a mechanism, for whose noise multiplier 1 stands."""
+    adjacency, size = cast(Adjacency, options.adjacency), options.microbatch
+    claim = nominal_sensitivity(filter, live, adjacency, size, asked=options.noise == "nominal")
+    sources = [] if size is None else ["tanh paper's sensitivity for microbatches"]
+    sources += ["sensitivity in the code of DPSR-CG"] if isinstance(filter, DpsrCg) else []
+    source = "; ".join(sources) or "tanh paper's sensitivity"
+    bits = "fast" if options.noise == "fast" else "secure"
+    return kind(
+        rate, steps, 1.0, sensitivity(filter, live, adjacency, size), claim, "" if claim is None else source,
+        adjacency=adjacency, bits=bits,
+    )  # fmt: skip
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+
+BALANCED = "balanced"
+"""Weights of classes that are the inverse of their shares."""
+
+
+def class_weights(
+    weights: str | None,
+    shares: str | None,
+    classes: int | None,
+    known: tuple[float, ...] = (),
+    *,
+    scored: bool = False,
+) -> tuple[float, ...] | None:
+    """Return what filtered gradients are multiplied by, class by class: the largest weight is 1; None for no weights.
+
+    Args:
+        weights: numbers with commas, or ``BALANCED``.
+        shares: of classes, public, for the latter; or those that are
+        known: by a schema.
+        classes: how many there are; None where nobody knows.
+        scored: whether a metric takes the shares, too.
+    """
+    if weights == BALANCED:
+        numbers = _shares("`class_weight`: balanced", shares, classes, known)
+        return tuple(min(numbers) / share for share in numbers)
+    if shares is not None and not scored:
+        raise InputError(
+            "`class_shares`: only with `class_weight` balanced, or `metric` balanced-accuracy on private records; add one of"
+            " them, or leave this out"
+        )
+    if weights is None:
+        return None
+    numbers = _by_class("class_weight", weights, classes)
+    return tuple(weight / max(numbers) for weight in numbers)
+
+
+def _shares(asker: str, shares: str | None, classes: int | None, known: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the shares of the classes, for whoever asks."""
+    if shares is None and not known:
+        raise InputError(
+            f"{asker} needs public shares of the classes, such as `class_shares` 0.83,0.17, or a schema with them, as"
+            " dpltm datasets schema `private` finds; counting them in private records is a release that nothing pays for"
+        )
+    numbers = known if shares is None else _by_class("class_shares", shares, classes)
+    if abs(math.fsum(numbers) - 1) > 0.01:
+        raise InputError(f"`class_shares`: {shares} add up to {math.fsum(numbers):g}, not to 1")
+    return numbers
+
+
+def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
+    numbers = parse_numbers(name, text)
+    if classes is not None and len(numbers) != classes:
+        raise InputError(f"`{name}`: {len(numbers)} numbers for {classes} classes; give one for each, in their order")
+    if not all(0 < number < math.inf for number in numbers):
+        raise InputError(f"`{name}`: {text} holds what is not a positive number")
+    return numbers
+
+
+def private_score(metric: str, shares: str | None, dataset: Dataset, own: Score | None) -> PricedScore | None:
+    """Return what a metric counts on private records; None for right answers, or the network's own score.
+
+    Raises:
+        InputError: a metric without a price, or that does not go with the records or the score; no shares of the classes.
+    """
+    check_priced(metric)
+    check_metric(metric, dataset.rated, own)
+    if metric == "balanced-accuracy":
+        known = class_shares(dataset.schema)
+        return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, known))
+    return PricedScore(dataset.classes) if metric == "rmse" else None

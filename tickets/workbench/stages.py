@@ -1,0 +1,470 @@
+"""The stages on files: what ``dpltm generate``, ``select``, ``train``, ``tune`` and ``tickets transfer`` open and write.
+
+Each takes its request and who watches, and datasets that were read already. ``ending`` is called with the answer once all is
+written, before it is in its place. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as in a
+sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path, PurePath
+from typing import Any, cast
+
+from dpltm.errors import InputError, RankError, as_flags
+from dpltm.features.setup import take_over_map, with_feature_map
+from dpltm.networks.own import OwnModel
+from dpltm.options import recorded
+from dpltm.options.generate import GenerateRequest
+from dpltm.options.network import GIVEN, check_set_decides, names_file
+from dpltm.options.select import SelectRequest
+from dpltm.options.tickets import ImportOptions, TransferRequest
+from dpltm.options.train import TrainRequest
+from dpltm.options.tune import TuneRequest
+from dpltm.privacy.account import check_private, check_unprotected
+from dpltm.privacy.entry import RECORD, Entry, lineage_of
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.release import price
+from dpltm.privacy.statement import json_figure
+from dpltm.progress import SILENT, Progress
+from dpltm.pruning.generation import Tickets
+from dpltm.records import Dataset, DatasetCache
+from dpltm.records.units import check_per_unit
+from dpltm.tickets.checkpoint_files import CheckpointFolder
+from dpltm.tickets.export import Origin
+from dpltm.tickets.feature_files import services
+from dpltm.tickets.files import check_free, check_writable, free_name, new_file, new_folder
+from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.run import answer, save_run
+from dpltm.tickets.store import find_set, split_round
+from dpltm.tickets.ticket_set import (
+    check_size,
+    check_text,
+    folder_of,
+    is_bundled,
+    last_winner,
+    load_winner,
+    new_ticket_set,
+    private_path,
+    save_ticket_set,
+    save_winner,
+    ticket_rows,
+    winner_path,
+)
+from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, Winner
+from dpltm.training.launcher import Place, check_alone, launched
+from dpltm.training.least_squares import NO_TICKET, is_least_squares
+from dpltm.training.ranks import Ranks, environment
+from dpltm.training.release import TrainingPlan, follow
+from dpltm.training.start import StartingPoint, starting_point
+from dpltm.verbs import generate as generation
+from dpltm.verbs import select as selection
+from dpltm.verbs.train import check_options, plan, settle, stated, train_start
+from dpltm.verbs.transfer import transfer as transferred
+from dpltm.verbs.tune import SearchResult
+from dpltm.verbs.tune import check_request as check_tuning
+from dpltm.verbs.tune import tune as search
+
+Ending = Callable[[dict[str, Any]], None]
+
+
+def nothing_more(answer: dict[str, Any]) -> None:
+    """The ``ending`` of a stage that is run by itself."""
+
+
+# --- generate ---------------------------------------------------------------------------------------------------------
+
+
+def generate(
+    request: GenerateRequest,
+    progress: Progress,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    ending: Ending = nothing_more,
+    own: bool = False,
+) -> dict[str, Any]:
+    """Make and write the ticket set; return the answer of ``dpltm generate``."""
+    provenance = generation.check_options(request)
+    unit = request.unit_column if provenance in ("dp", "private") else None
+    unit = RECORD if provenance == "dp" and unit is None else unit
+    model = own_of(request.model, request)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        going_on = checkpoints.held is not None
+        if checkpoints.held is not None:
+            progress.say(f"going on from {checkpoints.held.place}")
+        settled = generation.plan(
+            dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own
+        )
+        check_size(
+            "`rounds`", settled.spec, settled.config.rounds + 1
+        )  # or the set could not be written, or read again
+        check_text("`name`", request.name or "")
+        check_text("`dataset`: its name", dataset.name)
+        if provenance == "private" and not checkpoints.interrupted:
+            check_free(private_path(out))
+        if request.dry_run:
+            return as_flags({"dry_run": True, "ticket_set": str(out), **settled.priced()})
+        tickets = generation.generate(settled, kept_in=private_path(out).name, checkpoints=checkpoints)
+        assert tickets.privacy is not None  # the verb made it
+        body = as_flags(
+            {
+                "ticket_set": str(out),
+                "id": tickets.id,
+                "provenance": tickets.provenance,
+                "tickets": ticket_rows(tickets.body, measured=tickets.provenance != "private" or request.reveal),
+                "privacy": tickets.privacy.to_json(),
+            }
+        )
+        with new_ticket_set(out, tickets, again=checkpoints.interrupted):
+            ending(body)
+        checkpoints.forget()
+    progress.say(f"wrote {out}")
+    return body
+
+
+# --- select -----------------------------------------------------------------------------------------------------------
+
+
+def select(
+    request: SelectRequest,
+    progress: Progress,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    ending: Ending = nothing_more,
+) -> dict[str, Any]:
+    """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
+    tickets = with_code_of_set(find_set(request.set or ""), request)
+    selection.check_scored(tickets, request)
+    folder, dry = folder_of(tickets), {"dry_run": True} if request.dry_run else {}
+    if is_bundled(folder):
+        raise InputError(
+            f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
+            f" {request.set} `out` DIR"
+        )
+    if request.rule == "smallest-within":
+        winner = selection.select_public(tickets, request)
+    else:
+        last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
+        selection.check_options(request)
+        dataset = open_dataset(request, dataset_cache=dataset_cache)
+        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+        draw = selection.plan(tickets, dataset, request, ledger, services(progress))
+        if request.dry_run:
+            return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
+        check_writable(winner_path(tickets))
+        winner = selection.select(draw)
+    assert winner.privacy is not None  # the verb made it
+    body = as_flags(
+        {
+            **dry,
+            "ticket_set": tickets.label,
+            "winner": {"round": winner.round, "density": winner.ticket.mask.density},
+            **winner.facts,
+            "privacy": winner.privacy.to_json(),
+            **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
+        }
+    )
+    if not request.dry_run:
+        ending(body)
+        save_winner(folder, winner)
+    return body
+
+
+# --- train ------------------------------------------------------------------------------------------------------------
+
+
+def train(
+    request: TrainRequest,
+    progress: Progress,
+    *,
+    dataset_cache: DatasetCache | None = None,
+    ending: Ending = nothing_more,
+    ranks: Ranks | None = None,
+    own: bool = False,
+) -> dict[str, Any]:
+    """Train, write the run, and return what ``dpltm train`` prints as JSON.
+
+    Args:
+        ranks: this one is rank 0; None for one process.
+    """
+    check_request(request)
+    start, dataset = open_start(request, dataset_cache)
+    ledger = opened_ledger(request, dataset)
+    out = Path(request.out) if request.out else _default_out(request, start)
+    given = services(progress)
+    if request.dry_run:
+        planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
+        price(planned, ledger.book)
+        planned.rehearse()
+        return as_flags({"dry_run": True, **planned.resolved, "privacy": stated(planned).to_json()})
+    with CheckpointFolder(out, request, progress) as checkpoints:
+        held = None if checkpoints.held is None else checkpoints.held.state
+        entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
+        if request.resume and (held is None or ("key" in held and not entered)):
+            raise InputError(
+                f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
+            )
+        run = train_start(start, dataset, request, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
+        run = replace(run, label=str(out))
+        body = as_flags(answer(run))
+        with new_folder(out) as folder:
+            save_run(folder, run)
+            ending(body)
+        checkpoints.forget()
+    progress.say(f"wrote {out}")
+    return body
+
+
+def check_request(request: TrainRequest) -> None:
+    """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
+    check_options(request)
+    if request.unit_column is None and request.unit == "record":
+        check_per_unit(request.per_unit)
+    if request.ticket is None:
+        if not request.dense:
+            raise InputError(
+                "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
+            )
+        return
+    if is_least_squares(request):
+        raise InputError(NO_TICKET)
+    check_set_decides(request, request.model)
+
+
+def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
+    """Return the ledger that pays: of whoever the records are of."""
+    return ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+
+
+def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
+    """Return the start of the training, and the records behind its feature map."""
+    ticket: TicketSet | Winner | OwnModel | str | None = None
+    number = None
+    if request.ticket is not None:
+        name, number = split_round(request.ticket)
+        ticket = tickets = with_code_of_set(find_set(name), request)
+        number = None if request.dense else number
+        if number is not None:
+            tickets.ticket(number)  # or it would be refused after records are read
+        elif not request.dense:
+            ticket = load_winner(tickets)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    if ticket is None:
+        opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
+        ticket = own_of(request.model, request) or request.model
+    features, dense, seed = request.features, request.dense, request.seed
+    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
+
+
+def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
+    name = "dense" if request.dense else f"round{start.round}"
+    tickets = start.tickets
+    stem = Path(request.dataset or "").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    return free_name(f"{stem}-{name}", ".run")
+
+
+def train_with_ranks(
+    request: TrainRequest, progress: Progress, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any] | None:
+    """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0."""
+    place = launched()
+    if place is None:
+        return train(request, progress, dataset_cache=dataset_cache)
+    check_request(request)
+    if is_least_squares(request):
+        check_alone("`head` least-squares")
+    if request.dry_run:
+        return train(request, progress) if place.rank == 0 else None
+    ranks = _joined(place, request)
+    if ranks.first:
+        try:
+            return train(request, progress, ranks=ranks)
+        except RankError as error:
+            raise RankError(f"{error}; the same command goes on") from None
+
+    def settled() -> TrainingPlan:
+        start, dataset = open_start(request)
+        return settle(start, dataset, request, Ledger(unit=dataset.unit), services(SILENT))
+
+    follow(ranks, settled)
+    return None
+
+
+def _joined(place: Place, request: TrainRequest) -> Ranks:
+    """Return the ranks, if asked for the same. Interrupts are left to rank 0, since it keeps the checkpoint."""
+    ranks = Ranks.join(place, request.device)
+    if not ranks.first:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    options = {f"`{name}`": repr(value) for name, value in asdict(request).items()}
+    ranks.agree(options | environment())
+    return ranks
+
+
+# --- tune -------------------------------------------------------------------------------------------------------------
+
+
+def tune(
+    request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
+    """Try every setting, write the best as a configuration file, and return the answer of ``dpltm tune``.
+
+    Args:
+        portable: write the names of files alone, not where they lie: for a folder that is handed on, where nobody takes the
+            file for ``--config``.
+    """
+    check_tuning(request)
+    out = None if request.out is None else Path(request.out)
+    if out is not None:
+        if out.suffix != ".toml":
+            raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
+        check_free(out)
+        check_writable(out)
+    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    target = tickets or own_of(request.model, request) or request.model
+    result = search(target, dataset, request, ledger, services(progress))
+    if out is not None:
+        lines = _configuration(recorded(request) if portable else asdict(request), result)
+        with new_file(out) as staging:
+            staging.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    trials = [
+        asdict(trial) | {"score": json_figure(trial.score), "scores": [*map(json_figure, trial.scores)]}
+        for trial in result.trials
+    ]
+    return as_flags({
+        "dataset": dataset.name,
+        "ticket_set": None if tickets is None else tickets.label,
+        "for_records": request.for_records,
+        "epsilon": request.epsilon,
+        "metric": request.metric,
+        "best": trials[0],
+        "trials": trials,
+        "config": request.out,
+        "privacy": result.privacy.to_json(),
+    })  # fmt: skip
+
+
+def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[str]:
+    """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
+    metric, score = request["metric"], result.best.score
+    scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
+    yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
+    yield "[train]"
+    model = request["model"]
+    if names_file(model):  # from the file's own folder
+        model = os.path.relpath(model, Path(request["out"]).parent)
+    start = {"ticket": f"{request['set']}@{result.best.round}", "model": model}
+    if request["set"] is None:
+        start = {"dense": True, "model": model, **{name: request.get(name) for name in ("features", *GIVEN)}}
+    for key, value in {**start, **result.settings}.items():
+        if value is not None:
+            yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike
+
+
+# --- ticket sets from others, and from pruned models ------------------------------------------------------------------
+
+
+def transfer(
+    request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
+) -> dict[str, Any]:
+    """Write tickets for other records; return the answer of ``dpltm tickets transfer``."""
+    del progress
+    out = Path(request.out or "")
+    check_free(out)
+    name, number = split_round(request.set or "")
+    tickets = find_set(name)
+    model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
+    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    carried = transferred(tickets, dataset, request, round=number, model=model)
+    saved = save_ticket_set(out, carried.tickets)
+    return as_flags(
+        {
+            "ticket_set": str(out),
+            "id": saved.id,
+            "model": saved.body.spec.text,
+            "mode": request.mode,
+            "provenance": saved.provenance,
+            "layers": [asdict(layer) for layer in carried.layers],
+            "tickets": ticket_rows(saved.body),
+            "notes": list(carried.notes),
+        }
+    )
+
+
+def front_of_import(
+    dataset: Dataset, origin: Origin | None, features: str | None, *, file: str
+) -> tuple[Dataset, list[str]]:
+    """Return the records with the map that the file says its network stands behind, or that options name."""
+    if origin is None:
+        if features is not None:
+            return with_feature_map(dataset, features), []
+        return dataset, [
+            f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
+            " features, name them with `features`, since what they were made from counts as well",
+        ]
+    if origin.front is None:
+        if features is not None:
+            raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
+        return dataset, []
+    feature_map = origin.front.restored()
+    if feature_map is None:
+        raise InputError(
+            f"{file}: its network stands behind {origin.front.text} features with tensors of their own, which the file does"
+            " not hold; take a copy of the whole set (dpltm tickets export SET)"
+        )
+    behind = take_over_map(dataset, feature_map, None, file)
+    named = behind.feature_map if features is None else with_feature_map(dataset, features).feature_map
+    if named is None or behind.feature_map is None or named.id != behind.feature_map.id:
+        raise InputError(
+            f"`features`: {features} is not what the network in {file} stands behind, {origin.front.text}; leave it out"
+        )
+    return behind, []
+
+
+def imported_set(
+    body: Tickets, dataset: Dataset, origin: Origin | None, options: ImportOptions, ledger: Ledger, *, file: str
+) -> TicketSet:
+    """Return the set of a pruned model; what a file does not say of its masks and weights is declared.
+
+    Args:
+        dataset: the records that it is for, with what stands in front of the network; and that it was made from, where
+            the options and not the file say so.
+    """
+    parent, provenance, drafts = None, options.provenance, list[Entry]()
+    if origin is not None:
+        if provenance not in (None, origin.provenance):
+            raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
+        parent, provenance = Parent(origin.id, origin.name, None, "export and import"), origin.provenance
+    elif provenance is None:
+        raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
+    elif provenance != "data-free":
+        words, part = "masks and weights made elsewhere", ledger.part(dataset)
+        drafts = [*ledger.public(dataset, words)]
+        if provenance == "private":
+            check_private(ledger.account(), part)
+            exact = Entry("release", part, (Unprotected(),), f"{words}, with no mechanism", unit=ledger.unit)
+            check_unprotected(ledger.account(), (exact,), options.unprotected)
+            drafts = [exact]
+    declared = ledger.declare_once(*drafts)
+    return TicketSet(
+        body=body,
+        name=options.name or PurePath(file).stem,
+        criterion="imported",
+        provenance=cast(ProvenanceKind, provenance),
+        made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
+        config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
+        parent=parent,
+        feature_map=dataset.feature_map,
+    )
