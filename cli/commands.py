@@ -186,7 +186,14 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
         panel = section_of(cls, item.name)
-        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel, autocompletion=ends)
+        info = typer.Option(
+            *flags,
+            help=help,
+            metavar=meta["metavar"],
+            rich_help_panel=panel,
+            autocompletion=ends,
+            hidden=meta["hidden"],
+        )
     return _keyword(item.name, Annotated[annotation, info])
 
 
@@ -315,7 +322,9 @@ def show_page(command: TyperCommand | TyperGroup, ctx: Context, *, every: bool =
         console.print(Padding(flags(Text(rest)), (1, 1, 1, 1)))
     panels: dict[str, list[list[RenderableType]]] = {}
     last = "Options" if isinstance(command, TyperGroup) else EVERY_COMMAND
-    parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
+    parameters = [
+        item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption) and not item.hidden
+    ]
     options = [item for item in parameters if isinstance(item, TyperOption)]
     cut = not every and len(options) > PAGE
     for parameter in parameters:

@@ -140,7 +140,13 @@ def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> No
 @pytest.mark.parametrize("names", COMMANDS, ids=title)
 def test_the_first_page_is_short_and_the_other_has_everything(monkeypatch, capsys, names: tuple[str, ...]) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    every = {option for item in COMMANDS[names].command.params for option in item.opts if option.startswith("--")}
+    every = {
+        option
+        for item in COMMANDS[names].command.params
+        if not item.hidden
+        for option in item.opts
+        if option.startswith("--")
+    }
     options = {
         flag: re.findall(r"^│ (--[\w-]+)", page(capsys, *names, flag=flag), re.M) for flag in ("--help", "--help-all")
     }
