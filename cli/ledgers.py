@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy
+from dpltm.cli.show import Cell, show_notes, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
@@ -274,10 +273,13 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
         return
-    table = Table("unit", "budget", "delta", "spent", title=body["ledger"], title_justify="left")
-    for row in body["budgets"]:
-        table.add_row(row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]))
-    rich.print(table)
+    columns: dict[str, Cell] = {
+        "unit": "unit",
+        "budget": lambda row: f"{row['epsilon']:g}",
+        "delta": lambda row: f"{row['delta']:g}",
+        "spent": lambda row: figure(row["spent"]),
+    }
+    show_table(rich, body["budgets"], columns, body["ledger"])
 
 
 def _show_apart(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import show_notes
+from dpltm.cli.show import Cell, show_notes, show_table, show_wrote
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import (
     MAX_RELEASES,
@@ -394,16 +394,13 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
     rich.print(guarantee({"epsilon": body["epsilon_at_delta"], "delta": body["delta"]}))
-    table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
-    for alpha in SHOWN:
-        place = certified["alpha"].index(alpha)
-        gdp = "" if nominal is None else percent(nominal["beta"][place])
-        misses = math.floor(certified["beta"][place] * 1e4) / 1e4
-        table.add_row(percent(alpha), percent(misses), gdp)
-    rich.print(table)
-    for name in ("csv", "plot"):
-        if body[name]:
-            rich.print(f"wrote {body[name]}")
+    columns: dict[str, Cell] = {
+        "false alarms": lambda place: percent(certified["alpha"][place]),
+        "misses, at least": lambda place: percent(math.floor(certified["beta"][place] * 1e4) / 1e4),
+        "G_mu (nominal)": lambda place: "" if nominal is None else percent(nominal["beta"][place]),
+    }
+    show_table(rich, map(certified["alpha"].index, SHOWN), columns, body["of"])
+    show_wrote(rich, body, "csv", "plot")
 
 
 epsilon_command = answering(epsilon_of, show_epsilon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -29,7 +29,7 @@ BOUNDS = ("lower bound", "bound,")
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return "-" if value is None else str(value)
     if name in SHARES:
         return percent(value)
     if name in EPSILONS or name.startswith(BOUNDS):
@@ -37,17 +37,33 @@ def shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+Cell = str | Callable[[Any], str]
+"""The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
+
+
+def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cell], title: str | None = None) -> None:
+    """Show a table of rows, by the heads of its columns."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(cell(row) if callable(cell) else shown(cell, row[cell]) for cell in columns.values()))
+    rich.print(table)
+
+
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the tickets of a set, one line each."""
-    read = ["columns read"] if "columns" in body["tickets"][0] else []
-    title = f"{body['ticket_set']} ({body['provenance']})"
-    table = Table("round", "density", "live", "accuracy", *read, title=title, title_justify="left")
-    for row in body["tickets"]:
-        missing = "withheld" if body["provenance"] == "private" else "-"
-        accuracy = missing if row["accuracy"] is None else percent(row["accuracy"])
-        columns = [", ".join(row["columns"]) for _ in read]
-        table.add_row(str(row["round"]), percent(row["density"]), f"{row['live']:,}", accuracy, *columns)
-    rich.print(table)
+    missing = "withheld" if body["provenance"] == "private" else "-"
+    columns: dict[str, Cell] = {name: name for name in ("round", "density", "live")}
+    columns["accuracy"] = lambda row: missing if row["accuracy"] is None else percent(row["accuracy"])
+    if "columns" in body["tickets"][0]:
+        columns["columns read"] = lambda row: ", ".join(row["columns"])
+    show_table(rich, body["tickets"], columns, f"{body['ticket_set']} ({body['provenance']})")
+
+
+def show_wrote(rich: RichConsole, body: Mapping[str, Any], *names: str) -> None:
+    """Show which files were written, of those that an answer names."""
+    for name in names:
+        if body.get(name):
+            rich.print(f"wrote {body[name]}")
 
 
 def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
@@ -138,25 +154,16 @@ def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the three stages in one table: what each made, and the certified epsilon after it."""
-    made, drawn, trained = body["generate"], body["select"], body["train"]
-    first, last = made["tickets"][0], made["tickets"][-1]
-    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
-    table.add_row(
-        "1 generate",
-        f"{len(made['tickets']) - 1} tickets, density {percent(first['density'])} to {percent(last['density'])},"
-        f" {made['provenance']}",
-        "inf" if made["provenance"] == "private" else "0",
-    )
+    tickets, drawn, trained = body["generate"], body["select"], body["train"]
+    first, last = (percent(tickets["tickets"][place]["density"]) for place in (0, -1))
     winner = drawn["winner"]
-    table.add_row(
-        "2 select",
-        f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}",
-        figure(drawn["privacy"]["certified"]["epsilon"]),
-    )
     accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
-    table.add_row(
-        "3 train",
-        f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}",
-        figure(trained["privacy"]["certified"]["epsilon"]),
-    )
+    made = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
+    chosen = f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}"
+    learned = f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}"
+    spent = (figure(stage["privacy"]["certified"]["epsilon"]) for stage in (drawn, trained))
+    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
+    table.add_row("1 generate", made, "inf" if tickets["provenance"] == "private" else "0")
+    table.add_row("2 select", chosen, next(spent))
+    table.add_row("3 train", learned, next(spent))
     rich.print(table)
