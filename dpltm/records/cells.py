@@ -65,6 +65,10 @@ def as_column(cells: list[Any]) -> Any:
         pass
     except UnicodeEncodeError:
         raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
+    return _as_texts(cells)
+
+
+def _as_texts(cells: list[Any]) -> Any:
     return pa.array(list(map(text_of, cells)), pa.string())
 
 
@@ -75,29 +79,27 @@ class Cells:
     Attributes:
         codes: the place of each record's cell among those that differ, ``(n,)``.
         values: the cells that differ, in the order in which they come: texts without blanks around them, or numbers.
-        hole: text of a cell that is not there, for a schema; by it no record is told from another.
-        nulls: which of ``values`` are not there, ``(m,)`` bool; None for none.
+        nulls: which of these are not there, ``(m,)`` bool; as texts they are empty.
     """
 
     codes: np.ndarray
     values: Any
-    hole: str = ""
-    nulls: np.ndarray | None = None
+    nulls: np.ndarray
 
     @classmethod
-    def of(cls, column: Any, hole: str = "") -> Cells:
-        """Return the cells of an Arrow array, as texts that a .csv file would have; ``hole`` where nothing is there."""
+    def of(cls, column: Any) -> Cells:
+        """Return the cells of an Arrow array, as texts that a .csv file would have."""
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         try:
             coded = column.dictionary_encode("encode")
         except pa.ArrowNotImplementedError:  # lists, and the like
-            coded = pa.array(list(map(text_of, column.to_pylist())), pa.string()).dictionary_encode("encode")
+            coded = _as_texts(column.to_pylist()).dictionary_encode("encode")
         values = coded.dictionary
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         if not is_numeric(values.type):
-            texts = values if is_text(values.type) else pa.array(list(map(text_of, values.to_pylist())), pa.string())
-            values = pc.fill_null(pc.utf8_trim_whitespace(texts), hole)
-        return cls(coded.indices.to_numpy(), values, hole, nulls)
+            texts = values if is_text(values.type) else _as_texts(values.to_pylist())
+            values = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
+        return cls(coded.indices.to_numpy(), values, nulls)
 
     @classmethod
     def of_objects(cls, cells: list[Any]) -> Cells:
@@ -110,24 +112,14 @@ class Cells:
     @cached_property
     def texts(self) -> list[str]:
         """The cells that differ, as texts."""
-        return self._texts(self.values)
-
-    def _texts(self, values: Any) -> list[str]:
-        cells = values.to_pylist()
-        if is_text(values.type):
-            return cells
-        return [self.hole if (text := text_of(cell)) is None else text for cell in cells]
+        return _texts(self.values)
 
     @cached_property
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
-        if self.nulls is not None:
-            numbers[self.nulls] = math.nan  # whatever text a schema has for them
         words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
-        texts = self._texts(self.values.take(pa.array(unsure)))
-        if self.nulls is not None:
-            texts = ["" if null else text for text, null in zip(texts, self.nulls[unsure], strict=True)]
+        texts = _texts(self.values.take(pa.array(unsure)))
         maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
             number = as_number(text) if no_word else None
@@ -173,20 +165,23 @@ class Cells:
         return numbers
 
     def among(self, texts: Collection[str]) -> np.ndarray:
-        """Return which of the cells that differ are one of these texts, ``(m,)`` bool."""
+        """Return which of the cells that differ are one of these texts, or not there, ``(m,)`` bool."""
         if not is_numeric(self.values.type):
-            return np.asarray(
-                pc.is_in(self.values, pa.array(list(texts), self.values.type)).to_numpy(zero_copy_only=False)
-            )
+            listed = pc.is_in(self.values, pa.array(list(texts), self.values.type))
+            return np.asarray(listed.to_numpy(zero_copy_only=False)) | self.nulls
         numbers, alike = self._read[0], Cells.of_objects(list(texts))._read[0]
         inside = np.isnan(numbers) | np.isin(numbers, alike)  # few, of which texts are made
-        for place in np.flatnonzero(inside):
-            inside[place] = self._texts(self.values[int(place) : int(place) + 1])[0] in texts
-        return inside
+        for place in np.flatnonzero(inside & ~self.nulls):
+            inside[place] = _texts(self.values[int(place) : int(place) + 1])[0] in texts
+        return inside | self.nulls
 
     def records(self) -> list[str]:
         """Return the text of each record's cell."""
         return np.array(self.texts, dtype=object)[self.codes].tolist() if len(self) else []
+
+
+def _texts(values: Any) -> list[str]:
+    return values.to_pylist() if is_text(values.type) else [text_of(cell) or "" for cell in values.to_pylist()]
 
 
 def _numbers(values: Any) -> np.ndarray:

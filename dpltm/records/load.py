@@ -6,10 +6,9 @@ import functools
 import gzip
 import importlib.util
 import os
-import secrets
 import stat
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,8 +133,8 @@ class _Source:
     home: Path
     rows_coincide: bool
 
-    def versions(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return times and sizes of the files that may be read; None of one that is not there."""
+    def versions(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Return what tells versions of the files that may be read apart; None of one that is not there."""
         paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
         return tuple(map(_version, (*paths, *(path / f"{name}.npy" for path in paths for name in PARTS))))
 
@@ -276,28 +275,16 @@ MAX_DATASETS = 3
 class DatasetCache:
     """Reads and checks a file once, for stages and trials that come back to the same records.
 
-    What is loaded shares its arrays, which are marked read-only. A file is read again when its size or its time changes;
-    ratings are read every time.
-
-    Datasets stay in the process that read them. Handed to another process, a cache is one of that process's own, and the
-    same one as often as it is handed there.
+    What is loaded shares its arrays, which are marked read-only. A file is read again when it is another, or when its
+    size or its time changes; ratings are read every time.
     """
 
-    def __init__(self, name: str | None = None) -> None:
-        self._name = name or secrets.token_hex(16)
+    def __init__(self) -> None:
         self._read = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
-
-    def __reduce__(self) -> tuple[Callable[[str], DatasetCache], tuple[str]]:
-        return _in_this_process, (self._name,)
 
     def dataset(self, source: _Source) -> Dataset:
         """Return a dataset with all its records, as it was read now or before."""
         return self._read(source.versions(), source)
-
-
-@functools.lru_cache(maxsize=1)
-def _in_this_process(name: str) -> DatasetCache:
-    return DatasetCache(name)
 
 
 def _read_only(_versions: object, source: _Source) -> Dataset:
@@ -309,12 +296,12 @@ def _read_only(_versions: object, source: _Source) -> Dataset:
     return dataset
 
 
-def _version(path: Path) -> tuple[int, int] | None:
+def _version(path: Path) -> tuple[int, ...] | None:
     try:
         state = path.stat()
     except (OSError, ValueError):
         return None
-    return (state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
+    return (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
 
 
 def download(name: str) -> tuple[RawSplit, RawSplit]:

@@ -535,7 +535,7 @@ class _Encoder:
         for line, count in block.ragged:
             what = f"{count} cells in place of {len(self.table.names)}"
             self.faults.add("", what, "give every line one cell a column", int, line)
-        cells = {name: Cells.of(block.columns[at], *schema.missing[:1]) for at, name in self.read.items()}
+        cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
         if self.labels is not None and self.label is not None:
             some = slice(self._done, self._done + len(block))
             cells[self.label] = replace(self.labels, codes=self.labels.codes[some])
@@ -645,7 +645,7 @@ def read_off(path: Path, schema: Schema) -> Schema:
         for line, width in block.ragged:
             raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
         for at, column in block.columns.items():
-            cells[names[at]].update(dict.fromkeys(Cells.of(column, *schema.missing[:1]).texts))
+            cells[names[at]].update(dict.fromkeys(Cells.of(column).texts))
         count += len(block)
     columns = (_read_off(one, list(cells[one.name]), count) if one.wanted else one for one in schema.columns)
     return replace(schema, columns=tuple(columns))

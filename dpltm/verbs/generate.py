@@ -1,38 +1,37 @@
 """Phase 1: what tickets are made from, what that costs, and the set that comes of it (docs/privacy-model.md section 2).
 
 Tickets of no data cost nothing. Of public records the ledger gets a declaration, of private ones with no mechanism a release
-without protection, each before a record is looked at. ``dp-train`` is a release that comes through the door; its tickets are
-post-processing of that.
+without protection, each before a record is looked at. ``dp-train`` is a training of ``dpltm.verbs.train``, and its tickets
+are post-processing of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from dpltm.errors import InputError
+from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, tensors
-from dpltm.filters import make_filter
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
-from dpltm.networks.own_network import check_labels, network_notes, source_facts, started_at
+from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.account import Account, Planned, check_declared, check_private, check_unprotected
-from dpltm.privacy.calibration import Odometer, calibrate_noise
+from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
-from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
-from dpltm.privacy.ledger import Book, Ledger, facts_digest
-from dpltm.privacy.mechanisms import NoisySgd, Unprotected
-from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.ledger import Ledger, facts_digest
+from dpltm.privacy.mechanisms import Unprotected
+from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
 from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
 from dpltm.pruning.generation import (
@@ -47,32 +46,28 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
-from dpltm.records import Arrays, Dataset, Split, at_unit
+from dpltm.records import Arrays, Dataset, at_unit
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, with_start
-from dpltm.training.descent import Descent
-from dpltm.training.plan import NoisySteps, noisy_steps
-from dpltm.training.release import Sources, noisy_gradients, resume_steps, steps_so_far
+from dpltm.training.release import TrainingPlan
 from dpltm.training.start import fresh, in_front
-from dpltm.verbs.train import check_takes_persons
+from dpltm.verbs.train import check_takes_persons, train_start
+from dpltm.verbs.train import plan as training_plan
+from dpltm.verbs.train import settle as settle_training
 
 IN_MEMORY = "the ticket set in memory, which is not to be shown"
 """Place of accuracies on private records where nobody writes them to a file of their own."""
-
-CLIPPED = make_filter("clip", clip_norm=1.0)
-"""Filter of every record's gradient in ``dp-train``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """A generation as settled before it starts; nothing is spent yet.
 
-    Under DP it is a release (:class:`dpltm.privacy.release.Release`), of which tickets are post-processing.
-
     Attributes:
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
+        training: of ``dp-train``, what the training would be by what the ledger holds now; None where none is priced.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
     """
 
@@ -86,13 +81,12 @@ class Generation:
     beside: tuple[Entry, ...]
     services: Services
     own: bool = False
-    drafts: tuple[Entry, ...] = ()
-    checkpoints: Checkpoints = NOT_KEPT
+    training: TrainingPlan | None = None
 
     @property
     def under_dp(self) -> bool:
         """Tell whether a mechanism is run, rather than none needed or none there."""
-        return self.options.criterion in DP_CRITERIA
+        return self.provenance == "dp"
 
     @property
     def steps(self) -> int:
@@ -104,47 +98,19 @@ class Generation:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Drafts of all that would be entered and has a say in a figure."""
-        return (*(draft for draft in self.beside if draft.kind != "excluded"), *self.drafts)
+        beside = tuple(draft for draft in self.beside if draft.kind != "excluded")
+        return beside if self.training is None else (*beside, self.training.entry)
 
-    @property
-    def entry(self) -> Entry:
-        """Return the draft or entry that pays for the mechanism."""
-        (entry,) = self.drafts
-        return entry
-
-    def account(self, book: Book, lineage: Lineage | None = None) -> Account:
-        """Return the account of a value's lineage; None for what the generation is made of."""
-        lineage = self.lineage if lineage is None else lineage
+    def account(self, lineage: Lineage) -> Account:
+        """Return what counts with a lineage."""
+        book = self.ledger.book
         return book.own_account(lineage) if self.own else book.account(lineage)
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Facts of a mechanism's work for its checkpoints."""
-        feature_map = self.dataset.feature_map
-        features = None if feature_map is None else feature_map.id
-        return {"model": self.spec.identity, "features": features, **source_facts(self.spec)}
-
-    @property
-    def facts(self) -> str:
-        """Digest of the records and settings, by which interrupted work is known."""
-        part, feature_map, slots = self.ledger.part(self.dataset), self.dataset.feature_map, self.dataset.train.slots
-        body = [
-            [part.snapshot, part.cut, part.start, part.stop],
-            self.spec.identity,
-            None if feature_map is None else feature_map.id,
-            repr(self.config),
-            self.options.criterion,
-            self.options.epsilon,
-            dict(source_facts(self.spec)),
-            *([] if slots is None else [slots]),
-        ]
-        return TICKETS + facts_digest(body)
 
     def priced(self) -> dict[str, Any]:
         """Return what would be made, and what it would cost; refuse what cannot be trained."""
-        if self.under_dp:
-            self.rehearse()
-        account = self.account(self.ledger.book) + self.entries
+        if self.training is not None:
+            self.training.rehearse()
+        account = self.account(self.lineage) + self.entries
         return {
             "provenance": self.provenance,
             "criterion": self.options.criterion,
@@ -155,89 +121,9 @@ class Generation:
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
-    def on_record(self, book: Book) -> Generation:
-        """Return the same with the lineage of what was declared beside it."""
-        return replace(self, lineage=self.lineage | book.public(self.beside))
-
-    def planned(self, book: Book, known: Entry | None = None) -> Generation:
-        """Return the same with its entry: as noisy as what a ledger holds makes it, or as it is on record."""
-        plan, part, options, config = self.on_record(book), self.ledger.part(self.dataset), self.options, self.config
-        if known is None:
-            rate, before = config.batch_size / self.dataset.records, plan.account(book)
-            draft = noisy_steps(CLIPPED, self.spec.parameters, rate, config.iterations, TrainOptions())
-            mechanism = calibrate_noise(options.epsilon or 0.0, options.delta, draft, Planned(before, part))
-        else:
-            (mechanism,) = known.of(NoisySgd)
-        words = f"tickets by {options.criterion}, {self.spec.parameters:,} weights"
-        entry = Entry("release", part, (mechanism,), words, self.facts, unit=self.dataset.unit)
-        return replace(plan, drafts=(entry,))
-
-    def rehearse(self) -> None:
-        """Refuse what cannot be trained, here or later by its tickets."""
-        check_labels(self.spec, self.dataset)
-        unused = Sources.unused(TrainOptions())
-        self._inputs.check(lambda records: self._training(unused, records))
-
-    def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Tickets]:
-        """Yield the tickets."""
-        yield replace(self, drafts=(secret.entry,))._trained(Sources.begin(secret, at, self._steps), at, secret)
-
-    @property
-    def _steps(self) -> NoisySteps:
-        (mechanism,) = self.entry.of(NoisySgd)
-        return NoisySteps(CLIPPED, mechanism, float(self.config.batch_size), self.config.lr)
-
-    @property
-    def _inputs(self) -> Split:
-        return network_inputs(self.dataset.train, self.dataset, self.services)
-
-    def _test(self) -> Arrays | None:
-        """The test split, once it is declared; None where there is none."""
-        dataset = self.dataset
-        if dataset.test is None:
-            return None
-        return network_inputs(dataset.test, dataset, self.services).open(self.ledger.declared_test(dataset))
-
-    def _training(self, sources: Sources, opened: Arrays) -> tuple[torch.nn.Module, Descent]:
-        start = fresh(self.spec, self.config.seed)
-        return start.model, Descent(noisy_gradients(self._steps, start, self.dataset, sources, opened))
-
-    def _trained(self, sources: Sources, at: Checkpoint | None, secret: Secret) -> Tickets:
-        """Tickets of a network trained under DP; predictors are that network under each mask."""
-        config, spec, dataset, services = self.config, self.spec, self.dataset, self.services
-        (mechanism,) = self.entry.of(NoisySgd)
-        model, descent = self._training(sources, self._inputs.open(secret))
-        theta0 = weights_of(model)
-        if at is not None:
-            resume_steps(descent, at)
-            with reading():
-                theta0 = {name: torch.from_numpy(at.tensors[f"theta0/{name}"].copy()) for name in theta0}
-        others = self.account(self.ledger.book).without(self.entry)
-        odometer = Odometer(Planned(others, self.entry.part), mechanism, self.options.delta)
-        with services.progress.progress("training under DP", mechanism.steps) as step:
-
-            def checkpoint() -> Checkpoint:
-                rewound = {f"theta0/{name}": value for name, value in theta0.items()}
-                return steps_so_far(self.shown, self.entry, descent, sources, rewound)
-
-            def between() -> None:
-                nonlocal theta0
-                if descent.step == config.rewind:
-                    theta0 = weights_of(model)
-                self.checkpoints.offer(checkpoint)
-                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}")
-
-            with threads(config.threads):
-                descent.run(between=between)
-        tickets = prune_once(spec, theta0, weights_of(model), config)
-        opened = self._test()
-        if opened is None:
-            return tickets
-        test, scored = tensors(opened, dataset), []
-        for ticket in tickets.tickets:
-            put(model, ticket.predictor or {})
-            scored.append(replace(ticket, accuracy=accuracy(model, *test, score=spec.score)))
-        return replace(tickets, tickets=tuple(scored))
+    def on_record(self) -> Lineage:
+        """Return its lineage with that of what was declared beside it."""
+        return self.lineage | self.ledger.book.public(self.beside)
 
 
 def plan(
@@ -293,10 +179,15 @@ def plan(
     check_unprotected(ledger.account(), looks, options.unprotected or own)
     if not settled.under_dp:
         return settled
-    services.progress.say(f"calibrating noise to epsilon {options.epsilon:g} at delta {options.delta:g}")
-    planned = settled.planned(book)
-    price(planned, book)
-    return planned
+    if math.isinf(settled.account(settled.lineage).epsilon(options.delta)):
+        raise BudgetError(
+            "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
+            " name the account of other people (`ledger`, `population`)"
+        )
+    start, asked = fresh(spec, options.seed), _training_options(settled)
+    training = training_plan(settle_training(start, dataset, asked, ledger, services), book, own=own)
+    price(training, book)
+    return replace(settled, training=training)
 
 
 def _beside(
@@ -326,16 +217,14 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         on disk does: its text (``repr``) leaves them out, and so does the set that is written.
     """
     ledger, options, dataset = plan.ledger, plan.options, plan.dataset
-    plan = replace(plan, checkpoints=checkpoints)
     if plan.under_dp:
-        paid = pay(plan.planned, ledger, checkpoints, plan.shown)
-        body, lineage = next(paid.values), paid.lineage
+        body, lineage = _under_dp(plan, checkpoints)
     elif plan.provenance == "data-free":
         lineage = plan.lineage | ledger.declare_once(*plan.beside)
         body = without_data(plan.spec, plan.config)
     else:
-        body, lineage = _with_no_mechanism(plan)
-    plan, provenance = plan.on_record(ledger.book), with_start(plan.provenance, plan.spec)
+        body, lineage = _with_no_mechanism(plan, checkpoints)
+    provenance = with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
@@ -353,7 +242,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         made_from=lineage,
         config=_settings(plan),
         feature_map=dataset.feature_map,
-        privacy=statement(plan.account(ledger.book, lineage), options.delta, notes=notes),
+        privacy=statement(plan.account(lineage), options.delta, notes=notes),
     )
 
 
@@ -372,28 +261,118 @@ def _input_notes(plan: Generation) -> list[str]:
     return [*public_input_notes(plan.dataset), *(unit_notes(plan.dataset) if guaranteed else ())]
 
 
-def _with_no_mechanism(plan: Generation) -> tuple[Tickets, Lineage]:
+def _training_options(plan: Generation) -> TrainOptions:
+    """Return the training whose end is pruned by ``dp-train``: the bound of clipping, and steps as for any tickets."""
+    config, options = plan.config, plan.options
+    return TrainOptions(
+        epsilon=options.epsilon,
+        delta=options.delta,
+        clip_norm=1.0,
+        batch_size=float(config.batch_size),
+        steps=config.iterations,
+        lr=config.lr,
+        schedule="constant",
+        centre=0.0,
+        per_unit=options.per_unit,
+        seed=config.seed,
+    )
+
+
+class Rewound(Checkpoints):
+    """Checkpoints of a training that hold ``theta0`` as well: its weights after so many ``steps``."""
+
+    def __init__(self, checkpoints: Checkpoints, model: nn.Module, steps: int) -> None:
+        super().__init__(checkpoints.held)
+        self._kept_by, self._model, self._steps, self._done = checkpoints, model, steps, 0
+        self.theta0 = weights_of(model)
+        if self.held is not None and self.held.tensors:  # of a step, and not of the key before the first
+            with reading():
+                self._done, tensors = int(self.held.state["step"]), self.held.tensors
+                self.theta0 = {name: torch.from_numpy(tensors[f"theta0/{name}"].copy()) for name in self.theta0}
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """See :meth:`Checkpoints.keep`."""
+        self._kept_by.keep(checkpoint)
+
+    def offer(self, make: Callable[[], Checkpoint]) -> bool:
+        """See :meth:`Checkpoints.offer`; it comes once a step."""
+        self._done += 1
+        if self._done == self._steps:
+            self.theta0 = weights_of(self._model)
+
+        def joined() -> Checkpoint:
+            rewound = {f"theta0/{name}": value.numpy() for name, value in self.theta0.items()}
+            checkpoint = make()
+            return replace(checkpoint, tensors={**checkpoint.tensors, **rewound})
+
+        return self._kept_by.offer(joined)
+
+    def forget(self) -> None:
+        """See :meth:`Checkpoints.forget`."""
+        self._kept_by.forget()
+
+
+def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
+    """Make tickets of a network trained under DP; predictors are that network under each mask."""
+    config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
+    start, options = fresh(spec, config.seed), _training_options(plan)
+    rewound = Rewound(checkpoints, start.model, config.rewind)
+    with threads(config.threads):
+        run = train_start(start, dataset, options, ledger, plan.services, checkpoints=rewound, own=plan.own)
+    tickets = prune_once(spec, rewound.theta0, weights_of(run.model), config)
+    if dataset.test is None:
+        return tickets, run.lineage
+    test, scored = tensors(_test(plan), dataset), []
+    for ticket in tickets.tickets:
+        put(run.model, ticket.predictor or {})
+        scored.append(replace(ticket, accuracy=accuracy(run.model, *test, score=spec.score)))
+    return replace(tickets, tickets=tuple(scored)), run.lineage
+
+
+def _test(plan: Generation) -> Arrays:
+    """The test split, which there must be, once it is declared."""
+    dataset, split = plan.dataset, plan.dataset.test
+    assert split is not None
+    return network_inputs(split, dataset, plan.services).open(plan.ledger.declared_test(dataset))
+
+
+def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Make tickets by ordinary training on the records; their lineage is on record before."""
-    config, ledger, services, held = plan.config, plan.ledger, plan.services, plan.checkpoints.held
-    facts, looks = plan.facts, [draft for draft in plan.beside if draft.paid]
+    config, ledger, dataset, held = plan.config, plan.ledger, plan.dataset, checkpoints.held
+    facts, looks = _facts(plan), [draft for draft in plan.beside if draft.paid]
     if held is not None and held.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
     before = [] if held is None else [entry for entry in ledger.entries if entry.id in held.state["entries"]]
     known = looks and len(before) == len(looks)
     entered = ledger.declare_once(*(draft for draft in plan.beside if not (known and draft.paid)))
     entered = entered | ledger.lineage(*before) if known else entered
-    dataset = plan.dataset
-    x, y = inputs(plan._inputs.open(ledger.declared(dataset)), dataset)
-    test = plan._test()
-    evaluation = (x, y) if test is None else inputs(test, dataset)
+    records = network_inputs(dataset.train, dataset, plan.services)
+    x, y = inputs(records.open(ledger.declared(dataset)), dataset)
+    evaluation = (x, y) if dataset.test is None else inputs(_test(plan), dataset)
     unprotected = "epsilon inf: no mechanism protects the records"
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
-    with services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
+    with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
-        kept = PartOf(plan.checkpoints, state)
+        kept = PartOf(checkpoints, state)
         tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
-        return tickets, plan.on_record(ledger.book).lineage | entered
+        return tickets, plan.on_record() | entered
+
+
+def _facts(plan: Generation) -> str:
+    """Return the digest of records and settings by which interrupted work is known."""
+    part, feature_map, slots = plan.ledger.part(plan.dataset), plan.dataset.feature_map, plan.dataset.train.slots
+    body = [
+        [part.snapshot, part.cut, part.start, part.stop],
+        plan.spec.identity,
+        None if feature_map is None else feature_map.id,
+        repr(plan.config),
+        plan.options.criterion,
+        plan.options.epsilon,
+        dict(source_facts(plan.spec)),
+        *([] if slots is None else [slots]),
+    ]
+    return TICKETS + facts_digest(body)
 
 
 def _settings(plan: Generation) -> dict[str, Any]:

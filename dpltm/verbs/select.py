@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,46 +42,31 @@ from dpltm.verbs.train import check_takes_persons
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """A draw, settled before it is made: a release of ``dpltm.privacy.release``."""
+    """A draw, settled before it is made: a release of ``dpltm.privacy.release``.
+
+    Attributes:
+        looks: drafts of what is shown beside the winner, without protection.
+        correct: counts of right answers, once they are taken; private.
+    """
 
     options: SelectOptions
     tickets: TicketSet
     dataset: Dataset
-    part: Part
     settled: SelectionPlan
     metric: PricedScore | None
+    entry: Entry
+    looks: tuple[Entry, ...]
     lineage: Lineage
     ledger: Ledger
     services: Services
     correct: list[np.ndarray] = field(default_factory=list, repr=False)
 
+    beside = ()
+
     @property
     def candidates(self) -> tuple[Ticket, ...]:
         """The pruned tickets."""
         return self.tickets.body.tickets[1:]
-
-    @property
-    def entry(self) -> Entry:
-        """The draft of what is entered."""
-        settled, name = self.settled, self.options.score
-        mechanism = Selection(
-            settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency
-        )
-        many = "1 ticket" if len(self.candidates) == 1 else f"{len(self.candidates)} tickets"
-        of = "" if self.metric is None else f" of {self.options.metric}"
-        words = f"winner of {many}, {name} score{of}, {settled.rule} sensitivity"
-        facts = facts_digest([self.tickets.id, self.part.snapshot, asdict(settled)])
-        return Entry("release", self.part, (mechanism,), words, facts, unit=self.dataset.unit)
-
-    @property
-    def looks(self) -> tuple[Entry, ...]:
-        """Drafts of what is shown beside the winner, without protection."""
-        if not self.options.reveal:
-            return ()
-        words, exact = "scores and probabilities of the candidates", Unprotected(adjacency=self.settled.adjacency)
-        return (Entry("release", self.part, (exact,), words, unit=self.dataset.unit),)
-
-    beside = ()
 
     @property
     def told(self) -> dict[str, Any]:
@@ -109,51 +94,66 @@ class Draw:
     def draw(self, secret: Secret, at: object) -> Iterator[int]:
         """Yield the round that won."""
         del at
-        self.correct[:] = [_count(self, secret)]
-        source = KeyedSource(secret.child("draw"))
-        yield self.candidates[draw(self.settled, self.correct[0], source)].round
+        network, services = self.tickets.body.spec, self.services
+        model = build(network)
+        records = network_inputs(self.dataset.train, self.dataset, services)
+        x, y = inputs(records.open(secret), self.dataset)
+        counts: list[float] = []
+        with services.progress.progress(f"scoring {len(self.candidates)} tickets", len(self.candidates)) as step:
+            for ticket in self.candidates:
+                assert ticket.predictor is not None  # checked at the start
+                put(model, ticket.predictor)
+                counts.append(total_score(model, x, y, score=self.metric or network.score))
+                step(len(counts))
+        self.correct[:] = [np.array(counts)]
+        yield self.candidates[draw(self.settled, self.correct[0], KeyedSource(secret.child("draw")))].round
 
 
 def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: Ledger, services: Services) -> Draw:
     """Settle a draw, and raise InputError or BudgetError for what cannot be, before any budget is spent."""
     check_scored(tickets, options)
     check_options(options)
-    tickets.body.spec.check_code(tickets.label)
-    check_score(tickets.body.spec, "select")
+    network = tickets.body.spec
+    network.check_code(tickets.label)
+    check_score(network, "select")
     dataset = at_unit(tickets.takes(dataset), options.unit, options.per_unit)
-    check_takes_persons(tickets.body.spec, dataset)
+    check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)
+    part, lineage = ledger.part(dataset), lineage_of(tickets, dataset, dataset.feature_map)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
-    part = ledger.part(dataset)
-    lineage = lineage_of(tickets, dataset, dataset.feature_map)
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
-    metric = private_score(options.metric, options.class_shares, dataset, tickets.body.spec.score)
-    check_scored_rows(tickets.body.spec, dataset.bounds)
+    metric = private_score(options.metric, options.class_shares, dataset, network.score)
+    check_scored_rows(network, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
-    made = Draw(
-        options=options,
-        tickets=tickets,
-        dataset=dataset,
-        part=part,
-        settled=settled,
-        metric=metric,
-        lineage=lineage,
-        ledger=ledger,
-        services=services,
+    entry = replace(
+        draft(options, settled, part, dataset.unit), facts=facts_digest([tickets.id, part.snapshot, asdict(settled)])
     )
-    account = ledger.account(lineage)
+    exact, words = Unprotected(adjacency=settled.adjacency), "scores and probabilities of the candidates"
+    looks = (Entry("release", part, (exact,), words, unit=dataset.unit),) if options.reveal else ()
+    drawn, account = (entry,), ledger.account(lineage)
     check_private(account, part)
-    account.check_budget((made.entry, *made.looks))
-    check_unprotected(ledger.account(), made.looks, options.unprotected)
-    check_trainable(tickets.body.spec, dataset)
-    drawn = (made.entry,)
-    before, after = (each.epsilon(options.delta) for each in (account, account + drawn))
+    account.check_budget((entry, *looks))
+    check_unprotected(ledger.account(), looks, options.unprotected)
+    check_trainable(network, dataset)
+    before, after = (total.epsilon(options.delta) for total in (account, account + drawn))
     services.progress.say(
         f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon goes from"
         f" {figure(before)} to {figure(after)}"
     )
-    return made
+    return Draw(
+        options=options, tickets=tickets, dataset=dataset, settled=settled, metric=metric, entry=entry, looks=looks,
+        lineage=lineage, ledger=ledger, services=services,
+    )  # fmt: skip
+
+
+def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str) -> Entry:
+    """Return the draft of what is entered for a draw."""
+    mechanism = Selection(settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency)
+    count = len(settled.densities)
+    of = "" if options.metric == "accuracy" else f" of {options.metric}"
+    words = f"winner of {count} ticket{'s' * (count > 1)}, {options.score} score{of}, {settled.rule} sensitivity"
+    return Entry("release", part, (mechanism,), words, unit=unit)
 
 
 def _made_from(tickets: TicketSet, part: Part, adjacency: Adjacency) -> bool:
@@ -173,14 +173,32 @@ def select(plan: Draw) -> Winner:
     paid = pay(lambda _book, _known: plan, plan.ledger)
     lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
     plan.tickets.mark(lineage)  # before the winner is known
-    number = next(paid.values)
-    return Winner(
-        number,
-        lineage,
-        plan.tickets,
-        plan.told,
-        statement(plan.ledger.account(lineage), plan.options.delta, notes=_notes(plan)),
-        _revealed(plan, plan.correct[0]) if plan.options.reveal else (),
+    number, dataset = next(paid.values), plan.dataset
+    notes = [
+        *feature_notes(dataset),
+        *public_input_notes(dataset),
+        *shares_notes(plan.options.class_shares),
+        *unit_notes(dataset),
+        *network_notes(plan.tickets.body.spec),
+    ]
+    report = statement(plan.ledger.account(lineage), plan.options.delta, notes=notes)
+    return Winner(number, lineage, plan.tickets, plan.told, report, _revealed(plan) if plan.options.reveal else ())
+
+
+def _revealed(plan: Draw) -> tuple[Candidate, ...]:
+    (correct,), settled = plan.correct, plan.settled
+    scores = settled.scores(correct)
+    by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
+    probabilities = by_mechanism[settled.mechanism](scores, settled.exponent)
+    return tuple(
+        Candidate(
+            round=ticket.round,
+            density=ticket.mask.density,
+            accuracy=float(count / len(plan.dataset.train) * plan.dataset.records / settled.records),
+            score=float(score),
+            probability=float(probability),
+        )
+        for ticket, count, score, probability in zip(plan.candidates, correct, scores, probabilities, strict=True)
     )
 
 
@@ -273,44 +291,3 @@ def settle(
         adjacency=options.adjacency,  # type: ignore[arg-type]
         fixed_predictors=fixed,
     )
-
-
-def _count(plan: Draw, secret: Secret) -> np.ndarray:
-    network = plan.tickets.body.spec
-    model = build(network)
-    records = network_inputs(plan.dataset.train, plan.dataset, plan.services)
-    x, y = inputs(records.open(secret), plan.dataset)
-    correct = []
-    with plan.services.progress.progress(f"scoring {len(plan.candidates)} tickets", len(plan.candidates)) as step:
-        for ticket in plan.candidates:
-            assert ticket.predictor is not None  # checked at the start
-            put(model, ticket.predictor)
-            correct.append(total_score(model, x, y, score=plan.metric or network.score))
-            step(len(correct))
-    return np.array(correct)
-
-
-def _revealed(plan: Draw, correct: np.ndarray) -> tuple[Candidate, ...]:
-    scores = plan.settled.scores(correct)
-    by_mechanism = {"exponential": exponential_probabilities, "permute-and-flip": permute_and_flip_probabilities}
-    probabilities = by_mechanism[plan.settled.mechanism](scores, plan.settled.exponent)
-    return tuple(
-        Candidate(
-            round=ticket.round,
-            density=ticket.mask.density,
-            accuracy=float(count / len(plan.dataset.train) * plan.dataset.records / plan.settled.records),
-            score=float(score),
-            probability=float(probability),
-        )
-        for ticket, count, score, probability in zip(plan.candidates, correct, scores, probabilities, strict=True)
-    )
-
-
-def _notes(plan: Draw) -> list[str]:
-    return [
-        *feature_notes(plan.dataset),
-        *public_input_notes(plan.dataset),
-        *shares_notes(plan.options.class_shares),
-        *unit_notes(plan.dataset),
-        *network_notes(plan.tickets.body.spec),
-    ]

@@ -220,7 +220,7 @@ OPENED = {
     "dpltm.training.release": {"secret", "declared"},
     "dpltm.verbs.audit": {"declared"},
     "dpltm.verbs.evaluate": {"declared"},
-    "dpltm.verbs.generate": {"secret", "declared"},
+    "dpltm.verbs.generate": {"declared"},
     "dpltm.verbs.schema": {"secret"},
     "dpltm.verbs.select": {"secret"},
     "dpltm.verbs.tune": {"declared"},

@@ -17,7 +17,6 @@ from dpltm.experiments import Recipe
 from dpltm.networks import ModelSpec
 from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
-from dpltm.records import DatasetCache
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.sweep import TrialRunner, Workers, sweep
 from sets import store_set
@@ -46,8 +45,8 @@ def calls(root: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    del progress, dataset_cache
+def train(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
     out = Path(options.out)
     _note(out.parents[2], out.parent.name)
     if options.lr == FAILS:
@@ -59,8 +58,8 @@ def train(options: Any, progress: Progress, *, dataset_cache: DatasetCache | Non
     return {"accuracy": 0.5, "privacy": {"certified": {"epsilon": 1.0}}}
 
 
-def make_set(options: Any, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
-    del progress, dataset_cache
+def make_set(options: Any, progress: Progress) -> dict[str, Any]:
+    del progress
     out = Path(options.out)
     _note(out.parents[1], out.name)
     config = GenerationConfig(rounds=1, iterations=1, batch_size=2, criterion="random", threads=None)

@@ -58,7 +58,7 @@ from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
 from dpltm.randomness.noise import FastSource, KeyedSource
-from dpltm.records import Dataset, DatasetCache, Public, Split, catalogue
+from dpltm.records import Dataset, Public, Split, catalogue
 from dpltm.records.notes import bounds_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.tickets.files import check_free, check_writable, published
@@ -177,13 +177,13 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
         return Scheme(feature_map, *public_statistics(feature_map, rows, step), answer, lineage)
 
 
-def agree(request: SchemeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out or "")
     check_free(out)
     check_scheme_options(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
-    public = open_dataset(named, dataset_cache=dataset_cache)
+    public = open_dataset(named)
     ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
@@ -289,9 +289,7 @@ def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
             )
 
 
-def send(
-    request: EncodeRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None, own: bool = False
-) -> dict[str, Any]:
+def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
     out = Path(request.out or "")
     check_free(out)
@@ -301,7 +299,7 @@ def send(
     scheme = load_scheme(Path(request.scheme or ""))
     if request.classes is None and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
-    dataset = open_dataset(request, for_training=False, dataset_cache=dataset_cache)
+    dataset = open_dataset(request, for_training=False)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     plan = encoding(scheme, dataset, request, ledger, progress)
     if request.dry_run:
@@ -476,7 +474,7 @@ def _scores(
     return accuracy(model, as_is, labels, chunk=CHUNK), accuracy(model, randomised, labels, chunk=CHUNK)
 
 
-def receive(request: TrainRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None) -> dict[str, Any]:
+def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
     out = Path(request.out or "")
     check_free(out)
@@ -490,7 +488,7 @@ def receive(request: TrainRequest, progress: Progress, *, dataset_cache: Dataset
         if request.test not in catalogue():  # of a file, in the range and of the classes that were agreed on
             low, high = scheme.feature_map.bounds
             named = replace(named, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
-        test = open_dataset(named, dataset_cache=dataset_cache)
+        test = open_dataset(named)
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})

@@ -18,22 +18,18 @@ def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
     """Return a stage behind a look at its table: what does not fit a schema is said before anything heavy is imported."""
 
     def looked(request: Any, progress: Progress) -> Any:
-        cache = None
         if request.schema is not None and request.dataset is not None and launched() is None:
-            cache = DatasetCache()
-            open_dataset(request, dataset_cache=cache)
-        return stage(request, progress, dataset_cache=cache)
+            open_dataset(request)
+        return stage(request, progress)
 
     return looked
 
 
-def open_dataset(
-    request: DataOptions,
-    for_training: bool = True,
-    *,
-    dataset_cache: DatasetCache | None = None,
-    schema: Schema | None = None,
-) -> Dataset:
+_CACHE = DatasetCache()
+"""Of this process: stages and trials come back to the same records."""
+
+
+def open_dataset(request: DataOptions, for_training: bool = True, *, schema: Schema | None = None) -> Dataset:
     """Return the dataset that a request names; ``for_training`` asks for more than one record."""
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
@@ -52,7 +48,7 @@ def open_dataset(
         schema=schema if request.schema is None else request.schema,
         rows_coincide=request.rows_coincide,
         for_training=for_training,
-        dataset_cache=dataset_cache,
+        dataset_cache=_CACHE,
     )
     if not isinstance(request, UnitOptions):  # of public records
         return dataset

@@ -25,11 +25,10 @@ from dpltm.privacy.account import check_private
 from dpltm.privacy.checkpoint import begun_again_by, check_same
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
-from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
-from dpltm.records import Dataset, DatasetCache
+from dpltm.records import Dataset
 from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
@@ -121,10 +120,10 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
     parts = {"run": replace(options, dry_run=False), **pipeline}
     asked = {f"[{part}] {name}": one for part, each in parts.items() for name, one in asdict(each).items()}
-    unfinished, dataset_cache = Path(options.out or "") / UNFINISHED, DatasetCache()
+    unfinished = Path(options.out or "") / UNFINISHED
     answers = _answers(unfinished, asked)
     if answers is None or options.dry_run:
-        privacy = _plan(options, pipeline, partial(open_dataset, dataset_cache=dataset_cache))
+        privacy = _plan(options, pipeline, open_dataset)
     if options.dry_run:
         body = {
             "dry_run": True,
@@ -148,7 +147,7 @@ def _run(options: RunRequest, pipeline: Pipeline, progress: Progress) -> dict[st
     keep()
     for name, stage in stages.items():
         if name not in ended:
-            ended[name] = stage(pipeline[name], progress, dataset_cache=dataset_cache, ending=partial(keep, name))
+            ended[name] = stage(pipeline[name], progress, ending=partial(keep, name))
     for name in ("generate", "train"):
         remove_ended(Path(pipeline[name].out))
     unfinished.unlink()
@@ -244,9 +243,8 @@ def _planned_draw(
     densities = scheduled_densities(made.spec, made.config)[1:]
     fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
     metric = private_score(request.metric, request.class_shares, scored, made.spec.score)
-    draw = selection.settle(request, scored.records, densities, fixed, metric)
-    mechanism = Selection(draw.eps1, draw.certified_epsilon, draw=draw.mechanism, adjacency=draw.adjacency)
-    return Entry("release", part, (mechanism,), f"winner of {len(densities)} tickets", unit=scored.unit)
+    settled = selection.settle(request, scored.records, densities, fixed, metric)
+    return selection.draft(request, settled, part, scored.unit)
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:

@@ -33,7 +33,7 @@ from dpltm.privacy.release import price
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
-from dpltm.records import Dataset, DatasetCache
+from dpltm.records import Dataset
 from dpltm.records.units import check_per_unit
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
@@ -86,7 +86,6 @@ def generate(
     request: GenerateRequest,
     progress: Progress,
     *,
-    dataset_cache: DatasetCache | None = None,
     ending: Ending = nothing_more,
     own: bool = False,
 ) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def generate(
     unit = RECORD if provenance == "dp" and unit is None else unit
     model = own_of(request.model, request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
         going_on = checkpoints.held is not None
@@ -139,7 +138,6 @@ def select(
     request: SelectRequest,
     progress: Progress,
     *,
-    dataset_cache: DatasetCache | None = None,
     ending: Ending = nothing_more,
 ) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
@@ -156,7 +154,7 @@ def select(
     else:
         last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         selection.check_options(request)
-        dataset = open_dataset(request, dataset_cache=dataset_cache)
+        dataset = open_dataset(request)
         ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
@@ -187,7 +185,6 @@ def train(
     request: TrainRequest,
     progress: Progress,
     *,
-    dataset_cache: DatasetCache | None = None,
     ending: Ending = nothing_more,
     ranks: Ranks | None = None,
     own: bool = False,
@@ -198,7 +195,7 @@ def train(
         ranks: this one is rank 0; None for one process.
     """
     check_request(request)
-    start, dataset = open_start(request, dataset_cache)
+    start, dataset = open_start(request)
     ledger = opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, start)
     given = services(progress)
@@ -246,7 +243,7 @@ def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
     return ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
 
 
-def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None) -> tuple[StartingPoint, Dataset]:
+def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     """Return the start of the training, and the records behind its feature map."""
     ticket: TicketSet | Winner | OwnModel | str | None = None
     number = None
@@ -258,7 +255,7 @@ def open_start(request: TrainRequest, dataset_cache: DatasetCache | None = None)
             tickets.ticket(number)  # or it would be refused after records are read
         elif not request.dense:
             ticket = load_winner(tickets)
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    dataset = open_dataset(request)
     if ticket is None:
         opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
         ticket = own_of(request.model, request) or request.model
@@ -273,13 +270,11 @@ def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
     return free_name(f"{stem}-{name}", ".run")
 
 
-def train_with_ranks(
-    request: TrainRequest, progress: Progress, dataset_cache: DatasetCache | None = None
-) -> dict[str, Any] | None:
+def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
     """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0."""
     place = launched()
     if place is None:
-        return train(request, progress, dataset_cache=dataset_cache)
+        return train(request, progress)
     check_request(request)
     if is_least_squares(request):
         check_alone("`head` least-squares")
@@ -314,9 +309,7 @@ def _joined(place: Place, request: TrainRequest) -> Ranks:
 # --- tune -------------------------------------------------------------------------------------------------------------
 
 
-def tune(
-    request: TuneRequest, progress: Progress, *, portable: bool = False, dataset_cache: DatasetCache | None = None
-) -> dict[str, Any]:
+def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) -> dict[str, Any]:
     """Try every setting, write the best as a configuration file, and return the answer of ``dpltm tune``.
 
     Args:
@@ -331,7 +324,7 @@ def tune(
         check_free(out)
         check_writable(out)
     tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     target = tickets or own_of(request.model, request) or request.model
     result = search(target, dataset, request, ledger, services(progress))
@@ -376,9 +369,7 @@ def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[st
 # --- ticket sets from others, and from pruned models ------------------------------------------------------------------
 
 
-def transfer(
-    request: TransferRequest, progress: Progress, *, dataset_cache: DatasetCache | None = None
-) -> dict[str, Any]:
+def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
     """Write tickets for other records; return the answer of ``dpltm tickets transfer``."""
     del progress
     out = Path(request.out or "")
@@ -386,7 +377,7 @@ def transfer(
     name, number = split_round(request.set or "")
     tickets = find_set(name)
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
-    dataset = open_dataset(request, dataset_cache=dataset_cache)
+    dataset = open_dataset(request)
     carried = transferred(tickets, dataset, request, round=number, model=model)
     saved = save_ticket_set(out, carried.tickets)
     return as_flags(

@@ -49,7 +49,6 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
-from dpltm.records import DatasetCache
 from dpltm.reports.wording import markdown
 from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
@@ -110,7 +109,6 @@ class TrialRunner:
     """Maker of trials, and of what they share, in the folder of a sweep."""
 
     folder: SweepFolder
-    dataset_cache: DatasetCache = field(default_factory=DatasetCache)
     stages: Mapping[str, Stage] = field(default_factory=lambda: STAGES)
     ledger: str | None = None
     population: str | None = None
@@ -223,7 +221,7 @@ class TrialRunner:
             given = {**given, "ledger": self.ledger, "population": self.population}
         request: Any = resolve(command.request, given, section)
         with begun_again_by(f"remove {checkpoint_path(Path(given.get('out', '')))} to begin again"):
-            return self.stages[name](request, SILENT, dataset_cache=self.dataset_cache)
+            return self.stages[name](request, SILENT)
 
     def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
@@ -388,12 +386,12 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
     check_jobs(options.jobs)
     recipe = read_recipe(read_toml(path), path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
-    place, dataset_cache = options.ledger or str(root / BESIDE), DatasetCache()
+    place = options.ledger or str(root / BESIDE)
     ledger = open_ledger(place, population=options.population)
-    records = check_ready(recipe, partial(open_dataset, dataset_cache=dataset_cache), ledger)
+    records = check_ready(recipe, open_dataset, ledger)
     if options.dry_run:
         head = {"dry_run": True, "recipe": recipe.title, "source": recipe.source, "out": str(root), "ledger": place}
-        return {**head, **planned(recipe, _prices(recipe, place, dataset_cache, progress))}
+        return {**head, **planned(recipe, _prices(recipe, place, progress))}
     with contextlib.ExitStack() as opened:
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
         folder = SweepFolder(root, recipe.title)
@@ -402,12 +400,12 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
         workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         _check_same_records(recipe, folder, results, records)
         total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
-        runner = TrialRunner(folder, dataset_cache, ledger=place, population=options.population)
+        runner = TrialRunner(folder, ledger=place, population=options.population)
         failures = sweep(recipe, runner, workers, progress)
         return {"ledger": place, **finish(recipe, folder, ledger, failures)}
 
 
-def _prices(recipe: Recipe, ledger: str, dataset_cache: DatasetCache, progress: Progress) -> dict[str, dict[str, Any]]:
+def _prices(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, dict[str, Any]]:
     """Return what a trial of each arm costs, by name, as far as that does not wait for its tickets or settings."""
     spent = {}
     with progress.progress("what it would spend", len(recipe.arms)) as step:
@@ -415,7 +413,7 @@ def _prices(recipe: Recipe, ledger: str, dataset_cache: DatasetCache, progress: 
             if arm.latent is None and arm.tickets is None and arm.tune is None:
                 given = {"dense": True, "dry_run": True, "ledger": ledger}
                 request = resolve(TrainRequest, given, arm.train, str(recipe.path))
-                spent[arm.name] = train(request, SILENT, dataset_cache=dataset_cache, own=True)["privacy"]
+                spent[arm.name] = train(request, SILENT, own=True)["privacy"]
             step(number)
     return spent
 

@@ -20,6 +20,7 @@ from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unpro
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
+from dpltm.training import release
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan
@@ -191,7 +192,7 @@ def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
         raise KeyboardInterrupt
 
     ledger = Ledger()
-    monkeypatch.setattr(verb.Descent, "run", stop)
+    monkeypatch.setattr(release.Descent, "run", stop)
     with pytest.raises(KeyboardInterrupt):
         made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
     monkeypatch.undo()
