@@ -100,7 +100,7 @@ def test_all_commands(nets, done):
     ):
         told = done(command)
         assert told.code == 2
-        assert told.err.endswith("is not at hand; name it by --model FILE.py:NAME\n"), told.err
+        assert told.err.endswith("as FILE.py:NAME or in dpltm.tickets.load(path, model=MyNet)\n"), told.err
 
 
 def test_labels_that_are_no_class_numbers_are_for_python(nets, done):
