@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from dpltm.audit.findings import audit
+from dpltm.audit import audit
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions

@@ -34,7 +34,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dpltm import PrivateLoop
-from dpltm.audit.bounds import TradeOff, check_confidence, clopper_pearson, noise_bound, pair_bound
+from dpltm.audit import TradeOff, check_confidence, clopper_pearson, noise_bound, pair_bound
 from dpltm.errors import InputError
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd

@@ -40,8 +40,7 @@ from torch import nn
 import dpltm
 import planted
 from dpltm import PrivateLoop
-from dpltm.audit.bounds import pair_bound
-from dpltm.audit.findings import audit, examine
+from dpltm.audit import audit, examine, pair_bound
 from dpltm.cli import main as command
 from dpltm.errors import DpltmError
 from dpltm.filters import FILTERS, Clip, Filter, make_filter

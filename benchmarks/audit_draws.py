@@ -15,7 +15,7 @@ import itertools
 
 import numpy as np
 
-from dpltm.audit.bounds import check_confidence, pair_bound
+from dpltm.audit import check_confidence, pair_bound
 from dpltm.errors import InputError
 from dpltm.privacy.selection import SelectionPlan, draw, exponential_probabilities, permute_and_flip_probabilities
 from dpltm.randomness.noise import FastSource, RandomSource

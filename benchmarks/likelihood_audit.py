@@ -2,7 +2,7 @@
 
 Each option of ``OPTIONS`` gets ``--runs`` trainings: half on records with one that counts most, half
 without it, or with its opposite in its place. Everything is drawn anew: ledger, entry, key, coins and noise. Two scores of
-each training make a lower bound on epsilon each (``dpltm.audit.bounds.pair_bound``; Clopper-Pearson, at a confidence by
+each training make a lower bound on epsilon each (``dpltm.audit.pair_bound``; Clopper-Pearson, at a confidence by
 which all of them together hold at 95 %).
 
 - ``ratio``: ln of the likelihoods of all that was released, under either dataset: noisy sums of steps (of a sampled step the
@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 import dpltm
-from dpltm.audit.bounds import pair_bound
+from dpltm.audit import pair_bound
 from dpltm.features import normalisation
 from dpltm.features.inputs import Services, batched_records, network_inputs
 from dpltm.features.setup import with_feature_map

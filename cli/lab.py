@@ -8,8 +8,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.audit.bounds import check_confidence
-from dpltm.audit.findings import Attacked, audit
+from dpltm.audit import Attacked, audit, check_confidence
 from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
@@ -22,8 +21,8 @@ from dpltm.tickets.charts import new_picture, write_audit_plot
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
-from dpltm.tickets.scheme_files import load_scheme
 from dpltm.tickets.store import find_set
+from dpltm.tickets.workbench.latent import load_scheme
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.audit import audit_tickets, demo, local_bound
 
@@ -139,19 +138,26 @@ def show_claim(rich: RichConsole, body: dict[str, Any]) -> None:
     show_notes(rich, body)
 
 
+def _show_local(rich: RichConsole, title: str, facts: dict[str, Any], body: dict[str, Any]) -> None:
+    show_pairs(rich, title, facts)
+    certified, nominal = figure(body["certified"], 7), figure(body["nominal"])
+    rich.print(f"certified local epsilon of a record = {certified} (replace-one, delta = 0)", style="bold")
+    rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
+    if "privacy" in body:
+        show_privacy(rich, body["privacy"])
+    else:
+        show_notes(rich, body)
+
+
 def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the scheme."""
-    show_pairs(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS})
-    _show_figures(rich, body)
-    show_notes(rich, body)
+    _show_local(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS}, body)
 
 
 def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the messages that were sent, or would be."""
     title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
-    show_pairs(rich, title, {key: body.get(key) for key in ENCODED_FACTS})
-    _show_figures(rich, body)
-    show_privacy(rich, body["privacy"])
+    _show_local(rich, title, {key: body.get(key) for key in ENCODED_FACTS}, body)
 
 
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -159,15 +165,7 @@ def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
     facts = {key: body[key] for key in ("records", "model", "inputs")} | {"seconds": round(body["seconds"])}
     scores = {"accuracy": body["accuracy"], "on randomised records": body["randomised"]}
     shown = {name: percent(score) for name, score in scores.items() if score is not None}
-    show_pairs(rich, f"wrote {body['run']}", facts | shown)
-    _show_figures(rich, body)
-    show_notes(rich, body)
-
-
-def _show_figures(rich: RichConsole, body: dict[str, Any]) -> None:
-    certified, nominal = figure(body["certified"], 7), figure(body["nominal"])
-    rich.print(f"certified local epsilon of a record = {certified} (replace-one, delta = 0)", style="bold")
-    rich.print(f"nominal local epsilon of a record = {nominal} (claimed by: {body['protocol']})")
+    _show_local(rich, f"wrote {body['run']}", facts | shown, body)
 
 
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)

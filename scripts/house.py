@@ -52,7 +52,7 @@ PUBLIC = (
     "dpltm.tickets.store.load",
     "dpltm.tickets.store.save",
     "dpltm.training.artifacts",
-    "dpltm.audit.findings.audit",
+    "dpltm.audit.audit",
     "dpltm.verbs.private_loop.PrivateLoop",
     "dpltm.verbs.private_loop.Step",
 )

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpltm.audit.bounds import check_confidence, epsilon_bound, least_canaries, pair_bound
-from dpltm.audit.findings import Attacked, audit
+from dpltm.audit import Attacked, audit, check_confidence, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.codebook import NUMBER_BYTES, Codebook

@@ -46,7 +46,7 @@ from dpltm.training.plan import NoisySteps, class_weights, noisy_steps
 from dpltm.training.ranks import Ranks, environment, rows_digest
 
 if TYPE_CHECKING:
-    from dpltm.audit.findings import Findings
+    from dpltm.audit import Findings
     from dpltm.training.artifacts import Run
 
 
@@ -566,7 +566,7 @@ class PrivateLoop:
         Raises:
             InputError: the loop had no canaries, or too few, or has not run.
         """
-        from dpltm.audit.findings import examine  # it takes half a second to import, which a training has no use for
+        from dpltm.audit import examine  # it takes half a second to import, which a training has no use for
 
         if not self._ranks.first:
             raise InputError("`audit`: rank 0 has the canaries of this loop; audit it there")

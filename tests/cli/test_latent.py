@@ -1,7 +1,7 @@
 """dpltm latent scheme, encode and train on files: what is entered before, what leaves the machine, what is learned.
 
 What is refused of options, records and messages is tested in ``tests/tickets/workbench/test_latent_*.py`` and, of files, in
-``tests/tickets/test_scheme_files.py``.
+``tests/tickets/workbench/test_scheme_files.py``.
 """
 
 from __future__ import annotations

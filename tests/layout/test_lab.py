@@ -19,7 +19,6 @@ LAB = (
     "dpltm.local",
     "dpltm.options.audit",
     "dpltm.options.latent",
-    "dpltm.tickets.scheme_files",
     "dpltm.tickets.workbench.latent",
     "dpltm.tickets.workbench.recipes",
     "dpltm.tickets.workbench.sweep",

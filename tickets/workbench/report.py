@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from dpltm.audit.findings import audit
+from dpltm.audit import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
 from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account

@@ -64,7 +64,6 @@ from dpltm.tickets.files import (
 )
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
-from dpltm.tickets.scheme_files import load_scheme, read_messages
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from dpltm.tickets.workbench import latent
@@ -212,7 +211,7 @@ class TrialRunner:
         _remove(out)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = published(self._run("latent train", given, stages["train"]))
-        lineage = read_messages(messages, load_scheme(scheme)).lineage
+        lineage = latent.read_messages(messages, latent.load_scheme(scheme)).lineage
         return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:

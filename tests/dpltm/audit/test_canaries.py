@@ -12,8 +12,7 @@ from scipy.stats import norm
 from torch import nn
 
 from dpltm import PrivateLoop
-from dpltm.audit.bounds import least_canaries
-from dpltm.audit.findings import PLANNED
+from dpltm.audit import PLANNED, least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
 from dpltm.networks.masks import Mask

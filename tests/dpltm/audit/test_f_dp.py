@@ -9,9 +9,8 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from dpltm.audit import bounds
-from dpltm.audit.bounds import TradeOff, clopper_pearson, epsilon_bound, refutes
-from dpltm.audit.findings import gaussian_epsilon, guess, planned
+from dpltm import audit as bounds
+from dpltm.audit import TradeOff, clopper_pearson, epsilon_bound, gaussian_epsilon, guess, planned, refutes
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.mechanisms import NoisySgd
 from exact import gaussian_delta

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpltm.audit.bounds import epsilon_bound, least_canaries, p_value
-from dpltm.audit.findings import guess
+from dpltm.audit import epsilon_bound, guess, least_canaries, p_value
 from dpltm.errors import InputError
 
 

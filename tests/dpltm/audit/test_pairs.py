@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from dpltm.audit.bounds import pair_bound
+from dpltm.audit import pair_bound
 
 
 def test_two_inputs_that_are_always_told_apart():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpltm.audit.findings import Attacked, audit
+from dpltm.audit import Attacked, audit
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec

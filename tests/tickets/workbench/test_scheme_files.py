@@ -24,7 +24,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
 from dpltm.tickets.files import digest_of, read_lineage
 from dpltm.tickets.run import load_run
-from dpltm.tickets.scheme_files import load_scheme, read_messages, save_learned, save_scheme, write_messages
+from dpltm.tickets.workbench.latent import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from refusals import told
 from set_entries import SAID, SOURCE, TRAINED, entered
 
