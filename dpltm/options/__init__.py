@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from dpltm.errors import InputError, did_you_mean, shown_value, whole_number
 from dpltm.gone import instead
@@ -110,13 +110,17 @@ def option(
     return field(default=default, metadata=extra)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a verb. Each value is checked, and is then of its declared type.
+    """Options of a verb, frozen dataclasses all. Each value is checked, and is then of its declared type.
 
     Raises:
         InputError: a value of the wrong type, out of range or not among the choices; or none for an option that is needed.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         for item in fields(self):

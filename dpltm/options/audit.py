@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import DELTA, Range, option
 from dpltm.options.data import DataOptions, LedgerOptions, UnprotectedOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
     """Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.
 

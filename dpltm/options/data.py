@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpltm.features import metavar
@@ -19,7 +18,6 @@ UNIT_COLUMN_HELP = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DataOptions(Options):
     """Records: which ones, and the public facts about them."""
 
@@ -66,7 +64,6 @@ class DataOptions(Options):
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PerUnitOptions(Options):
     """How many records of a person count, where persons are protected."""
 
@@ -79,7 +76,6 @@ class PerUnitOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnitOptions(PerUnitOptions):
     """What is protected, of ratings as well."""
 
@@ -91,7 +87,6 @@ class UnitOptions(PerUnitOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SharesOptions(Options):
     """Shares of the classes, where those are public."""
 
@@ -104,7 +99,6 @@ class SharesOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class LedgerOptions(Options):
     """Account: which ledger pays, and whose it is."""
 
@@ -116,7 +110,6 @@ class LedgerOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnprotectedOptions(Options):
     """Consent to the end of a guarantee."""
 
@@ -127,14 +120,12 @@ class UnprotectedOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeltaOptions(Options):
     """Delta of what is promised."""
 
     delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D", section="Guarantee", within=DELTA)
 
 
-@dataclass(frozen=True, kw_only=True)
 class GuaranteeOptions(DeltaOptions):
     """What is promised, and against which neighbours."""
 
@@ -143,7 +134,6 @@ class GuaranteeOptions(DeltaOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeatureOptions(Options):
     """Features: all that stands in front of the network."""
 
@@ -157,7 +147,6 @@ class FeatureOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class MetricOptions(Options):
     """How networks are judged."""
 
@@ -169,7 +158,6 @@ class MetricOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class OptimizerOptions(Options):
     """What noisy gradients do to weights; all of it has the same guarantee."""
 
@@ -186,14 +174,12 @@ class OptimizerOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FolderOptions(Options):
     """A folder that is written."""
 
     out: str | None = option(None, "Folder to write.", "DIR", required=True, section="Output")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SeedOptions(Options):
     """What may be drawn again."""
 
@@ -206,7 +192,6 @@ class SeedOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class RoundOptions(SeedOptions):
     """How training without noise computes."""
 

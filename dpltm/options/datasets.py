@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import EPSILON, Options, option
 from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class LsRequest(Options):
     """The datasets known by name, and whether their file is at hand.
 
@@ -17,7 +14,6 @@ class LsRequest(Options):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
 class FetchRequest(Options):
     """Download a dataset that is known by name, from OpenML, into the data home.
 
@@ -31,7 +27,6 @@ class FetchRequest(Options):
     dataset: str | None = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class InfoRequest(DataOptions):
     """The public facts about a dataset, checked by loading it. Nothing is computed from its private values.
 
@@ -43,7 +38,6 @@ class InfoRequest(DataOptions):
     dataset: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FindOptions(GuaranteeOptions):
     """What finding unknown parts of a schema may spend, and against which neighbours; of delta a hundredth is for names."""
 
@@ -57,7 +51,6 @@ class FindOptions(GuaranteeOptions):
     from_public: bool = option(False, "The records are declared public: read what is not known off them.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 

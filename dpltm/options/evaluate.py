@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import Options, option
 from dpltm.options.data import BY_HELP, DataOptions, FolderOptions, LedgerOptions
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset, or on all records of `input`.
 
@@ -29,7 +26,6 @@ class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
     by: str | None = option(None, BY_HELP, "COLUMN")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PredictRequest(CodeOptions):
     """Class and class probabilities that a run's model gives to records without labels.
 
@@ -60,7 +56,6 @@ class PredictRequest(CodeOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportRequest(FolderOptions, CodeOptions):
     """A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.
 
@@ -79,7 +74,6 @@ class ExportRequest(FolderOptions, CodeOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReportRequest(Options):
     """One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.
 
@@ -113,7 +107,6 @@ class ReportRequest(Options):
     plot: str | None = option(None, "Draw the curves of the report as well.", "FILE.png|.svg|.pdf")
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompareRequest(Options):
     """Runs in one table: accuracy with its interval, both epsilons, density, parameters.
 

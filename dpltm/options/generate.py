@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, FROM_ZERO, POSITIVE, option
@@ -38,7 +37,6 @@ def _iterations(criterion: Criterion) -> str:
     return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
 
 
-@dataclass(frozen=True, kw_only=True)
 class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOptions, FeatureOptions):
     """How tickets are made, and what that may spend."""
 
@@ -96,7 +94,6 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.features import metavar
 from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
@@ -14,7 +12,6 @@ from dpltm.registry import listed
 MAX_COPIES = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpsilonRequest(Options):
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
 
@@ -45,7 +42,6 @@ class EpsilonRequest(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SchemeOptions(Options):
     """How a record becomes what is sent: features, protocol, budget."""
 
@@ -73,7 +69,6 @@ class SchemeOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PublicOptions(Options):
     """The public records of a scheme."""
 
@@ -88,7 +83,6 @@ class PublicOptions(Options):
     bounds: str | None = option(None, "Public bounds of every value of a record.", "LO,HI", shown="as in `public`")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions, PublicOptions):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
@@ -100,7 +94,6 @@ class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions, PublicOptions):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
 class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     """Randomise records where they are; what is written may leave the machine.
 
@@ -116,7 +109,6 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServerOptions(RoundOptions):
     """Training: how a network is trained on messages."""
 
@@ -133,7 +125,6 @@ class ServerOptions(RoundOptions):
     lr: float = option(0.5, "Step size.", "X", within=POSITIVE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MessageOptions(Options):
     """The messages that a server has."""
 
@@ -146,7 +137,6 @@ class MessageOptions(Options):
     test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainRequest(FolderOptions, ServerOptions, MessageOptions):
     """Train a network on messages of dpltm latent encode.
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import EPSILON, Options, option
 from dpltm.options.data import DeltaOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 
-@dataclass(frozen=True, kw_only=True)
 class LedgerRequest(DeltaOptions):
     """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
 
@@ -25,7 +22,6 @@ class LedgerRequest(DeltaOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class BudgetRequest(DeltaOptions):
     """Show the budget that a ledger sets on its population, or set one.
 
@@ -47,7 +43,6 @@ class BudgetRequest(DeltaOptions):
     population: str | None = option(None, "Of a new ledger: whose account it is, by name.", "NAME")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ApartRequest(Options):
     """Declare that another population has nobody in common with that of a ledger.
 
@@ -61,7 +56,6 @@ class ApartRequest(Options):
     name: str | None = option(None, "The other population.", "NAME", required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CheckRequest(Options):
     """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ CODE = "FILE.py:NAME|package.module:NAME"
 """Form of a name of code, as help shows it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
     """Given weights, and patterns of parameter names (docs/own-network.md)."""
 
@@ -52,7 +51,6 @@ def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:
     return section
 
 
-@dataclass(frozen=True, kw_only=True)
 class CodeOptions(Options):
     """The code of what is read."""
 

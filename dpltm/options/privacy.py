@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import COUNT, EPSILON, POSITIVE, Range, option
 from dpltm.options.data import GuaranteeOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
@@ -18,7 +16,6 @@ MAX_RELEASES = 100_000
 """Releases that are not a training's, one by one."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SettingOptions(GuaranteeOptions):
     """Training: its public settings, as the accountant sees them."""
 
@@ -44,7 +41,6 @@ class SettingOptions(GuaranteeOptions):
     mechanism: str = option("exponential", "How that draw is made.", choices=DRAWS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(SettingOptions):
     """Training, or other releases in its place."""
 
@@ -57,7 +53,6 @@ class ReleaseOptions(SettingOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpsilonRequest(ReleaseOptions):
     """What a training costs, by every accountant; or other releases, from all records each.
 
@@ -72,7 +67,6 @@ class EpsilonRequest(ReleaseOptions):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoiseRequest(SettingOptions):
     """What a budget allows: the least noise, the most steps, or the largest sampling rate.
 
@@ -90,7 +84,6 @@ class NoiseRequest(SettingOptions):
     accountant: str = option("pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CurveRequest(ReleaseOptions):
     """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
 

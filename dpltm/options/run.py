@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.options import EPSILON, SEED, Range, option
 from dpltm.options.data import DeltaOptions, LedgerOptions, SeedOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunRequest(LedgerOptions, DeltaOptions):
     """All three stages from one TOML file, under one budget that is split between selection and training.
 
@@ -45,7 +42,6 @@ class RunRequest(LedgerOptions, DeltaOptions):
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class DemoRequest(SeedOptions, DeltaOptions):
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 

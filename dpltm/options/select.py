@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpltm.options import FROM_ZERO, POSITIVE, Range, option
@@ -20,7 +19,6 @@ from dpltm.options.data import (
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesOptions, UnitOptions):
     """How the winner is chosen, and what that may spend."""
 
@@ -57,7 +55,6 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.networks import network_metavar
 from dpltm.options import Options, option
 from dpltm.options.data import (
@@ -17,7 +15,6 @@ from dpltm.options.data import (
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
 class LsRequest(Options):
     """The ticket sets in a folder, and those that come with dpltm.
 
@@ -29,7 +26,6 @@ class LsRequest(Options):
     folder: str = option(".", "Folder to look in.", "[DIR]", argument=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShowRequest(Options):
     """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.
 
@@ -42,7 +38,6 @@ class ShowRequest(Options):
     set: str | None = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerifyRequest(Options):
     """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.
 
@@ -55,7 +50,6 @@ class VerifyRequest(Options):
     set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportRequest(Options):
     """Writes a ticket set for somebody else, or one ticket for other tools.
 
@@ -80,7 +74,6 @@ class ExportRequest(Options):
     yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ImportOptions(UnprotectedOptions):
     """Model: what it is, and what it depends on."""
 
@@ -93,7 +86,6 @@ class ImportOptions(UnprotectedOptions):
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
@@ -109,7 +101,6 @@ class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions,
     file: str | None = option(None, "Safetensors file.", "FILE", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompactRequest(FolderOptions):
     """Removes for good what a mask leaves without use: a smaller network that computes the same.
 
@@ -125,7 +116,6 @@ class CompactRequest(FolderOptions):
     artifact: str | None = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransferOptions(SeedOptions):
     """Transfer: what tickets for other records take over."""
 
@@ -138,7 +128,6 @@ class TransferOptions(SeedOptions):
     name: str | None = option(None, "Label of the new set.", "TEXT", shown="that of SET")
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
     """Makes tickets for other records: another input width, image size, number of channels or of classes.
 

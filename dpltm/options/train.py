@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from dpltm.filters import FILTERS
@@ -35,7 +34,6 @@ def _of(parameter: Parameter) -> Any:
     return option(parameter.default, parameter.help, parameter.metavar)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoiseOptions(SharesOptions, GuaranteeOptions):
     """What is added to gradients, and what may be done to them before: the same for a training and a loop."""
 
@@ -83,7 +81,6 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, UnitOptions, FeatureOptions):
     """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
@@ -181,7 +178,6 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, U
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class StartOptions(Options):
     """Start: what is trained."""
 
@@ -195,7 +191,6 @@ class StartOptions(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainRequest(NetworkOptions, LedgerOptions, TrainOptions, StartOptions, DataOptions):
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
@@ -223,7 +218,6 @@ class TrainRequest(NetworkOptions, LedgerOptions, TrainOptions, StartOptions, Da
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoopOptions(NoiseOptions, PerUnitOptions):
     """What a loop is to be, all of it public. The whole budget is `epsilon`: what the ledger holds is part of it."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, option
 from dpltm.options.data import (
@@ -19,7 +17,6 @@ from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
-@dataclass(frozen=True, kw_only=True)
 class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, FeatureOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
@@ -47,7 +44,6 @@ class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, Fe
     repeats: int = option(1, "Trainings of each; their mean decides.", "N", within=COUNT)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TuneRequest(NetworkOptions, LedgerOptions, TuneOptions, DataOptions):
     """Searches the settings of a private training on public records, at no cost.
 

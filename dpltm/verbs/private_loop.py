@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from dpltm.training.artifacts import Run
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
     """Settings of a loop, all but ``units`` public: those of ``LoopOptions``, and values that are no options of a command.
 
@@ -73,7 +72,7 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
-    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
+    filter: Filter = Clip(1.0)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
     on_step: Callable[[int, float], object] | None = None
