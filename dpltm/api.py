@@ -91,6 +91,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
         (TicketSet, OwnModel, str), "a ticket set, a network of your own or the name of one",
         "of a winner give its set, winner.tickets, and its round as `rounds`",
     ),
+    "model": ((OwnModel, NoneType), "a network of your own", "give a module, its class, or a factory of one"),
     "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
     "dense": ((bool,), "True or False", "say whether the whole network is meant"),
 }  # fmt: skip
@@ -132,34 +133,25 @@ def records_and_options(
     return dataset, options
 
 
-def own_network(model: object, options: dict[str, Any]) -> OwnModel | None:
-    """Take a network of the user's own out of the arguments of a call: a module, or anything said of one by name.
+def own_network(named: Any, options: dict[str, Any]) -> Any:
+    """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
 
     Args:
-        model: None for the default of the options.
-        options: settings of a network are taken out.
-
-    Raises:
-        InputError: neither a name nor a module, its class, or a factory of one.
+        named: None for the default of the options. A set, a winner and a run are returned as they are.
+        options: of the call; settings of a network are taken out.
     """
-    given = {name: options.pop(name) for name in SETTINGS if name in options}
-    said = {name: value for name, value in given.items() if value is not None}
-    if isinstance(model, OwnModel):
+    if isinstance(named, (TicketSet, Winner, Run)):
+        return named
+    said = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
+    if isinstance(named, OwnModel):
         if said:
             raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
-        return model
-    if isinstance(model, str):
-        check_no_code(model)
-    if model is None or isinstance(model, str):
-        return own_model(DEFAULT_NETWORK if model is None else model, **said) if said else None
-    return own_model(model, **said)
-
-
-def _own_or(named: Any, options: dict[str, Any]) -> Any:
-    """Return the network of the user's own that an argument is, or half is; any other value as it is."""
-    if isinstance(named, (str, OwnModel, nn.Module)) or callable(named):
-        return own_network(named, options) or named
-    return named
+        return named
+    if isinstance(named, str):
+        check_no_code(named)
+    if named is None or isinstance(named, str):
+        return own_model(named or DEFAULT_NETWORK, **said) if said else named
+    return own_model(named, **said)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
@@ -174,12 +166,16 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
     known = {name: value for name, value in facts.items() if value is not None}
     with naming():
         tickets = taker.tickets if isinstance(taker, Winner) else taker
-        spec = (
-            tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec if isinstance(tickets, Run) else None
-        )
+        spec: Network | None = None
+        if isinstance(tickets, (TicketSet, Run)):
+            spec = tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec
+            if len(spec.tables) == 1:
+                known = {"words": spec.tables[0], **known}
+            elif has_parts(x) or in_rows(x):
+                known = {**facts_of(spec.parts, x), **known}
         if not {"classes", "schema"} & known.keys() and y is not None and _are_values(as_array(y, "y"), taker, spec):
             known["classes"] = VALUES
-        return from_arrays(x, y, **{**({} if spec is None else _layout_of(spec, x)), **known})
+        return from_arrays(x, y, **known)
 
 
 def _are_values(y: np.ndarray, taker: object, spec: Network | None) -> bool:
@@ -188,13 +184,6 @@ def _are_values(y: np.ndarray, taker: object, spec: Network | None) -> bool:
         quantities = y.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
         return quantities or y.ndim > 1
     return spec is not None and spec.labels is not None
-
-
-def _layout_of(spec: Network, x: object) -> dict[str, Any]:
-    """Return ``words`` and ``length`` by which records become what a network takes."""
-    if len(spec.tables) == 1:
-        return {"words": spec.tables[0]}
-    return facts_of(spec.parts, x) if has_parts(x) or in_rows(x) else {}
 
 
 def _check_no_dataset(values: object, name: str) -> None:
@@ -254,12 +243,12 @@ def generate(
         [83, 64, 50]
     """
     services = called(progress, ledger=ledger)
-    model = own_network(options.get("model"), options)
-    if model is not None:
-        options.pop("model", None)
-    dataset, settings = records_and_options(x, y, options, GenerateOptions, model)
+    model = own_network(options.pop("model", None), options)
+    own = model if isinstance(model, OwnModel) else None
+    given = options if own else {**options, "model": model}
+    dataset, settings = records_and_options(x, y, given, GenerateOptions, own)
     with naming():
-        plan = generate_verb.plan(dataset, settings, paying(ledger, dataset), services, model=model)
+        plan = generate_verb.plan(dataset, settings, paying(ledger, dataset), services, model=own)
         return generate_verb.generate(plan)
 
 
@@ -355,7 +344,7 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
         (1.0, ['public', 'release', 'release'])
     """
-    ticket = _own_or(ticket, options)
+    ticket = own_network(ticket, options)
     services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
@@ -398,7 +387,7 @@ def tune(
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
-    target = _own_or(target, options)
+    target = own_network(target, options)
     services = called(progress, target=target, ledger=ledger)
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
@@ -428,8 +417,8 @@ def transfer(
         >>> dpltm.transfer(tickets, np.zeros((3, 9), dtype=np.uint8), np.arange(3)).body.spec.features
         9
     """
-    called(tickets=tickets)
     model = own_network(options.pop("model", None), options)
+    called(tickets=tickets, model=model)
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TransferOptions, model or tickets)
     if isinstance(tickets, Winner) and number is None:

@@ -224,19 +224,14 @@ class Columns:
             return cls(None, shape=form)
         try:
             low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
+            if low.ndim == high.ndim == 0:
+                return cls((float(low), float(high)), shape=form)
+            low, high = np.broadcast_to(low, features), np.broadcast_to(high, features)
         except (TypeError, ValueError):
             raise DataError(
-                "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each column; pass the public"
-                " range of the features"
+                f"`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the {features}"
+                " columns; pass the public range of the features"
             ) from None
-        if low.ndim == high.ndim == 0:
-            return cls((float(low), float(high)), shape=form)
-        for end, name in ((low, "low"), (high, "high")):
-            if end.shape not in ((), (features,)):
-                raise DataError(
-                    f"`bounds`: {name} has shape {end.shape}, but records have {features} columns; give a number for each"
-                )
-        low, high = np.broadcast_to(low, features), np.broadcast_to(high, features)
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = np.flatnonzero(~(np.isfinite(high - low) & (low < high)))
         if len(wrong):
@@ -680,12 +675,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             one layer (``unit`` of records with a ``record_shape``), nothing in front of another ``model``; None for nothing.
         record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
         head: how the network is fitted: ``dp-sgd``, or ``least-squares`` for one layer behind features with nothing to tune.
-        filter, clip_norm: gradient filter, and the norm that it clips to.
-        epochs, batch_size: expected passes over the records, 15 by default, and expected batch size.
-        lr, optimizer, schedule: of the steps, as for ``dpltm.train``.
+        filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, noise, adjacency: of the steps, as for
+            ``dpltm.train``; by default 15 expected passes over the records.
         centre: part of ``epsilon`` by which features are centred at their noisy mean; 0.05 by default in front of one layer.
-        noise: ``secure``, or ``fast`` for bits that are not cryptographic.
-        adjacency: neighbouring relation, ``add-remove`` or ``replace-one``.
         per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
         rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
             cannot tell by its rows whether a record was trained on, and does not refuse it.

@@ -27,7 +27,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading, standing
+from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
@@ -259,11 +259,18 @@ def _descent(plan: TrainingPlan, sources: Sources, second: torch.Tensor | None, 
 
 
 def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradients:
-    """Return the training before its first draw; refuse what cannot be trained."""
-    dataset, ranks = plan.dataset, plan.ranks
+    """Return the training before its first draw; refuse what cannot be trained. Of several ranks, rank 0 has the numbers."""
+    dataset, ranks, options, start = plan.dataset, plan.ranks, plan.options, plan.start
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
-    gradients = noisy_gradients(plan, plan.start, dataset, sources, opened, ranks, plan.engines)
+    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
+    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
+    key = model, loss, options.compile, options.kernels, plan.groups is None
+    gradients = NoisyGradients(
+        model, start.mask, plan.engines.get(key, loss), records, plan, sampling=sources.sampling, noise=sources.noise,
+        ranks=ranks,
+    )  # fmt: skip
+    plan.engines[key] = gradients.gradients
     # coins that begin anew: they are the same, however often this is called
     if sources.allocation is not None:
         gradients.allocation = source_of(sources.allocation.state)
@@ -293,28 +300,6 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     records = batched_records(made_up.made_up(), dataset, whole=True)
     gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
-
-
-def noisy_gradients(
-    steps: NoisySteps,
-    start: StartingPoint,
-    dataset: Dataset,
-    sources: Sources,
-    opened: Arrays,
-    ranks: Ranks | None = None,
-    engines: dict[object, RecordGradients] | None = None,
-) -> NoisyGradients:
-    """Put network, records, loss and random numbers together; of several ranks, the numbers of rank 0 count."""
-    options, engines = steps.options, {} if engines is None else engines
-    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
-    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
-    key = model, loss, options.compile, options.kernels, steps.groups is None
-    gradients = NoisyGradients(
-        model, start.mask, engines.get(key, loss), records, steps, sampling=sources.sampling, noise=sources.noise,
-        ranks=ranks,
-    )  # fmt: skip
-    engines[key] = gradients.gradients
-    return gradients
 
 
 @dataclass
@@ -417,37 +402,21 @@ class Drawn:
         tensors = {} if self.second is None else {SECOND: self.second}
         if plan.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
             tensors[CENTRE] = feature_map.centre
-        more = {"metrics": self.metrics, "seconds": self.seconds}
-        return steps_so_far(plan.facts, plan.entry, self.descent, self.sources, tensors, more)
+        descent, done = self.descent, {"of": dict(plan.facts), "id": plan.entry.id, "step": self.descent.step}
+        state = {**done, "sources": self.sources.state(), "metrics": self.metrics, "seconds": self.seconds}
+        values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
+        return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
     def resume(self, held: Checkpoint) -> None:
-        """Go to where a checkpoint was taken."""
-        resume_steps(self.descent, held)
+        """Go to where a checkpoint was taken; ArtifactError for a damaged one."""
         with reading():
+            step = int(held.state["step"])
+            if not 0 <= step <= self.plan.mechanism.steps:
+                raise ValueError(step)
+            self.descent.resume(
+                step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()}
+            )
             self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
-
-
-def steps_so_far(
-    facts: Mapping[str, Any],
-    entry: Entry,
-    descent: Descent,
-    sources: Sources,
-    tensors: Mapping[str, torch.Tensor],
-    more: Mapping[str, Any] | None = None,
-) -> Checkpoint:
-    """Return a checkpoint of noisy steps: what a release goes on from, with other ``tensors`` and ``more`` of its state."""
-    state = {**standing(facts, entry, descent.step), "sources": sources.state(), **(more or {})}
-    values = {name: value.cpu().numpy() for name, value in {**descent.state(), **tensors}.items()}
-    return Checkpoint(f"step {descent.step} of {descent.gradients.plan.mechanism.steps}", state, values)
-
-
-def resume_steps(descent: Descent, held: Checkpoint) -> None:
-    """Have noisy steps go on where a checkpoint of them was taken; ArtifactError for a damaged one."""
-    with reading():
-        step = int(held.state["step"])
-        if not 0 <= step <= descent.gradients.plan.mechanism.steps:
-            raise ValueError(step)
-        descent.resume(step, {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()})
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------

@@ -266,6 +266,11 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
 
 # refusals
 
+NO_PAIR = (
+    "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the 4 columns; pass the public"
+    " range of the features"
+)
+
 
 @pytest.mark.parametrize(
     ("made", "y", "text"),
@@ -280,13 +285,12 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
         (
             classifier(bounds=3),
             None,
-            "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each column;"
-            " pass the public range of the features",
+            NO_PAIR,
         ),
         (
             classifier(bounds=([0, 0], [1, 1])),
             None,
-            "`bounds`: low has shape (2,), but records have 4 columns; give a number for each",
+            NO_PAIR,
         ),
         (
             classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
@@ -517,16 +521,6 @@ def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
     monkeypatch.setattr(estimators.api, "predict", lambda run, rows: asked.append(len(rows)) or predict(run, rows))
     made.score(x, labels)
     assert asked == [2 * ROWS]
-
-
-def test_records_that_were_scored_for_free_cannot_be_trained_on():
-    (x, y), (x_test, y_test) = table(), table(1, 50)
-    made = classifier().fit(x, y)
-    made.score(x_test, y_test)
-    with pytest.raises(
-        InputError, match=r"^`X`: an exact score was measured, .* to cross-validate on private records give `score_eps"
-    ):
-        made.fit(np.concatenate([x, x_test]), np.concatenate([y, y_test]))
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])

@@ -148,14 +148,6 @@ def test_a_grid_over_relations_is_stated_for_replace_one():
     assert both < stated.certified.epsilon <= apart
 
 
-@pytest.mark.long
-def test_workers_in_other_processes_are_refused():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(ValueError, match="this estimator was pickled, and its ledger stayed behind"):
-            cross_val_score(classifier(), *table(), cv=2, n_jobs=2)
-
-
 def test_workers_share_a_ledger_file(tmp_path):
     made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
     scores = cross_val_score(made, *table(), cv=3, n_jobs=2, error_score="raise")

@@ -18,9 +18,7 @@ from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
 from dpltm.pruning import DATA_FREE, DP_CRITERIA
-from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
-from dpltm.training import release
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb
 from dpltm.verbs.generate import generate, plan
@@ -162,21 +160,6 @@ def test_late_rewinding_and_no_predictors():
 # Entered before it is used
 
 
-@pytest.mark.parametrize("criterion", DP_CRITERIA)
-def test_the_release_is_on_record_before_any_random_bit_is_drawn(criterion, monkeypatch):
-    drawn: list[int] = []
-
-    class Watched(KeyedSource):
-        def random_bytes(self, count: int) -> memoryview:
-            drawn.append(len(ledger.entries))
-            return super().random_bytes(count)
-
-    ledger = Ledger()
-    monkeypatch.setattr("dpltm.training.release.KeyedSource", Watched)
-    made(PRIVATE, options_of(criterion, epsilon=1.0), ledger)
-    assert set(drawn) == {1}
-
-
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_what_has_no_mechanism_is_on_record_before_a_record_is_looked_at(provenance, monkeypatch):
     looked: list[int] = []
@@ -187,38 +170,11 @@ def test_what_has_no_mechanism_is_on_record_before_a_record_is_looked_at(provena
     assert set(looked) == {1}
 
 
-def test_what_ends_the_training_leaves_the_release_on_record(monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    ledger = Ledger()
-    monkeypatch.setattr(release.Descent, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        made(PRIVATE, options_of("dp-train", epsilon=1.0), ledger)
-    monkeypatch.undo()
-    assert held(ledger) == [("release", NoisySgd)]
-    with pytest.raises(BudgetError, match=r"so nothing is left of 0\.5"):
-        plan(PRIVATE, options_of("dp-train", epsilon=0.5), ledger, QUIET)
-    tickets = made(PRIVATE, options_of("dp-train", epsilon=2.0), ledger)
-    assert tickets.lineage.entries == ledger.entries[1:]  # the first one is not what these tickets were made of
-    assert 1.9 < certified(tickets) <= 2
-
-
 def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger = Ledger()
     settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
     assert ledger.entries == ()
     assert settled.priced()["privacy"]["certified"] == generate(settled).privacy.to_json()["certified"]
-
-
-def test_a_plan_that_runs_twice_is_two_releases():
-    """Calibrated to what is left, so the second finds nothing."""
-    ledger = Ledger()
-    settled = plan(PRIVATE, options_of("dp-train", epsilon=1.0), ledger, QUIET)
-    generate(settled)
-    with pytest.raises(BudgetError):
-        generate(settled)
-    assert len(ledger.entries) == 1
 
 
 def test_a_budget_holds():
