@@ -11,7 +11,7 @@ from dpltm.errors import InputError
 from dpltm.options import arguments, resolve, section_problems
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
-from dpltm.options.latent import ServerOptions
+from dpltm.options.latent import TrainRequest as LatentTraining
 from dpltm.options.run import RunRequest
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
@@ -68,6 +68,7 @@ def test_a_whole_number_is_not_cut_down_to_one():
         generation(rounds=2.5)
 
 
+RECEIVED = {"scheme": "s", "messages": "m", "out": "r"}
 OUT_OF_RANGE = [
     (GenerateOptions, {"epsilon": 0.0}, "a positive number up to 10000"),
     (GenerateOptions, {"epsilon": math.nan}, "a positive number up to 10000"),
@@ -87,8 +88,8 @@ OUT_OF_RANGE = [
     (TrainOptions, {"delta": 1e-16}, "a number from 1e-15 to below 1"),
     (TrainOptions, {"noise_multiplier": -1.0}, "a number from 0 to 1e+06"),
     (TuneOptions, {"for_records": 0, "epsilon": 1.0}, "a positive whole number up to 100,000,000"),
-    (ServerOptions, {"dropout": 1.0}, "a number from 0 to below 1"),
-    (ServerOptions, {"epochs": -1.0}, "a positive number up to 10,000"),
+    (LatentTraining, {"dropout": 1.0, **RECEIVED}, "a number from 0 to below 1"),
+    (LatentTraining, {"epochs": -1.0, **RECEIVED}, "a positive number up to 10,000"),
     (RunRequest, {"split": 1.0}, "a positive number below 1"),
 ]
 

@@ -27,7 +27,7 @@ from opened import arrays_of
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
-BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
+BITS = SchemeOptions(public="digits", features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
 
 
 def digits(start: int, stop: int, name: str = "mine", **facts: Any) -> Dataset:
