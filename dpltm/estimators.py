@@ -740,7 +740,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Args:
             known: where all labels are from.
         """
+        fix = "declare every label with `classes`"
         if (label := self._label_column()) is not None:
+            known, fix = "of the schema", "add it there"
             names = {spelling: place for place, spellings in enumerate(label.values) for spelling in spellings}
             codes = np.array([names.get(text, -1) for text in Cells.of_objects(list(y)).records()], dtype=np.int64)
         else:
@@ -754,8 +756,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if (codes < 0).any():
             name = str(y[int(np.argmax(codes < 0))])
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; declare every label with"
-                " `classes`, or leave those records out"
+                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; {fix}, or leave those records out"
             )
         return codes
 
