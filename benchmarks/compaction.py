@@ -23,7 +23,7 @@ from training_step import ours, plain
 
 from dpltm.filters import Clip
 from dpltm.networks import build
-from dpltm.networks.compaction import compact, compact_spec
+from dpltm.networks.compaction import compact
 from dpltm.tickets.store import find_set, split_round
 
 
@@ -67,7 +67,7 @@ def row(text: str, batch: int, repeat: int) -> dict[str, Any]:
     spec, mask = tickets.body.spec, tickets.ticket(number).mask
     model = build(spec)
     model.load_state_dict(tickets.body.theta0)
-    small = compact(model, mask, torch.zeros(1, spec.features))
+    small = compact(spec, tickets.body.theta0, mask)
     x, y = torch.rand(batch, spec.features), torch.randint(spec.classes, (batch,))
     sides = ((model, mask), (small.model, small.mask))
     steps = [plain(build(spec, 0), x, y), *(ours(network, keep, x, y, Clip(1.0)) for network, keep in sides)]
@@ -87,7 +87,7 @@ def row(text: str, batch: int, repeat: int) -> dict[str, Any]:
         "ticket": text,
         "criterion": tickets.criterion,
         "density": mask.density,
-        "networks": [spec.text, compact_spec(spec, small).text],
+        "networks": [spec.text, small.spec.text],
         "before": figures[0],
         "after": figures[1],
     }

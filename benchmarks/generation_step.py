@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.networks.plain import Batches, train_plain
+from dpltm.pruning.generation import Batches, train_plain
 
 RECORDS, FEATURES, CLASSES, BATCH, LR = 60_000, 784, 10, 400, 0.1
 

@@ -35,7 +35,7 @@ from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean,
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
-from dpltm.networks.plain import Batches, train_plain
+from dpltm.pruning.generation import Batches, train_plain
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load
 

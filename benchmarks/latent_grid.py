@@ -31,7 +31,7 @@ from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics
 from dpltm.local.server import Messages
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
-from dpltm.networks.plain import Batches, dropping
+from dpltm.pruning.generation import Batches, dropping
 from dpltm.records import Public, load
 
 PUBLIC = Public("a benchmark")

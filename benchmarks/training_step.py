@@ -24,6 +24,7 @@ from dpltm.filters import Clip, Filter, make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import weights_of
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import SecureSource
@@ -134,16 +135,16 @@ def steps_of(
             "tanh-then-clip": ours(new(), sparse, x, y, make_filter("tanh-clip")),
             "clip, 2 % live": ours(new(), small, x, y, Clip(1.0)),
         }
-        less = compact(new(), small, x)
-        steps["clip, 2 % live, compacted"] = ours(less.model, less.mask, x, y, Clip(1.0))
+        less = compact(spec, weights_of(new()), small)
+        steps["clip, 2 % live, compacted"] = ours(less.model.to(device), less.mask, x, y, Clip(1.0))
         if ticket is not None:
             name, _, number = ticket.rpartition("@")
             found = load_ticket_set(Path(name)).ticket(int(number)).mask
-            less = compact(new(), found, x)
+            less = compact(spec, weights_of(new()), found)
             share = f"clip, ticket with {found.density:.2%} live"
             steps |= {
                 share: ours(new(), found, x, y, Clip(1.0)),
-                f"{share}, compacted": ours(less.model, less.mask, x, y, Clip(1.0)),
+                f"{share}, compacted": ours(less.model.to(device), less.mask, x, y, Clip(1.0)),
             }
     if peers:
         steps |= {f"opacus {mode}": opacus(new(), x, y, mode) for mode in ("ghost", "hooks")}

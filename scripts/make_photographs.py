@@ -21,7 +21,7 @@ from torch.nn import functional
 from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.normalisation import principal_axes
 from dpltm.features.photographs import CONTRAST, PATCH, SIDE, turned, units_of
-from dpltm.networks.plain import threads
+from dpltm.pruning.generation import threads
 
 CANVAS = 44  # pixels of the side of what an image is cut from
 

@@ -106,7 +106,7 @@ def test_a_filter_in_the_library():
         with pytest.raises(InputError) as error:
             make_filter("half", clipnorm=3.0)
     assert str(error.value) == "`clipnorm`: half has no such parameter; did you mean `clip_norm`?"
-    with pytest.raises(InputError, match=r"^`compile`: only for .*; half\(C=3\) has nothing to compile$"):
+    with pytest.raises(InputError, match=r"^`compile`: only for .*; half\(C=3\) cannot be compiled$"):
         check_compiles(half)
     model = build(ModelSpec("mlp", 2, 2))
     x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
@@ -177,7 +177,7 @@ def drops_a_layer(step: PruningRound) -> Mask:
 @pytest.mark.parametrize(
     ("next_mask", "message"),
     [
-        (keeps_all, "wrong: keeps 592 weights where the schedule says 414; keep exactly as many"),
+        (keeps_all, "wrong: keeps 592 weights where the schedule says 414"),
         (from_the_dense_one, "wrong: gives no mask that is nested in that of the round before"),
         (drops_a_layer, "wrong: fails on made-up weights: 'no such layer'"),
     ],
@@ -201,7 +201,7 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
     config = {"rounds": 3, "prune": (0.5,), "iterations": 1, "batch_size": 4, "criterion": "late"}
     with registered(CRITERIA, Criterion("late", "Late.", "this test", "nothing", late, scope="global")):
         for make in (lambda config: generate(spec, x, y, config), lambda config: without_data(spec, config)):
-            with pytest.raises(InputError, match=r"^`criterion`: late: keeps \d weights where the schedule says \d; "):
+            with pytest.raises(InputError, match=r"^`criterion`: late: keeps \d weights where the schedule says \d$"):
                 make(GenerationConfig(**config))
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.networks import ModelSpec, Network, build
-from dpltm.networks.compaction import Compact, compact, compact_spec
+from dpltm.networks import ModelSpec, Network
+from dpltm.networks.compaction import Compact, compact
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
 from dpltm.pruning.generation import Ticket, Tickets
@@ -40,9 +39,9 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
     spec, ticket = _of_a_kind(tickets.body.spec, tickets.label), tickets.ticket(number)
-    smaller, after = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
+    smaller = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
-    body = Tickets(after, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
+    body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
         value.copy_(tickets.body.theta0[name].flatten()[smaller.places[name]].view(value.shape))
@@ -56,7 +55,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
     save_ticket_set(path, made)
-    return _shrunk(spec, after, ticket.mask, smaller)
+    return _shrunk(spec, ticket.mask, smaller)
 
 
 def compact_run(run: Run, path: Path) -> Shrunk:
@@ -64,7 +63,7 @@ def compact_run(run: Run, path: Path) -> Shrunk:
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
     spec = _of_a_kind(run.spec, run.label)
-    smaller, after = _compacted(spec, weights_of(run.model), run.mask, fold=True)
+    smaller = _compacted(spec, weights_of(run.model), run.mask, fold=True)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
@@ -72,10 +71,12 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         result: Any = parse_json(run.path / "result.json", read_bytes(run.path / "result.json", MAX_JSON))
         write_json(folder / "result.json", {**result, WEIGHTS: digest})  # figures are of the same answers
         front = write_map(folder, run.feature_map)
-        write_config(folder, {**run.config, "model": after.text, "feature_map": front, "compacted_from": spec.text})
+        write_config(
+            folder, {**run.config, "model": smaller.spec.text, "feature_map": front, "compacted_from": spec.text}
+        )
         write_network(folder, smaller.model, smaller.mask)
         write_lineage(folder, run.lineage, digest)
-    return _shrunk(spec, after, run.mask, smaller)
+    return _shrunk(spec, run.mask, smaller)
 
 
 def _of_a_kind(spec: Network, label: str) -> ModelSpec:
@@ -84,21 +85,16 @@ def _of_a_kind(spec: Network, label: str) -> ModelSpec:
     return spec
 
 
-def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> tuple[Compact, ModelSpec]:
-    model = build(spec)
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        raise InputError(f"nothing to compact: units of the recurrent layer of {spec.text} cannot be removed")
-    model.load_state_dict(dict(values))
-    smaller = compact(model, mask, torch.zeros(1, spec.features), fold=fold)
-    after = compact_spec(spec, smaller)
-    if after == spec:
+def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> Compact:
+    smaller = compact(spec, values, mask, fold=fold)
+    if smaller.spec == spec:
         raise InputError(
-            "nothing to compact: every unit has a live weight behind it; a sparser round, or `criterion` structured, leaves"
-            " more without use"
+            "nothing to compact: every unit of a linear layer or a convolution has a live weight behind it; a sparser round,"
+            " or `criterion` structured, leaves more without use"
         )
-    return smaller, after
+    return smaller
 
 
-def _shrunk(before: ModelSpec, after: ModelSpec, mask: Mask, smaller: Compact) -> Shrunk:
+def _shrunk(before: ModelSpec, mask: Mask, smaller: Compact) -> Shrunk:
     sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in smaller.mask.values())
-    return Shrunk(before, after, sizes, (mask.live, smaller.mask.live))
+    return Shrunk(before, smaller.spec, sizes, (mask.live, smaller.mask.live))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
-from dpltm.networks import ModelSpec, Network, build
+from dpltm.networks import Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import put, traceable
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
@@ -221,7 +221,7 @@ def read_origin(path: Path) -> Origin | None:
         raise ArtifactError(f"{path}: what it says of its origin: {first_line(error)}") from None
 
 
-def import_torch_prune(path: Path, spec: ModelSpec) -> Tickets:
+def import_torch_prune(path: Path, spec: Network) -> Tickets:
     """Return the set of the dense network and the ticket in a state dict of ``torch.nn.utils.prune``, stored as safetensors.
 
     Weights may be there with their masks (``NAME_orig``, ``NAME_mask``) or by their names: zeros among those count as

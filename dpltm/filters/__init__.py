@@ -69,9 +69,7 @@ def check_compiles(filter: Filter, name: str = "") -> None:
     """Raise InputError unless there is something to compile in a filter, which the message calls ``name``."""
     if filter.kind != "element-wise":
         known = ", ".join(FILTERS.names(lambda entry: entry.compiles))
-        raise InputError(
-            f"`compile`: only for element-wise filters ({known}); {name or filter} has nothing to compile"
-        )
+        raise InputError(f"`compile`: only for element-wise filters ({known}); {name or filter} cannot be compiled")
 
 
 def check_claims(filter: Filter, name: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpltm.filters.clip import NormBounded, clip_factor
@@ -17,25 +18,21 @@ if TYPE_CHECKING:
 class RadialTanh(NormBounded):
     """Radial filter g -> C tanh(norm(g) / k) g / norm(g), C and k > 0; small gradients are multiplied by C / k."""
 
-    range: float
+    tanh_range: float
     kind: ClassVar[Literal["radial"]] = "radial"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        TANH_RANGE.check(self.range)
+        TANH_RANGE.check(self.tanh_range)
 
     def factor(self, norm: Tensor) -> Tensor:
         """Factor of a gradient of each norm; tanh(x) / x is 1 - x^2/3 near 0, to 1e-13 below 1e-3."""
-        x = norm / self.range
+        x = norm / self.tanh_range
         near = 1 - x.clamp_max(1e-3) ** 2 / 3
-        return self.clip_norm / self.range * near.where(x < 1e-3, x.tanh() / x.clamp_min(1e-3))
+        return self.clip_norm / self.tanh_range * near.where(x < 1e-3, x.tanh() / x.clamp_min(1e-3))
 
     def __str__(self) -> str:
-        return f"radial-tanh(C={self.clip_norm:g}, k={self.range:g})"
-
-
-def _make(clip_norm: float, tanh_range: float) -> RadialTanh:
-    return RadialTanh(clip_norm, tanh_range)
+        return f"radial-tanh(C={self.clip_norm:g}, k={self.tanh_range:g})"
 
 
 RADIAL_TANH = FilterDescriptor(
@@ -43,7 +40,7 @@ RADIAL_TANH = FilterDescriptor(
     "The norm through C tanh(norm / k), the direction kept.",
     "this project, after Amian",
     (CLIP_NORM, TANH_RANGE),
-    _make,
+    RadialTanh,
 )
 
 
@@ -75,10 +72,6 @@ class Automatic(NormBounded):
         )
 
 
-def _normalize(clip_norm: float) -> Automatic:
-    return Automatic(clip_norm, gamma=0.0)
-
-
 AUTO = FilterDescriptor(
     "auto",
     "Every gradient divided by its norm and a little more, so that small ones stay small: AUTO-S.",
@@ -87,7 +80,11 @@ AUTO = FilterDescriptor(
     Automatic,
 )
 NORMALIZE = FilterDescriptor(
-    "normalize", "Every gradient scaled to norm C: AUTO-V.", "Bu, Wang, Zha, Karypis 2023", (CLIP_NORM,), _normalize
+    "normalize",
+    "Every gradient scaled to norm C: AUTO-V.",
+    "Bu, Wang, Zha, Karypis 2023",
+    (CLIP_NORM,),
+    partial(Automatic, gamma=0.0),
 )
 
 

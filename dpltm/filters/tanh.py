@@ -67,15 +67,15 @@ class Tanh:
         after: clips the norm of what comes out (thesis 6.4).
     """
 
-    scale: float
-    range: float
+    tanh_scale: float
+    tanh_range: float
     before: Clip | None = None
     after: Clip | None = None
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
 
     def __post_init__(self) -> None:
-        TANH_SCALE.check(self.scale)
-        TANH_RANGE.check(self.range)
+        TANH_SCALE.check(self.tanh_scale)
+        TANH_RANGE.check(self.tanh_range)
 
     @property
     def nominal_bound(self) -> float | None:
@@ -86,8 +86,8 @@ class Tanh:
         import torch
 
         if torch.compiler.is_compiling():
-            return fraction(values * (1 / self.range)) * self.scale
-        return values.mul_(1 / self.range).tanh_().mul_(self.scale)
+            return fraction(values * (1 / self.tanh_range)) * self.tanh_scale
+        return values.mul_(1 / self.tanh_range).tanh_().mul_(self.tanh_scale)
 
     def certified_bound(self, live: int) -> float:
         """As printed: c sqrt(n). Clipped to R before: c sqrt(n) tanh(R / (k sqrt(n))), at most c R / k. To C after: C.
@@ -97,14 +97,14 @@ class Tanh:
         if live == 0:
             return 0.0
         root = math.sqrt(live)
-        worst = 1.0 if self.before is None else math.tanh(self.before.clip_norm / (self.range * root))
-        bound = self.scale * root * worst * ROUNDING
+        worst = 1.0 if self.before is None else math.tanh(self.before.clip_norm / (self.tanh_range * root))
+        bound = self.tanh_scale * root * worst * ROUNDING
         return bound if self.after is None else min(bound, self.after.clip_norm)
 
     def __str__(self) -> str:
         front = "" if self.before is None else f"{self.before} then "
         back = "" if self.after is None else f" then {self.after}"
-        return f"{front}tanh(c={self.scale:g}, k={self.range:g}){back}"
+        return f"{front}tanh(c={self.tanh_scale:g}, k={self.tanh_range:g}){back}"
 
 
 def _clip_first(clip_norm: float, tanh_scale: float, tanh_range: float, no_pre_clip: bool) -> Tanh:
@@ -138,8 +138,8 @@ class Sigmoid:
     It is not odd: a gradient of zero comes out as c / 2 everywhere, so the sum says how many records there were.
     """
 
-    scale: float
-    range: float
+    tanh_scale: float
+    tanh_range: float
     before: ClassVar[Clip | None] = None
     after: ClassVar[Clip | None] = None
     kind: ClassVar[Literal["element-wise"]] = "element-wise"
@@ -147,22 +147,18 @@ class Sigmoid:
     """Bound that the thesis accounts with, whatever c and n."""
 
     def __post_init__(self) -> None:
-        TANH_SCALE.check(self.scale)
-        TANH_RANGE.check(self.range)
+        TANH_SCALE.check(self.tanh_scale)
+        TANH_RANGE.check(self.tanh_range)
 
     def map(self, values: Tensor) -> Tensor:
-        return values.mul_(1 / self.range).sigmoid_().mul_(self.scale)
+        return values.mul_(1 / self.tanh_range).sigmoid_().mul_(self.tanh_scale)
 
     def certified_bound(self, live: int) -> float:
         """c sqrt(n): every coordinate lies between 0 and c."""
-        return self.scale * math.sqrt(live) * ROUNDING
+        return self.tanh_scale * math.sqrt(live) * ROUNDING
 
     def __str__(self) -> str:
-        return f"sigmoid(c={self.scale:g}, k={self.range:g})"
-
-
-def _make_sigmoid(tanh_scale: float, tanh_range: float) -> Sigmoid:
-    return Sigmoid(tanh_scale, tanh_range)
+        return f"sigmoid(c={self.tanh_scale:g}, k={self.tanh_range:g})"
 
 
 SIGMOID = FilterDescriptor(
@@ -170,5 +166,5 @@ SIGMOID = FilterDescriptor(
     "c sigmoid(g / k) on each coordinate: a negative control.",
     "Amian, thesis",
     (TANH_SCALE, TANH_RANGE),
-    _make_sigmoid,
+    Sigmoid,
 )

@@ -32,9 +32,7 @@ def check_filter_bound(filter: Filter) -> None:
     for live in SIZES:
         bound = filter.certified_bound(live)
         if not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
-            raise InputError(
-                f"`filter`: {filter}: its certified bound at {live} coordinates is {bound!r:.40}, no positive number"
-            )
+            raise InputError(f"`filter`: {filter}: bound at {live} coordinates is {bound!r:.40}, no positive number")
         gradients = _gradients(live)
         try:
             halves = (2 * torch.arange(live) >= live).long().expand(gradients.shape)
@@ -48,7 +46,7 @@ def check_filter_bound(filter: Filter) -> None:
             raise InputError(f"`filter`: {filter}: makes a finite gradient one that is not")
         if not torch.allclose(mapped[::7], alone, rtol=SLACK, atol=0.0):
             raise InputError(
-                f"`filter`: {filter}: what comes out of a record depends on the others, so no bound would hold"
+                f"`filter`: {filter}: what comes out of a record depends on others, so no bound would hold"
             )
         longest = float(mapped.norm(dim=1).max())
         if longest > bound * (1 + SLACK):

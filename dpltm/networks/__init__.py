@@ -1,11 +1,6 @@
 """Networks by name.
 
-``mlp:300,100`` is fully connected; ``cnn`` is the convolutional network of Bu et al., ``latent`` that of LATENT; ``embed``
-averages vectors of words; ``lstm``, ``gru`` and ``rnn`` are recurrent; ``ncf`` takes users and items. ``mlp-tanh``,
-``cnn-tanh`` and so on are the same with tanh in place of ReLU: bounded activations bound gradients as well, which DP
-training rewards (Papernot et al. 2021).
-
-A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kinds``). A network of the user's own is an
+A new kind is one ``NetworkKind``, and one line in ``KINDS`` (``dpltm.networks.kind``). A network of the user's own is an
 ``OwnNetwork`` (``dpltm.networks.own_network``): both are a ``Network``. Nothing here imports torch but ``build``.
 """
 
@@ -16,11 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Protocol, overload
+from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.networks.kind import KINDS as KINDS
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName
-from dpltm.networks.kinds import KINDS as KINDS
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.records.input_parts import differences
 from dpltm.registry import Deferred
@@ -30,6 +25,7 @@ if TYPE_CHECKING:
 
     from dpltm.networks.masks import Mask
     from dpltm.networks.own import OwnModel
+    from dpltm.records.dataset import Dataset
     from dpltm.records.input_parts import Parts
     from dpltm.records.split import LabelForm
 
@@ -46,6 +42,9 @@ _make = Deferred("dpltm.networks.layers:make")
 _mask = Deferred("dpltm.networks.masks:Mask")
 _own_network = Deferred("dpltm.networks.own_network:for_records")
 
+Batch = Callable[["Tensor", "Tensor"], "Tensor"]
+"""From outputs and labels to one value a record, ``(batch,)``."""
+
 without_batch_norm = Deferred("dpltm.networks.layers:without_batch_norm")
 """A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.layers``)."""
 
@@ -53,104 +52,106 @@ changes_of = Deferred("dpltm.networks.layers:changes_of")
 """A copy of a module in which what is trained is added to its weights (``dpltm.networks.layers``)."""
 
 
-class Network(Protocol):
+@dataclass(frozen=True, eq=False)
+class Network:
     """A network for some records: what is built from it has fixed parameter names and shapes.
 
     A kind by name (:class:`ModelSpec`), or a module of the user's own (``dpltm.networks.own_network.OwnNetwork``).
-    """
-
-    @property
-    def text(self) -> str:
-        """Its name, or where its code came from."""
-
-    @property
-    def features(self) -> int:
-        """Input size of one flattened record."""
-
-    @property
-    def classes(self) -> int: ...
-
-    @property
-    def labels(self) -> LabelForm | None:
-        """Labels that are no class numbers, of which ``classes`` is 0; None of class numbers."""
-
-    @property
-    def parameters(self) -> int:
-        """Number of coordinates of all parameters."""
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
-
-    @property
-    def parts(self) -> Parts:
-        """What stands side by side in a record, and reaches the module by name or place; empty of one array."""
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        """Shape of one record, as far as the network knows it."""
-
-    @property
-    def prunable(self) -> tuple[str, ...]:
-        """Names of the weights that criteria prune, in order."""
-
-    @property
-    def takes_persons(self) -> bool:
-        """Whether the records of a person, ``(..., features)``, go through it side by side."""
-
-    @property
-    def user_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that have a row for each user."""
-
-    @property
-    def identity(self) -> str:
-        """What its records of settings know it by: other networks have others."""
-
-    @property
-    def loss(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """From outputs and labels to one value a record; None for the cross-entropy of classes."""
-
-    @property
-    def score(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """From outputs and labels to one value in [0, 1] a record; None for whether the label is the largest output."""
-
-    @property
-    def lineage(self) -> Lineage:
-        """Of its starting weights; empty where they depend on no private records."""
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Name and shape of every parameter, in order."""
-
-    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
-        """Return a mask over all parameters."""
-
-    def build(self, seed: int | None) -> nn.Module:
-        """See :func:`build`."""
-
-    def check_code(self, label: str) -> None:
-        """Raise InputError where the code of a network of the user's own is not at hand; ``label`` says whose it is."""
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """A network, fully determined: what is built from it has fixed parameter names and shapes.
 
     Attributes:
-        text: the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
-            is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other
-            widths.
+        text: its name, or where its code came from.
         features: input size of one flattened record.
+        classes: number of them; 0 where labels are no class numbers.
     """
 
     text: str
     features: int
     classes: int
 
-    labels: ClassVar[None] = None
-    parts: ClassVar[tuple[()]] = ()
-    loss: ClassVar[None] = None
-    score: ClassVar[None] = None
-    lineage: ClassVar[Lineage] = NO_LINEAGE
+    @property
+    def labels(self) -> LabelForm | None:
+        """Labels that are no class numbers; None of class numbers."""
+        return None
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """Sizes of the tables that inputs are positions in, one for all or one each; empty for quantities."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> Parts:
+        """What stands side by side in a record, and reaches the module by name or place; empty of one array."""
+        return ()
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of one record, as far as the network knows it."""
+        raise NotImplementedError
+
+    @property
+    def prunable(self) -> tuple[str, ...]:
+        """Names of the weights that criteria prune, in order."""
+        raise NotImplementedError
+
+    @property
+    def takes_persons(self) -> bool:
+        """Whether the records of a person, ``(..., features)``, go through it side by side."""
+        return False
+
+    @property
+    def user_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that have a row for each user."""
+        return ()
+
+    @property
+    def identity(self) -> str:
+        """What its records of settings know it by: other networks have others."""
+        return self.text
+
+    @property
+    def loss(self) -> Batch | None:
+        """From outputs and labels to one value a record; None for the cross-entropy of classes."""
+        return None
+
+    @property
+    def score(self) -> Batch | None:
+        """From outputs and labels to one value in [0, 1] a record; None for whether the label is the largest output."""
+        return None
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of its starting weights; empty where they depend on no private records."""
+        return NO_LINEAGE
+
+    @property
+    def parameters(self) -> int:
+        """Number of coordinates of all parameters."""
+        return sum(math.prod(shape) for shape in self.shapes().values())
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Name and shape of every parameter, in order."""
+        raise NotImplementedError
+
+    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
+        """Return a mask over all parameters."""
+        mask: Mask = _mask(tensors)
+        return mask
+
+    def build(self, seed: int | None) -> nn.Module:
+        """See :func:`build`."""
+        raise NotImplementedError
+
+    def check_code(self, label: str) -> None:
+        """Raise InputError where the code of a network of the user's own is not at hand; ``label`` says whose it is."""
+
+
+@dataclass(frozen=True)
+class ModelSpec(Network):
+    """A network of a kind by name, fully determined.
+
+    Its ``text`` is the name, e.g. ``mlp:300,100``, ``mlp-tanh:300,100`` or ``cnn:28x28x1`` (see ``resolve``); ``mlp`` alone
+    is a linear classifier, ``mlp:project64,300,100`` has a projection in front, ``cnn:28x28x1:7,20,15`` other widths.
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -165,12 +166,10 @@ class ModelSpec:
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= most:
                 raise InputError(f"model {self.text:.80}: {what} {size!r:.40} is not between 1 and {most}")
         if (size := math.prod(self.record_shape)) != self.features:
-            raise InputError(
-                f"`model`: {self.text}: such {name.inputs} have {size} features, but the records have {self.features}"
-            )
+            raise InputError(f"`model`: {self.text}: such {name.inputs} have {size} features, not {self.features}")
         if self.parameters > MAX_WEIGHTS:
             raise InputError(
-                f"`model`: {self.text} has {self.parameters:,} weights, more than the {MAX_WEIGHTS:,} that are taken"
+                f"`model`: {self.text} has {self.parameters:,} weights; at most {MAX_WEIGHTS:,} are taken"
             )
 
     @cached_property
@@ -178,15 +177,10 @@ class ModelSpec:
         return _kind(self.text).read(self.text)
 
     @property
-    def parameters(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes().values())
-
-    @property
     def prunable(self) -> tuple[str, ...]:
         """Weights of two and more dimensions; a projection in front is never pruned."""
-        return tuple(
-            name for name, shape in self.shapes().items() if len(shape) >= 2 and not name.startswith(f"{PROJECTION}.")
-        )
+        weights = (name for name, shape in self.shapes().items() if len(shape) >= 2)
+        return tuple(name for name in weights if not name.startswith(f"{PROJECTION}."))
 
     @property
     def takes_persons(self) -> bool:
@@ -195,10 +189,6 @@ class ModelSpec:
     @property
     def user_parameters(self) -> tuple[str, ...]:
         return self.name.kind.user_parameters
-
-    @property
-    def identity(self) -> str:
-        return self.text
 
     @property
     def tables(self) -> tuple[int, ...]:
@@ -211,20 +201,16 @@ class ModelSpec:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in order: ``fc1.weight (out, in)``, ``fc1.bias (out,)``, ..."""
+        return dict(self._shapes)
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         return self.name.shapes(self.features, self.classes)
 
-    def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
-        """Return a mask over all parameters."""
-        mask: Mask = _mask(tensors)
-        return mask
-
-    def build(self, seed: int | None) -> nn.Sequential:
+    def build(self, seed: int | None) -> nn.Module:
         """See :func:`build`."""
-        model: nn.Sequential = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
+        model: nn.Module = _make(self.name.layers(self.features, self.classes), self.name.tanh, seed)
         return model
-
-    def check_code(self, label: str) -> None:
-        """Refuse nothing: what a kind is, dpltm knows."""
 
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
@@ -245,9 +231,7 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
     except (KeyError, IndexError):
         candidate = None
     if candidate is None or list(candidate.shapes().items()) != list(shapes.items()):
-        raise InputError(
-            f"model: no widths of {spec.text} give parameters of these names and shapes; it is another network"
-        )
+        raise InputError(f"model: no widths of {spec.text} give parameters of these shapes; it is another network")
     return candidate
 
 
@@ -310,10 +294,6 @@ def _kind(text: str) -> NetworkKind:
     return kind
 
 
-@overload
-def build(spec: ModelSpec, seed: int | None = None) -> nn.Sequential: ...
-@overload
-def build(spec: Network, seed: int | None = None) -> nn.Module: ...
 def build(spec: Network, seed: int | None = None) -> nn.Module:
     """Build the network of ``spec``: ``(batch, features)`` to ``(batch, classes)``, with weights drawn from ``seed`` alone,
     or any weights.
@@ -328,30 +308,7 @@ def build(spec: Network, seed: int | None = None) -> nn.Module:
     return spec.build(seed)
 
 
-class Looked(Protocol):
-    """Public facts about records that a network is made for."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def features(self) -> int: ...
-    @property
-    def classes(self) -> int: ...
-    @property
-    def labels(self) -> LabelForm | None: ...
-    @property
-    def input_shape(self) -> tuple[int, ...]: ...
-    @property
-    def input_tables(self) -> tuple[int, ...]: ...
-    @property
-    def input_parts(self) -> Parts: ...
-
-
-@overload
-def model_spec(named: str, dataset: Looked) -> ModelSpec: ...
-@overload
-def model_spec(named: str | OwnModel, dataset: Looked) -> Network: ...
-def model_spec(named: str | OwnModel, dataset: Looked) -> Network:
+def model_spec(named: str | OwnModel, dataset: Dataset) -> Network:
     """The network of that name, or of the user's own, for these records."""
     if not isinstance(named, str):
         network: Network = _own_network(named, dataset)
@@ -363,24 +320,22 @@ def model_spec(named: str | OwnModel, dataset: Looked) -> Network:
     return spec
 
 
-def check_tables(spec: Network, dataset: Looked, network: str, remedy: str = "use records like its own") -> None:
+def check_tables(spec: Network, dataset: Dataset, network: str, remedy: str = "use records like its own") -> None:
     """Raise InputError unless the network looks up what these records hold."""
     if spec.tables != dataset.input_tables:
         takes, hold = _contents(spec.tables), _contents(dataset.input_tables)
         raise InputError(f"{network} takes {takes}, but records of {dataset.name} hold {hold}; {remedy}")
 
 
-def check_kind_takes(kind: str, dataset: Looked) -> None:
+def check_kind_takes(kind: str, dataset: Dataset) -> None:
     """Raise InputError for records that a kind by name does not take: it has one array, and an output a class."""
     if dataset.input_parts:
         raise InputError(f"`model`: {kind} takes one array, and records of {dataset.name} have several; give a module")
     if dataset.labels is not None:
-        raise InputError(
-            f"`model`: {kind} has one output a class, and {dataset.labels} are no class numbers; give a module of your own"
-        )
+        raise InputError(f"`model`: {kind} has one output a class, not {dataset.labels}; give a module of your own")
 
 
-def check_takes(spec: Network, dataset: Looked, whose: str, fix: str = "", like: str = "its own") -> None:
+def check_takes(spec: Network, dataset: Dataset, whose: str, fix: str = "", like: str = "its own") -> None:
     """Raise InputError unless a network takes these records, which are behind their map."""
     if other := differences(spec.parts, dataset.input_parts):
         raise InputError(f"{whose}: records of {dataset.name} {other}; give it records of the same parts{fix}")

@@ -186,9 +186,7 @@ def skill(
 def check_metric(metric: str, rated: bool, score: Score | None) -> None:
     """Raise InputError for a metric that does not go with ratings, with classes, or with a score of the user's own."""
     if score is not None and metric != "accuracy":
-        raise InputError(
-            f"`metric`: the network has a `score` of its own, which takes the place of {metric}; leave it out"
-        )
+        raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
     if metric == "rmse" and not rated:
         raise InputError("`metric`: rmse is of ratings; take accuracy, balanced-accuracy or auc")
     if metric in ("balanced-accuracy", "auc") and rated:
@@ -235,9 +233,8 @@ def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: 
 def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
     """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinity if not finite."""
     total = 0.0
-    with torch.no_grad(), evaluating(model):
-        for start in range(0, len(x), chunk):
-            chances = torch.softmax(model(x[start : start + chunk]).double(), 1)
-            stars = torch.arange(chances.shape[1], dtype=chances.dtype, device=chances.device)
-            total += float((chances @ stars - y[start : start + chunk]).square().sum())
+    for given, ratings in zip(outputs(model, x, chunk, alike=False), y.split(chunk), strict=True):
+        chances = torch.softmax(given.double(), 1)
+        stars = torch.arange(chances.shape[1], dtype=chances.dtype, device=chances.device)
+        total += float((chances @ stars - ratings).square().sum())
     return math.sqrt(total / len(x)) if math.isfinite(total) else math.inf

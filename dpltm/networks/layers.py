@@ -45,12 +45,17 @@ class Positions(nn.Module):
         return torch.where((x >= 0) & (x < self.size), x, 0).long()
 
 
+def table(size: int, dimension: int) -> nn.Embedding:
+    """Return a table of zeros; drawing torch's own values where nothing has memory imports for seconds."""
+    return nn.Embedding.from_pretrained(torch.zeros(size, dimension), freeze=False)
+
+
 class Vectors(nn.Module):
     """Positions in a table of ``size``, ``(batch, positions)``, to vectors: of position 0 it is zero, of 1 the first row."""
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        self.rows = nn.Embedding(size - 1, dimension)
+        self.rows = table(size - 1, dimension)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows((x - 1).clamp_min(0)) * (x > 0)[..., None]
@@ -77,13 +82,21 @@ class Factors(nn.Module):
     def __init__(self, users: int, items: int, product: int, beside: int) -> None:
         super().__init__()
         self.users, self.items = Positions(users), Positions(items)
-        self.user_product, self.item_product = nn.Embedding(users, product), nn.Embedding(items, product)
-        self.user_beside, self.item_beside = nn.Embedding(users, beside), nn.Embedding(items, beside)
+        self.user_product, self.item_product = table(users, product), table(items, product)
+        self.user_beside, self.item_beside = table(users, beside), table(items, beside)
 
     def forward(self, x: Tensor) -> Tensor:
         user, item = self.users(x[..., 0]), self.items(x[..., 1])
         product = self.user_product(user) * self.item_product(item)
         return torch.cat([product, self.user_beside(user), self.item_beside(item)], -1)
+
+
+def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every parameter of these layers, in order, without memory for any."""
+    with torch.device("meta"):
+        modules = [(layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers]
+    named = ((name, module.named_parameters()) for name, module in modules)
+    return {f"{name}.{part}": tuple(value.shape) for name, parts in named for part, value in parts}
 
 
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
@@ -141,9 +154,7 @@ def check_batch_norm(model: nn.Module) -> None:
                 + (", or call eval() on it to keep its running statistics" if module.running_mean is not None else "")
             )
         if getattr(module, "track_running_stats", False) and module.training:
-            raise InputError(
-                f"{where} keeps running statistics of the records outside the ledger; use track_running_stats=False"
-            )
+            raise InputError(f"{where} keeps statistics of records outside the ledger; use track_running_stats=False")
 
 
 def without_batch_norm(model: nn.Module) -> nn.Module:
@@ -218,18 +229,18 @@ def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module
         InputError: a pattern that no linear layer has a name like, or a layer that shares a parameter.
     """
     copied = copy.deepcopy(model)
-    found = {name: part for name, part in copied.named_modules() if type(part) in LINEAR}
+    linear = {name: part for name, part in copied.named_modules() if type(part) in LINEAR}
     chosen = set[str]()
     for pattern in [layers] if isinstance(layers, str) else layers:
-        alike = {name for name in found if fnmatchcase(name, pattern)}
+        alike = {name for name in linear if fnmatchcase(name, pattern)}
         if not alike:
             raise InputError(
-                f"`layers`: no linear layer has a name like {pattern!r:.80}{did_you_mean(pattern, found)}"
+                f"`layers`: no linear layer has a name like {pattern!r:.80}{did_you_mean(pattern, linear)}"
             )
         chosen |= alike
     names = [(id(value), name) for name, value in copied.named_parameters(remove_duplicate=False)]
     for name in sorted(chosen):
-        for value in found[name].parameters():
+        for value in linear[name].parameters():
             tied = [where for key, where in names if key == id(value)]
             if len(tied) > 1:
                 raise InputError(f"`layers`: {tied[0]} and {tied[1]} are one parameter; leave {name} out")
@@ -237,5 +248,5 @@ def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module
         return Changed(copied)
     for name in chosen:
         place, _, last = name.rpartition(".")
-        setattr(layer_at(copied, place), last, Changed(found[name]))
+        setattr(layer_at(copied, place), last, Changed(linear[name]))
     return copied

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS
+from dpltm.networks import MAX_NAME_LENGTH, MAX_WEIGHTS, Network
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH
 from dpltm.networks.state import OF_PYTORCH, content_id, persistent_buffers
 from dpltm.records.input_parts import DTYPES as PART_DTYPES
@@ -60,7 +60,7 @@ def buffers_of(module: nn.Module) -> dict[str, Buffer]:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(Network):
     """A network of the user's own as artifacts state it: no code, and no weights.
 
     Attributes:
@@ -69,30 +69,26 @@ class Layout:
         form: how a record reaches the module.
         parameter_shapes, buffers: of the module, in order.
         frozen: names of the parameters that are not trained.
-        weights: names of those that may be pruned.
+        prunable: names of those that may be pruned.
         outputs: on the made-up records, ``(8, k)`` float32, at the weights that the artifact holds.
         source_sha256: of the file of the code, as it was.
     """
 
-    text: str
-    features: int
-    classes: int
-    record_shape: tuple[int, ...]
-    tables: tuple[int, ...]
+    record_shape: tuple[int, ...] = ()
+    tables: tuple[int, ...] = ()
     labels: LabelForm | None = None
     parts: Parts = ()
     form: Form = "stored"
     parameter_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
     frozen: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
+    prunable: tuple[str, ...] = ()
     outputs: Tensor | None = None
     start_provenance: StartProvenance = "data-free"
     source_sha256: str | None = None
 
-    @property
-    def parameters(self) -> int:
-        return sum(math.prod(shape) for shape in self.parameter_shapes.values())
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict(self.parameter_shapes)
 
     def no_code(self, label: str) -> InputError:
         """Return what is raised where its code is needed; ``label`` says whose network it is."""
@@ -118,7 +114,7 @@ class Layout:
             "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
             "buffers": [[name, list(one.shape), one.dtype] for name, one in self.buffers.items()],
             "frozen": list(self.frozen),
-            "prunable": list(self.weights),
+            "prunable": list(self.prunable),
             "start_provenance": self.start_provenance,
             "outputs": [list(self.outputs.shape), content_id({"outputs": self.outputs.numpy()})],
         }
@@ -144,7 +140,7 @@ class Layout:
                 parameter_shapes=_by_name(_shape, body["parameters"]),
                 buffers=_by_name(_buffer, body["buffers"]),
                 frozen=tuple(map(_name, body["frozen"])),
-                weights=tuple(map(_name, body["prunable"])),
+                prunable=tuple(map(_name, body["prunable"])),
                 outputs=_outputs(*body["outputs"]),
                 start_provenance=_among(get_args(StartProvenance), body["start_provenance"]),
                 source_sha256=None if body["source_sha256"] is None else _digest(body["source_sha256"]),
@@ -165,9 +161,7 @@ class Layout:
     def with_outputs(self, where: str, body: Mapping[str, Any], outputs: Tensor) -> Self:
         """Return the same with the outputs that lie beside ``body``; ArtifactError if they are others."""
         if body["outputs"][1] != content_id({"outputs": outputs.numpy()}):
-            raise ArtifactError(
-                f"{where}: the outputs on made-up records are not those of the network; damaged or changed"
-            )
+            raise ArtifactError(f"{where}: the outputs on made-up records are not the network's; damaged or changed")
         return replace(self, outputs=outputs)
 
     def check(self, where: str) -> None:
@@ -186,12 +180,10 @@ class Layout:
         if weights > MAX_WEIGHTS:
             raise InputError(f"{where} has {weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken")
         if math.prod(self.record_shape) != self.features:
-            raise InputError(
-                f"{where} takes records of shape {self.record_shape}, which are not {self.features} values"
-            )
-        if not {*self.frozen} < shapes.keys() or not {*self.weights} <= shapes.keys() - {*self.frozen}:
+            raise InputError(f"{where} takes records of shape {self.record_shape}, not of {self.features} values")
+        if not {*self.frozen} < shapes.keys() or not {*self.prunable} <= shapes.keys() - {*self.frozen}:
             raise InputError(f"{where}: frozen or prunable names parameters that there are none of")
-        if any(len(shapes[name]) < 2 for name in self.weights):
+        if any(len(shapes[name]) < 2 for name in self.prunable):
             raise InputError(f"{where}: only weights of two and more dimensions can be pruned")
         try:
             held = holder_of(self, "meta")

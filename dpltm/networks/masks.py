@@ -74,14 +74,10 @@ class Mask(Mapping[str, Tensor]):
         mine = {name: tuple(value.shape) for name, value in self._tensors.items()}
         if shapes != mine:
             wrong = next(name for name in (*shapes, *mine) if shapes.get(name) != mine.get(name))
-            raise InputError(
-                f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network; they must match"
-            )
+            raise InputError(f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network")
         for name, value in model.named_parameters():
             if sharded(value) and not bool(local(self._tensors[name]).all()):
-                raise InputError(
-                    f"mask {name}: prunes a parameter that is sharded; prune it before, and mask none of it"
-                )
+                raise InputError(f"mask {name}: prunes a parameter that is sharded; prune it before, and mask none")
 
     def check_alive(self, where: str = "mask") -> None:
         """Raise InputError if a layer has no live weight at all: nothing would come through it."""

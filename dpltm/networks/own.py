@@ -27,15 +27,12 @@ from torch.nn.parameter import UninitializedParameter
 
 from dpltm import __version__
 from dpltm.errors import InputError, did_you_mean, first_line
-from dpltm.networks import MAX_NAME_LENGTH, names_code
+from dpltm.networks import MAX_NAME_LENGTH, Batch, names_code
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.layout import DTYPES, StartProvenance
 from dpltm.networks.state import check_names, persistent_buffers
 from dpltm.privacy.entry import Lineage
 from dpltm.records.files import file_digest, read_weights
-
-Batch = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and labels to one value a record, ``(batch,)``."""
 
 Code = nn.Module | Callable[[], nn.Module] | str
 """A module, its class or another factory without arguments, or the name of a kind."""
@@ -171,9 +168,7 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
 def check_no_code(name: str) -> None:
     """Raise InputError for a name of code, in Python, where it is imported."""
     if names_code(name):
-        raise InputError(
-            f"`model`: {name!r:.80} names code, which is not read from Python; import it, and give it itself: model=MyNet"
-        )
+        raise InputError(f"`model`: {name!r:.80} names code; import it in Python, and give it itself: model=MyNet")
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:

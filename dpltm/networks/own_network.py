@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
-from dpltm.networks import KINDS, Looked, ModelSpec, Network, check_kind_takes, kind_name, resolve
+from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
-from dpltm.networks.own import Batch, OwnModel, check_module, copied, loaded_code, own_model, plain, versions
+from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
@@ -88,18 +88,6 @@ class OwnNetwork(Layout):
         return loaded_code([*functions, *(type(plain(module)) for module in modules)])
 
     @property
-    def prunable(self) -> tuple[str, ...]:
-        return self.weights
-
-    @property
-    def takes_persons(self) -> bool:
-        return False
-
-    @property
-    def user_parameters(self) -> tuple[str, ...]:
-        return ()
-
-    @property
     def loss(self) -> Batch | None:
         return None if self.own is None else self.own.loss
 
@@ -108,22 +96,19 @@ class OwnNetwork(Layout):
         score = None if self.own is None else self.own.score
         return score if score is None or self.labels is None else OfValues(score)
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict(self.parameter_shapes)
-
     def mask(self, tensors: Mapping[str, Tensor]) -> Mask:
-        return Mask(tensors, self.weights, self.frozen)
+        return Mask(tensors, self.prunable, self.frozen)
 
     def with_roles_of(self, other: Network) -> OwnNetwork:
         """Return the same where what ``other`` freezes, or may prune, is so by name; whose weights it may take over."""
         if not isinstance(other, OwnNetwork):
             return self
         frozen = tuple(name for name in self.parameter_shapes if name in (*self.frozen, *other.frozen))
-        weights = tuple(name for name in self.parameter_shapes if name in other.weights and name not in frozen)
+        weights = tuple(name for name in self.parameter_shapes if name in other.prunable and name not in frozen)
         start: StartProvenance = max(
             self.start_provenance, other.start_provenance, key=get_args(StartProvenance).index
         )
-        return replace(self, frozen=frozen, weights=weights, start_provenance=start)
+        return replace(self, frozen=frozen, prunable=weights, start_provenance=start)
 
     def check_code(self, label: str) -> None:
         if self.own is None:
@@ -218,7 +203,7 @@ class OwnNetwork(Layout):
         return made
 
 
-def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
+def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     """Return a network of the user's own for these records, tried out on made-up ones.
 
     Raises:
@@ -249,9 +234,7 @@ def for_records(model: OwnModel, dataset: Looked) -> OwnNetwork:
     ]:
         raise InputError(f"`model`: {text} gives another network each time: its parameters have other names or shapes")
     if not all(torch.equal(value, second[name]) for name, value in first.items()):
-        raise InputError(
-            f"`model`: {text} gives other weights under the same seed; draw them by torch's own generator"
-        )
+        raise InputError(f"`model`: {text} gives other weights under the same seed; draw them by torch's generator")
     start = model.given_start(module)
     provenance = model.provenance(module, lambda: draft.made(1), given=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
@@ -264,7 +247,7 @@ def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
     check_module(module, draft.text)
     shapes, frozen = _shapes_of(module), draft.own.frozen(module)
     weights = draft.own.may_be_pruned(shapes, frozen)
-    draft = replace(draft, parameter_shapes=shapes, buffers=buffers_of(module), frozen=frozen, weights=weights)
+    draft = replace(draft, parameter_shapes=shapes, buffers=buffers_of(module), frozen=frozen, prunable=weights)
     draft.check("`model`: " + draft.text)
     return draft
 
@@ -468,13 +451,9 @@ def network_notes(network: Network) -> tuple[str, ...]:
     """Return what is said of starting weights that were handed in, of a score, and of code that was edited."""
     if not isinstance(network, OwnNetwork) or network.own is None:
         return ()
-    notes = []
-    if (
-        network.own.start_provenance is not None or network.start_provenance == "public"
-    ):  # a file keeps what was declared
-        notes.append(
-            f"the starting weights of {network.text} were declared {network.start_provenance}; that was not checked"
-        )
+    notes, start = [], network.start_provenance
+    if network.own.start_provenance is not None or start == "public":  # a file keeps what was declared
+        notes.append(f"the starting weights of {network.text} were declared {start}; that was not checked")
     if network.score is not None:
         notes.append("accuracy is the mean of what the score of the network says of a record, from 0 to 1")
     if network.edited:
@@ -496,8 +475,13 @@ def check_labels(network: Network, dataset: Dataset) -> None:
 
     def look(records: Arrays) -> None:
         for labels in map(torch.tensor, pieces_of(records.y)):
+            given = outputs.expand(len(labels), *outputs.shape[1:])
             for name, function in (("loss", network.loss), ("score", network.score)):
-                failure = "" if function is None else _failure(function, outputs, labels)
+                try:
+                    shape = (len(labels),) if function is None else tuple(function(given, labels).shape)
+                    failure = "" if shape == (len(labels),) else f"shape {shape}"
+                except Exception as error:  # the user's own code
+                    failure = type(error).__name__
                 if failure:
                     raise InputError(
                         f"`{name}`: fails on a label of {dataset.name} ({failure}); give it labels that all are as it takes"
@@ -505,14 +489,6 @@ def check_labels(network: Network, dataset: Dataset) -> None:
                     )
 
     dataset.train.check(look)
-
-
-def _failure(function: Batch, outputs: Tensor, labels: Tensor) -> str:
-    try:
-        values = function(outputs.expand(len(labels), *outputs.shape[1:]), labels)
-    except Exception as error:  # the user's own code
-        return type(error).__name__
-    return "" if values.shape == (len(labels),) else f"shape {tuple(values.shape)}"
 
 
 def as_trained(network: Network, model: nn.Module) -> OwnNetwork | None:
@@ -560,8 +536,8 @@ def network_trained(
     draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, own=model)
     draft = _laid_out(draft, draft.made(None))
     provenance = cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free")
-    weights = tuple(name for name in draft.weights if prunable is None or name in prunable)
-    draft = replace(draft, weights=weights, start_provenance=provenance)
+    weights = tuple(name for name in draft.prunable if prunable is None or name in prunable)
+    draft = replace(draft, prunable=weights, start_provenance=provenance)
     built = draft.build(None)
     outputs = _run(draft, built, draft.made_up())
     if labels is None and (outputs.ndim != 2 or outputs.shape[1] < 2):
@@ -668,7 +644,7 @@ def _logits(outputs: Any, text: str) -> Tensor:
         found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
         if not isinstance(found, Tensor):
             raise InputError(
-                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or something with .logits"
+                f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits"
             )
         return found
     return outputs

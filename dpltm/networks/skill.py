@@ -51,14 +51,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ClassSkill:
-    """One class.
-
-    Attributes:
-        name: as a schema has it, or its number.
-        records: of this class.
-        recall: share of them that the network takes for it; None without any.
-        precision: share of what the network takes for it that is; None where it takes nothing for it.
-    """
+    """One class, by its name: ``recall`` is the share of its records that the network takes for it, None without any;
+    ``precision`` the share of what it takes for the class that is, None where it takes nothing for it."""
 
     name: str
     records: int
@@ -68,10 +62,8 @@ class ClassSkill:
 
 @dataclass(frozen=True)
 class Bin:
-    """Records whose chance lies in one of the bins: how many, their mean chance, and for what share of them it came true.
-
-    The last two are None without records.
-    """
+    """Records whose chance lies in one of the bins: how many, their mean chance, and for what share of them it came true;
+    the last two are None without records."""
 
     records: int
     chance: float | None
@@ -80,13 +72,10 @@ class Bin:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold on the chance of the second of two classes: records at or above it are taken for that class.
+    """A threshold on the chance of the second of two classes: ``named`` records at or above it are taken for that class.
 
-    Attributes:
-        named: records that are taken for it.
-        recall: share of the class that is among them (sensitivity).
-        precision: share of them that is of the class (positive predictive value).
-        specificity: share of the other class that is not among them.
+    ``recall`` is the share of the class that is among them (sensitivity), ``precision`` the share of them that is of the
+    class (positive predictive value), ``specificity`` the share of the other class that is not among them.
     """
 
     threshold: float
@@ -159,21 +148,20 @@ class Skill:
                 f'All {self.records:,} test records are of one class ("{self.majority}"), so nothing tells whether the model'
                 " has any skill: no AUC"
             )
+        auc = f"{self.auc.value:.3f} (95 %: {self.auc.low:.3f} to {self.auc.high:.3f})"
         if self.metric == "auc":
-            ends = f"AUC {self.auc.value:.3f} (95 %: {self.auc.low:.3f} to {self.auc.high:.3f})"
-            return None if self.auc.low > 0.5 else f"Ranks test records no better than chance: {ends}"
+            return None if self.auc.low > 0.5 else f"Ranks test records no better than chance: AUC {auc}"
         if self.metric == "balanced-accuracy":
-            guess, found = 1 / sum(one.records > 0 for one in self.classes), self.balanced_accuracy
-            ends = f"{percent(found.value)} (95 %: {percent(found.low)} to {percent(found.high)})"
-            said = f"No better than guessing, which has {percent(guess)} balanced accuracy: {ends}"
-            return None if found.low > guess else said
+            guess, recall = 1 / sum(one.records > 0 for one in self.classes), self.balanced_accuracy
+            ends = f"{percent(recall.value)} (95 %: {percent(recall.low)} to {percent(recall.high)})"
+            told = f"No better than guessing, which has {percent(guess)} balanced accuracy: {ends}"
+            return None if recall.low > guess else told
         if self.difference.low > 0:
             return None
         ranks = "better" if self.auc.low > 0.5 else "no better"
         return (
             f'No better than always saying "{self.majority}", which is right in {percent(self.majority_accuracy)} of test'
-            f" records: accuracy {percent(self.accuracy.value)}; AUC {self.auc.value:.3f} (95 %: {self.auc.low:.3f} to"
-            f" {self.auc.high:.3f}), so it ranks records {ranks} than chance"
+            f" records: accuracy {percent(self.accuracy.value)}; AUC {auc}, so it ranks records {ranks} than chance"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -207,6 +195,7 @@ def skill_of(
     said = outputs.argmax(1)
     matrix = np.bincount(labels * classes + said, minlength=classes**2).reshape(classes, classes)
     right, of_class, taken = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    hits = int(right.sum())
     most, there = int(of_class.argmax()), of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
@@ -219,15 +208,15 @@ def skill_of(
     ranked = {1: outputs[:, 1] - outputs[:, 0]} if two else {int(one): logs[:, one] for one in there.nonzero()[0]}
     return Skill(
         records=count,
-        accuracy=_share(int(right.sum()), count),
+        accuracy=Estimate(hits / count, *wilson(hits / count, count)),
         majority=named[most],
         majority_accuracy=float(of_class[most] / count),
         difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
         balanced_accuracy=_mean_recall(right[there], of_class[there]),
         auc=_auc(ranked, labels, count - int(of_class[most])) if there.sum() > 1 else None,
         classes=tuple(
-            ClassSkill(name, int(all_of), _ratio(hits, all_of), _ratio(hits, predicted))
-            for name, hits, all_of, predicted in zip(named, right, of_class, taken, strict=True)
+            ClassSkill(name, int(all_of), _ratio(found, all_of), _ratio(found, predicted))
+            for name, found, all_of, predicted in zip(named, right, of_class, taken, strict=True)
         ),
         calibration_error=math.fsum(apart) / count,
         bins=bins,
@@ -262,10 +251,6 @@ def wilson(share: float, records: int) -> tuple[float, float]:
     middle = (share + square / 2) / (1 + square)
     half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def _share(hits: int, count: int) -> Estimate:
-    return Estimate(hits / count, *wilson(hits / count, count))
 
 
 def _paired(gained: int, lost: int, count: int) -> Estimate:
@@ -307,21 +292,14 @@ def _placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
     """Return an operating point for each of ``RECALLS``."""
-    highest, found = np.sort(chances[own])[::-1], []
+    highest, points = np.sort(chances[own])[::-1], []
     for wanted in RECALLS:
         threshold = _rounded_down(float(highest[math.ceil(wanted * len(highest)) - 1]))
         named = chances >= threshold
-        hits = int((named & own).sum())
-        found.append(
-            OperatingPoint(
-                threshold,
-                int(named.sum()),
-                hits / len(highest),
-                hits / int(named.sum()),
-                float((~named & ~own).sum() / (~own).sum()),
-            )
-        )
-    return tuple(found)
+        count, hits = int(named.sum()), int((named & own).sum())
+        specificity = float((~named & ~own).sum() / (~own).sum())
+        points.append(OperatingPoint(threshold, count, hits / len(highest), hits / count, specificity))
+    return tuple(points)
 
 
 def _rounded_down(chance: float) -> float:

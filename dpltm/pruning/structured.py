@@ -8,7 +8,10 @@ together. Behind a GroupNorm a unit is a whole group of channels, so that what t
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +20,7 @@ from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
 from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
-from dpltm.networks.unit_groups import positions, unit_groups
+from dpltm.networks.state import layer_at
 from dpltm.pruning import PruningRound, Schedule
 
 
@@ -32,7 +35,7 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     Args:
         model: the trained network; its pruned weights count as zero, whatever they hold.
         live: how many weights are to stay. Neither biases nor weights of a layer ``project`` count (see
-            ``dpltm.networks.kinds``); they are never pruned.
+            ``dpltm.networks.kind``); they are never pruned.
         example: one batch of any records of the right shape; only shape and dtype matter.
 
     Guarantees:
@@ -47,17 +50,13 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
     mask.check_fits(model)
     state = _Live(Units(model, example, mask.prunable), mask)
     if live > state.total:
-        raise InputError(
-            f"`prune`: {live} live weights are asked for, but only {state.total} are live now; ask for fewer"
-        )
+        raise InputError(f"`prune`: {live} live weights are asked for, but only {state.total} live now; ask for fewer")
     if live == state.total:
         return mask
     sizes = state.units.flat({name: value.detach().cpu().double().abs() for name, value in model.named_parameters()})
     nothing = torch.tensor([], dtype=torch.long)
     if not state.without(nothing, sizes, 0).works():
-        raise InputError(
-            "mask: no live weights lead from the inputs through every layer to the outputs; prune less before"
-        )
+        raise InputError("mask: no live weights lead from the inputs to the outputs; prune less before")
     state = state.without(nothing, sizes, live)
     for unit in _order(state, sizes):
         weights = state.units.weights[unit]
@@ -116,7 +115,7 @@ class Units:
         try:
             groups = [
                 group
-                for group in unit_groups(positions(model), example)
+                for group in unit_groups(model, example)
                 if _prunable(f"{group.layer}.weight") and self.shapes.keys() & {*group.incoming, *group.outgoing}
             ]
         except InputError:
@@ -222,9 +221,7 @@ def _check_not_tied(model: nn.Module) -> None:
     names: dict[int, str] = {}
     for name, value in model.named_parameters(remove_duplicate=False):
         if id(value) in names:
-            raise InputError(
-                f"model: {names[id(value)]} and {name} are one and the same; units of tied layers cannot be removed"
-            )
+            raise InputError(f"model: {names[id(value)]} and {name} are one; units of tied layers cannot be removed")
         names[id(value)] = name
 
 
@@ -249,3 +246,163 @@ def _order(state: _Live, sizes: Tensor) -> list[int]:
     order = order[(state.incoming + state.outgoing)[order] > 0]
     part = state.removed_in_part()[order]
     return [*order[part].tolist(), *order[~part].tolist()]
+
+
+# Units: torch-pruning's dependency graph says what goes with one.
+
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+"""Layers that make and use units."""
+
+_BY_CHANNEL = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+"""Normalisation of each channel by itself."""
+
+NORMS = (*_BY_CHANNEL, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Flat coordinates of one parameter, before any removal, and the unit of each; both ``(coordinates,)`` int64."""
+
+    units: Tensor
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class UnitGroup:
+    """The units of one layer, at least two, with all that goes with them.
+
+    Behind a GroupNorm a unit is a whole group of channels: the statistics of the others are what they were without it.
+
+    Attributes:
+        incoming: per parameter of that layer, weight and bias, the unit that each of its coordinates belongs to.
+        outgoing: per weight of the layers that use them, its coordinates at the inputs that the units feed.
+    """
+
+    layer: str
+    count: int
+    incoming: Mapping[str, Coordinates]
+    outgoing: Mapping[str, Coordinates]
+
+
+def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
+    """Every layer of at least two units that nothing but Linear layers and convolutions takes in, through normalisation of
+    channels or of groups of them.
+
+    Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
+    another layer or go into their own, those that are normalised together with others, and those next to a grouped
+    convolution or to another kind of layer with parameters. Raises InputError where the network cannot be traced.
+    """
+    import torch_pruning as tp
+
+    model = copy.deepcopy(model).double().cpu().requires_grad_(True)
+    graph = _trace(model, example)
+    names = {id(module): name for name, module in model.named_modules()}
+    for name, module in model.named_modules():
+        if not isinstance(module, _LAYERS) or module not in graph.module2node:  # attention uses its own by itself
+            continue
+        if getattr(module, "groups", 1) != 1 or len(module.weight) == 1:
+            continue
+        out = tp.prune_linear_out_channels if isinstance(module, nn.Linear) else tp.prune_conv_out_channels
+        count = len(module.weight)
+        group = graph.get_pruning_group(module, out, idxs=list(range(count)))
+        numbers, uses = _numbers(group, count), _uses(group, names, module)
+        if not uses or numbers is None or int(numbers.max()) == 0:
+            continue
+        incoming, outgoing = _incoming(model, name, numbers), _outgoing(model, uses, numbers)
+        yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
+
+
+def _numbers(group: Any, count: int) -> Tensor | None:
+    """``(count,)``: the unit that each output of a layer belongs to, from 0; None where a normalisation joins them with
+    those of another layer, or all channels at each place."""
+    # parts that go together, and the outputs that each has
+    joined, outputs = [torch.arange(count)], [torch.arange(count)]
+    for item in group.items[1:]:
+        norm = item.dep.target.module
+        if not isinstance(norm, NORMS) or isinstance(norm, _BY_CHANNEL):
+            continue
+        if not isinstance(norm, nn.GroupNorm):
+            return None
+        each = norm.num_channels // norm.num_groups
+        parts = torch.tensor(item.idxs) // each
+        if bool((parts.bincount()[parts] != each).any()):
+            return None
+        joined.append(parts + 1 + joined[-1].max())
+        outputs.append(torch.tensor(item.root_idxs))
+    part, output = torch.cat(joined), torch.cat(outputs)
+    numbers = torch.arange(count)
+    while True:  # until all that goes together has the least number among it
+        least = torch.full((int(part.max()) + 1,), count).scatter_reduce(0, part, numbers[output], "amin")
+        lower = numbers.scatter_reduce(0, output, least[part], "amin")
+        if torch.equal(lower, numbers):
+            return numbers.unique(return_inverse=True)[1]
+        numbers = lower
+
+
+def _trace(model: nn.Module, example: Tensor) -> Any:
+    import torch_pruning
+
+    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
+    try:
+        with torch.enable_grad(), warnings.catch_warnings():  # it follows the graph of autograd
+            warnings.simplefilter("ignore", UserWarning)  # about parameters of no layer, whose units are left out
+            return torch_pruning.DependencyGraph().build_dependency(model, example_inputs=inputs)
+    except Exception as error:  # whatever the model's own code raises
+        raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
+
+
+Uses = list[tuple[str, Tensor, Tensor]]
+"""Layers that take units in, their inputs, and the output that feeds each; one feeds many behind a flattened convolution."""
+
+
+def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> Uses:
+    """Uses of the units of a group of torch-pruning's; none if something else goes with them."""
+    import torch_pruning as tp
+
+    uses = []
+    for item in group.items[1:]:
+        target = item.dep.target.module
+        if isinstance(target, _LAYERS):
+            takes_in = item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
+            if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
+                return []
+            uses.append((names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
+        elif not isinstance(target, nn.Module) or (
+            any(True for _ in target.parameters()) and not isinstance(target, NORMS)
+        ):
+            return []
+    return uses
+
+
+def _parameter(model: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
+    """Name and flat positions of a layer's weight or bias; tied parameters have the first of their names."""
+    value = getattr(layer_at(model, layer), kind)
+    if value is None:
+        return None
+    name = next(name for name, parameter in model.named_parameters() if parameter is value)
+    return name, torch.arange(value.numel()).view(value.shape)
+
+
+def _incoming(model: nn.Module, layer: str, numbers: Tensor) -> dict[str, Coordinates]:
+    coordinates = {}
+    for kind in ("weight", "bias"):
+        if (parameter := _parameter(model, layer, kind)) is not None:
+            name, places = parameter
+            rows = places.reshape(len(places), -1)
+            coordinates[name] = Coordinates(numbers[:, None].expand_as(rows).flatten(), rows.flatten())
+    return coordinates
+
+
+def _outgoing(model: nn.Module, uses: Uses, numbers: Tensor) -> dict[str, Coordinates]:
+    coordinates: dict[str, Coordinates] = {}
+    for layer, inputs, outputs in uses:
+        parameter = _parameter(model, layer, "weight")
+        assert parameter is not None  # every one of _LAYERS has a weight
+        name, places = parameter
+        columns = places.transpose(0, 1).flatten(1)[inputs]
+        found = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
+        if name in coordinates:
+            before = coordinates[name]
+            found = Coordinates(torch.cat([before.units, found.units]), torch.cat([before.positions, found.positions]))
+        coordinates[name] = found
+    return coordinates

@@ -34,9 +34,7 @@ def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
         raise InputError("`prune`: no rate given; give one per layer, such as 0.3,0.3,0.2")
     for rate in rates:
         if not 0 < rate < 1:
-            raise InputError(
-                f"`prune`: {rate:g} is not between 0 and 1; a rate is the fraction of live weights dropped"
-            )
+            raise InputError(f"`prune`: {rate:g} is not between 0 and 1; a rate is a fraction of live weights")
     if len(rates) > layers:
         raise InputError(f"`prune`: {len(rates)} rates for a network of {layers} layers; give at most {layers}")
     return rates + (rates[-1],) * (layers - len(rates))
@@ -216,9 +214,7 @@ def check_network(spec: Network, schedule: Schedule) -> None:
     mask = Mask.dense(model)
     for name, values in synflow_scores(model, weights, mask, torch.zeros(1, spec.features)).items():
         if name in spec.prunable and not (bool(values.isfinite().all()) and bool(values.any())):
-            raise InputError(
-                f"`criterion`: no flow of {spec.text} goes through {name}, so synflow cannot rank it; {instead}"
-            )
+            raise InputError(f"`criterion`: no flow of {spec.text} goes through {name}; {instead}")
 
 
 UNIFORM = 1 / 12

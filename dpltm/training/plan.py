@@ -52,12 +52,12 @@ from dpltm.filters.trial import check_filter_bound
 from dpltm.networks import Network
 from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
 from dpltm.networks.masks import Mask
-from dpltm.networks.plain import check_lr
 from dpltm.options import parse_numbers
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.checks import check_count
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
+from dpltm.pruning.generation import check_lr
 from dpltm.records import Dataset
 from dpltm.records.schema import class_shares
 

@@ -21,7 +21,6 @@ from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
-from dpltm.networks.plain import threads
 from dpltm.networks.state import put, weights_of
 from dpltm.options import check_choices, parse_numbers
 from dpltm.options.generate import GenerateOptions
@@ -43,6 +42,7 @@ from dpltm.pruning.generation import (
     make_schedule,
     prune_once,
     pruning_rates,
+    threads,
     try_criterion,
     without_data,
 )

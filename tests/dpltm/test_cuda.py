@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
@@ -153,19 +152,6 @@ def test_a_wide_network_is_not_taken_for_one_that_mixes_records() -> None:
     RecordGradients(model, Mask.dense(model), cross_entropy).check(
         torch.zeros(1, 784, device="cuda"), torch.zeros(1, dtype=torch.long, device="cuda")
     )
-
-
-@pytest.mark.parametrize("fold", [False, True])
-def test_a_network_is_compacted_where_it_is(fold: bool) -> None:
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
-    mask = random_mask(model, 0.2, torch.Generator().manual_seed(0))
-    mask.apply(model)
-    x = torch.rand(5, 1, 4, 4)
-    wanted, here = model(x), compact(model, mask, x, fold)
-    there = compact(model.cuda(), Mask({name: mask[name].cuda() for name in mask}), x.cuda(), fold)
-    assert all(value.is_cuda for value in (*model.parameters(), *there.model.parameters()))
-    assert [value.shape for value in there.model.parameters()] == [value.shape for value in here.model.parameters()]
-    torch.testing.assert_close(there.model(x.cuda()).cpu(), wanted, rtol=1e-4, atol=1e-5)
 
 
 def trained(device: str, **options: object) -> list[Tensor]:

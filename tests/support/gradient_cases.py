@@ -122,13 +122,13 @@ def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, lay
         case Clip():
             filtered = clipped(whole, filter.clip_norm)
         case RadialTanh():
-            filtered = whole * filter.clip_norm * (size / filter.range).tanh() / size * rounding
+            filtered = whole * filter.clip_norm * (size / filter.tanh_range).tanh() / size * rounding
         case Automatic():
             filtered = whole * filter.clip_norm / (size + filter.gamma) * rounding
         case DpsrCg():
             filtered = torch.where(size > 8, 8 * whole / size, whole * filter.clip_norm / 8) * rounding
         case Sigmoid():
-            filtered = filter.scale / (1 + (-whole / filter.range).exp())
+            filtered = filter.tanh_scale / (1 + (-whole / filter.tanh_range).exp())
         case PerLayerClip():
             parts = {}
             for names in layers:
@@ -140,7 +140,7 @@ def naive_sum(gradients: dict[str, Tensor], filter: Filter, rounding: float, lay
             filtered = torch.cat([parts[name] for name in gradients], 1)
         case Tanh():
             before = whole if filter.before is None else clipped(whole, filter.before.clip_norm)
-            filtered = filter.scale * (before / filter.range).tanh()
+            filtered = filter.tanh_scale * (before / filter.tanh_range).tanh()
             if filter.after is not None:
                 filtered = clipped(filtered, filter.after.clip_norm)
     return filtered.sum(0)

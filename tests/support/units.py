@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpltm.networks.unit_groups import UnitGroup
+from dpltm.pruning.structured import UnitGroup
 
 
 def dying(group: UnitGroup) -> list[dict[str, Tensor]]:

@@ -145,7 +145,7 @@ def test_nothing_to_compact(tmp_path):
     compact_set(saved, 2, tmp_path / "c")
     for tickets, number in ((saved, 0), (saved, 1), (load_ticket_set(tmp_path / "c"), 1)):
         message = told(compact_set, tickets, number, tmp_path / "d", kind=InputError)
-        assert message.startswith("nothing to compact: every unit has a live weight behind it; ")
+        assert message.startswith("nothing to compact: every unit of a linear layer or a convolution has")
     assert told(compact_set, saved, 3, tmp_path / "d").endswith("s@3: no such round; it has rounds 0 to 2")
     run = saved_run(tmp_path / "r", "mlp", dense(SPECS["mlp"]))
     assert told(compact_run, run, tmp_path / "d", kind=InputError).startswith("nothing to compact")

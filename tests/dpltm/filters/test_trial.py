@@ -55,8 +55,8 @@ def test_ours_pass(filter: Any) -> None:
     [
         (Own(unit, bound=0.01), "comes out with norm 1, above its certified bound of 0.01; state the largest"),
         (Own(lambda norm: 5 * unit(norm)), "comes out with norm 5, above its certified bound of 1"),
-        (Own(lambda norm: unit(norm) * norm.mean().clamp(max=1)), "depends on the others, so no bound would hold"),
-        (Own(lambda norm: unit(norm)[:1].expand(len(norm))), "depends on the others"),
+        (Own(lambda norm: unit(norm) * norm.mean().clamp(max=1)), "depends on others, so no bound would hold"),
+        (Own(lambda norm: unit(norm)[:1].expand(len(norm))), "depends on others"),
         (Own(lambda norm: unit(norm)[:, None]), "gives (69, 1) for (69,); one value for each is expected"),
         (Own(lambda _: None), "gives NoneType for (69,)"),
         (Own(lambda norm: norm * math.nan), "makes a finite gradient one that is not"),

@@ -67,7 +67,7 @@ BATCH_NORM = (
     " dpltm.networks.without_batch_norm(model), which has nn.GroupNorm in its place, or call eval() on it to keep its"
     " running statistics"
 )
-STATISTICS = "1.1 keeps running statistics of the records outside the ledger; use track_running_stats=False"
+STATISTICS = "1.1 keeps statistics of records outside the ledger; use track_running_stats=False"
 BY_FREQUENCY = "scales gradients by frequency in the batch, which mixes records; leave it out"
 MAX_NORM = "has max_norm, which changes weights by the records outside the ledger; leave it out"
 HALF = " parameter 1.1.weight: dtype {}; the bound is proven for float32 and float64 only"
@@ -135,7 +135,7 @@ def test_networks_refused_for_what_they_are(name):
 @once
 def test_a_mask_of_another_shape_is_refused():
     message = refusal(nn.Conv1d(3, 2, 3), mask=Mask.dense(nn.Conv1d(3, 2, 2)))
-    assert message == "mask weight: shape (2, 3, 2) in the mask, (2, 3, 3) in the network; they must match"
+    assert message == "mask weight: shape (2, 3, 2) in the mask, (2, 3, 3) in the network"
 
 
 # Losses, randomness, failures, and what torch.func cannot take.

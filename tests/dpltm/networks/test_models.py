@@ -321,8 +321,8 @@ def test_names_of_no_network(text, message):
 @pytest.mark.parametrize(
     ("text", "features", "message"),
     [
-        ("cnn:28x28x1", 783, "such images have 784 features, but the records have 783"),
-        ("lstm:128x9", 1151, "such sequences have 1152 features, but the records have 1151"),
+        ("cnn:28x28x1", 783, "such images have 784 features, not 783"),
+        ("lstm:128x9", 1151, "such sequences have 1152 features, not 1151"),
         *((f"cnn:{size}", 364, "images must be at least 14 x 14") for size in ("13x28x1", "28x13x1")),
         *((f"latent:{size}", 30, "images must be at least 6 x 6") for size in ("5x6x1", "6x5x1")),
         *((f"latent:{size}", 270, "images must be at least 10 x 10") for size in ("9x10x3", "10x9x3")),
@@ -348,5 +348,5 @@ def test_networks_too_large_for_memory_are_refused():
         "`model`: a name of 10,000,004 characters, more than the 1,000 that are taken; it starts 'mlp:1,1,1,1,1,1,1,1,'"
     )
     assert refused(ModelSpec, "mlp:100000", 100_000, 2) == (
-        "`model`: mlp:100000 has 10,000,300,002 weights, more than the 500,000,000 that are taken"
+        "`model`: mlp:100000 has 10,000,300,002 weights; at most 500,000,000 are taken"
     )

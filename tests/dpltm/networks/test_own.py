@@ -575,7 +575,7 @@ def test_outputs_that_are_no_classes_need_a_loss_and_a_score():
 def test_python_takes_code_as_it_is_and_not_by_name():
     x, y = CASES["hand-made"].records(30, 0)
     said = refused(dpltm.generate, x, y, model="nets.py:MyNet", provenance="public", classes=CLASSES)
-    assert said.startswith("`model`: 'nets.py:MyNet' names code, which is not read from Python")
+    assert said.startswith("`model`: 'nets.py:MyNet' names code; import it in Python")
     assert refused(dpltm.tickets.load, "own.run", model="nets.py:MyNet") == said
     assert refused(dpltm.generate, x, y, model=3, provenance="public").startswith(
         "`model`: 3 is not the name of a network"

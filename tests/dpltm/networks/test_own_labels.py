@@ -152,15 +152,13 @@ def test_what_does_not_go_with_them_is_refused_by_name():
     x, y = SEVERAL.records(60, 0)
     ledger = dpltm.Ledger()
     given = {"ledger": ledger, **SEVERAL.settings, **TRAINING, **SEVERAL.facts}
-    kind = (
-        "`ticket`: mlp:8 has one output a class, and float32 labels of shape (3,) are no class numbers; give a module"
-    )
+    kind = "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a module"
     assert refused(dpltm.train, "mlp:8", x, y, **given) == f"{kind} of your own"
     assert refused(dpltm.train, HandMade, x, y, class_weight="1,1,1", **given).startswith(
         "`class_weight`: float32 labels"
     )
     assert refused(dpltm.train, HandMade, x, y, metric="auc", **given).startswith(
-        "`metric`: the network has a `score`"
+        "`metric`: the `score` of the network"
     )
     assert refused(dpltm.train, HandMade, x, y, units=np.arange(60), **given).startswith("`units`: a person's labels")
     assert len(ledger.entries) == 0

@@ -56,7 +56,7 @@ def test_whoever_is_in_no_table_is_at_position_0(place):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ModelSpec("ncf:3x4", 3, 5), "`model`: ncf:3x4: such ratings have 2 features, but the records have 3"),
+        (lambda: ModelSpec("ncf:3x4", 3, 5), "`model`: ncf:3x4: such ratings have 2 features, not 3"),
         (lambda: ModelSpec("ncf-tanh:3x4", 2, 5), "`model`: 'ncf-tanh:3x4': ncf has no ReLU to stand in for; leave"),
         (lambda: resolve("ncf", (256,), (10000,)), "`model` ncf: records with tables of 10000 positions are no ratings, "),
     ],

@@ -16,12 +16,13 @@ from dpltm.errors import Interrupted
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy, count_correct
 from dpltm.networks.masks import Mask
-from dpltm.networks.plain import Batches, dropping
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA
 from dpltm.pruning.generation import (
+    Batches,
     GenerationConfig,
     Tickets,
+    dropping,
     generate,
     make_schedule,
     prune_once,

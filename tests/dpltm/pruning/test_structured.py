@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.compaction import compact, compact_spec
+from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
-from dpltm.networks.unit_groups import positions, unit_groups
-from dpltm.pruning.structured import Units, prune_units
+from dpltm.networks.state import weights_of
+from dpltm.pruning.structured import Units, prune_units, unit_groups
 from refusals import refused
 from units import dying
 
@@ -186,9 +186,9 @@ def test_nested_and_exact_from_round_to_round_and_small_for_good(spec):
         assert mask.nested_in(before)
         assert live_weights(mask) == live
         assert all(bool(value.all()) for value in mask.values() if value.ndim == 1)
-        smaller = compact(model, mask, example(spec))
+        smaller = compact(spec, weights_of(model), mask)
         dead = {(n, p) for n, value in smaller.mask.items() for p in (~value).flatten().nonzero().flatten().tolist()}
-        units = [gone for group in unit_groups(positions(smaller.model), example(spec)) for gone in dying(group)]
+        units = [gone for group in unit_groups(smaller.model, example(spec)) for gone in dying(group)]
         assert not dead or any(dead <= {(n, p) for n in unit for p in unit[n].tolist()} for unit in units)
         masked = copy.deepcopy(model)
         mask.apply(masked)
@@ -196,7 +196,7 @@ def test_nested_and_exact_from_round_to_round_and_small_for_good(spec):
         torch.testing.assert_close(smaller.model(x), masked(x), rtol=1e-4, atol=1e-4)
     assert live_weights(mask) == fewest
     kind, _, sizes = spec.text.rpartition(":")
-    assert compact_spec(spec, smaller).text == f"{kind}:{','.join('1' for _ in sizes.split(','))}"
+    assert smaller.spec.text == f"{kind}:{','.join('1' for _ in sizes.split(','))}"
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def nowhere() -> Mask:
 @pytest.mark.parametrize(
     ("mask", "live", "message"),
     [
-        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 are live now; ask for fewer"),
+        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 live now; ask for fewer"),
         (Mask.dense(tiny()), 3, "`prune`: 3 live weights cannot be reached by removing units: with one left in every"),
-        (nowhere(), 3, "mask: no live weights lead from the inputs through every layer to the outputs; prune less"),
+        (nowhere(), 3, "mask: no live weights lead from the inputs to the outputs; prune less"),
         (Mask.dense(build(ModelSpec("mlp:4", 2, 2))), 3, "mask fc1.weight: shape"),
     ],
 )
@@ -280,7 +280,7 @@ def test_networks_that_are_refused():
     tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
     assert refused(prune_units, tied, Mask.dense(tied), 3, torch.zeros(1, 3)) == (
-        "model: 0.weight and 2.weight are one and the same; units of tied layers cannot be removed"
+        "model: 0.weight and 2.weight are one; units of tied layers cannot be removed"
     )
 
 

@@ -73,7 +73,7 @@ def test_the_last_rate_repeats():
     assert layer_rates((0.3, 0.2), 2) == (0.3, 0.2)
 
 
-FRACTION = "is not between 0 and 1; a rate is the fraction of live weights dropped"
+FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"
 
 
 @pytest.mark.parametrize(

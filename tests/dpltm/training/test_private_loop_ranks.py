@@ -122,7 +122,7 @@ STEP_FAILED = (
         ),
         (
             {"how": "root", "pruned": "words.weight"},
-            "mask words.weight: prunes a parameter that is sharded; prune it before, and mask none of it",
+            "mask words.weight: prunes a parameter that is sharded; prune it before, and mask none",
         ),
         (
             {"how": "blocks", "finish": True},

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.unit_groups import positions, unit_groups
+from dpltm.pruning.structured import unit_groups
 from units import dying
 
 
@@ -38,11 +38,15 @@ class Fork(nn.Module):
 
 
 NETWORKS = {
-    "mlp": (lambda: build(ModelSpec("mlp:5,4", 6, 3)), (6,), {"fc1", "fc2"}),
-    "project": (lambda: build(ModelSpec("mlp:project5,4", 6, 3)), (6,), {"project", "fc1"}),
-    "cnn": (lambda: build(ModelSpec("cnn:20x23x2:3,5,4", 920, 3)), (920,), {"conv1", "conv2", "fc1"}),
-    "joined": (Joined, (4,), {"a", "b"}),
-    "fork": (Fork, (2, 6, 6), {"a", "b"}),
+    "mlp": (lambda: build(ModelSpec("mlp:5,4", 6, 3)), (6,), {"fc1": {"fc2"}, "fc2": {"fc3"}}),
+    "project": (lambda: build(ModelSpec("mlp:project5,4", 6, 3)), (6,), {"project": {"fc1"}, "fc1": {"fc2"}}),
+    "cnn": (
+        lambda: build(ModelSpec("cnn:20x23x2:3,5,4", 920, 3)),
+        (920,),
+        {"conv1": {"conv2"}, "conv2": {"fc1"}, "fc1": {"fc2"}},
+    ),
+    "joined": (Joined, (4,), {"a": {"out"}, "b": {"out"}}),
+    "fork": (Fork, (2, 6, 6), {"a": {"b", "side"}, "b": {"out"}}),
 }
 
 
@@ -63,21 +67,21 @@ def gradients(model: nn.Module, x: Tensor, layer: str, units: list[int]) -> dict
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_dies_with_a_unit_is_what_only_it_feeds_and_what_makes_it(name):
-    make, shape, expected_layers = NETWORKS[name]
+    make, shape, users = NETWORKS[name]
     model = make().double()
     with torch.no_grad():
         for number, value in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)
             value.copy_(0.1 + torch.rand(value.shape, generator=generator)) if value.ndim > 1 else value.zero_()
     x = 0.1 + torch.rand(2, *shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    groups = {group.layer: group for group in unit_groups(positions(model), x)}
-    assert groups.keys() == expected_layers
+    groups = {group.layer: group for group in unit_groups(model, x)}
+    assert groups.keys() == users.keys()
     sizes = {name: value.shape for name, value in model.named_parameters()}
     for layer, group in groups.items():
         assert group.count == len(model.get_submodule(layer).weight)
         for unit, gone in enumerate(dying(group)):
             alone, without = (gradients(model, x, layer, units) for units in ([unit], []))
-            direct = {f"{use.layer}.weight" for use in group.uses}
+            direct = {f"{user}.weight" for user in users[layer]}
             assert gone.keys() == {f"{layer}.weight", f"{layer}.bias"} | direct
             for parameter, places in gone.items():
                 found = torch.zeros(sizes[parameter].numel(), dtype=torch.bool)
@@ -96,7 +100,7 @@ def test_what_dies_with_a_unit_is_what_only_it_feeds_and_what_makes_it(name):
 
 def test_a_channel_feeds_as_many_inputs_as_it_has_pixels():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
-    (group,) = unit_groups(positions(model), torch.zeros(1, 1, 4, 4))
+    (group,) = unit_groups(model, torch.zeros(1, 1, 4, 4))
     assert dying(group)[1]["2.weight"].tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23]
     assert dying(group)[1]["0.weight"].tolist() == list(range(9, 18))
 
@@ -111,7 +115,7 @@ def test_units_that_go_with_others_are_left_out():
         def forward(self, x: Tensor) -> Tensor:
             return self.out(self.scaled(self.a(x).relu() + self.b(x)) * self.scale)
 
-    assert list(unit_groups(positions(Added()), torch.zeros(1, 4))) == []
+    assert list(unit_groups(Added(), torch.zeros(1, 4))) == []
 
 
 def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once():
@@ -124,7 +128,7 @@ def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once()
             a = self.a(self.own(self.own(x).relu()))
             return self.out(a.relu()) + self.out(a.tanh())
 
-    (group,) = unit_groups(positions(Twice()), torch.zeros(1, 4))
+    (group,) = unit_groups(Twice(), torch.zeros(1, 4))
     assert group.layer == "a"
     assert {name: places.tolist() for name, places in dying(group)[1].items()} == {
         "a.weight": [4, 5, 6, 7], "a.bias": [1], "out.weight": [1, 4],
@@ -133,12 +137,12 @@ def test_units_that_go_into_their_own_layer_are_left_out_and_others_count_once()
 
 def test_a_graph_is_found_where_gradients_are_switched_off():
     with torch.no_grad():
-        assert [group.layer for group in unit_groups(positions(build(ModelSpec("mlp:3", 2, 2))), torch.zeros(1, 2))]
+        assert [group.layer for group in unit_groups(build(ModelSpec("mlp:3", 2, 2)), torch.zeros(1, 2))]
 
 
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(InputError, match=r"^model: cannot be traced to find its units: mat1 and mat2 shapes"):
-        list(unit_groups(positions(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2))), torch.zeros(1, 3)))
+        list(unit_groups(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), torch.zeros(1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_what_cannot_be_traced_is_refused():
 )
 def test_channels_that_are_normalised_together_are_one_unit(norms, expected):
     model = nn.Sequential(nn.Conv2d(2, 6, 3), *norms, nn.Conv2d(6, 2, 2))
-    groups = list(unit_groups(positions(model), torch.zeros(2, 2, 5, 5)))
+    groups = list(unit_groups(model, torch.zeros(2, 2, 5, 5)))
     assert len(groups) == (expected is not None)
     for group in groups:
         bias, last = "0.bias", f"{len(norms) + 1}.weight"
@@ -178,7 +182,7 @@ class Beside(nn.Module):
 
 @pytest.mark.parametrize(("groups", "expected"), [(4, [[0, 1], [2, 3]]), (8, [[0], [1], [2], [3]])])
 def test_norm_groups_of_one_layer_are_its_units(groups, expected):
-    found = {group.layer: group for group in unit_groups(positions(Beside(4, 4, groups)), torch.zeros(2, 2, 3))}
+    found = {group.layer: group for group in unit_groups(Beside(4, 4, groups), torch.zeros(2, 2, 3))}
     assert [one["a.bias"].tolist() for one in dying(found["a"])] == expected
     outgoing = dying(found["b"])[0]["out.weight"].tolist()
     assert outgoing == [4 + unit + row for row in (0, 8) for unit in expected[0]]
@@ -186,4 +190,4 @@ def test_norm_groups_of_one_layer_are_its_units(groups, expected):
 
 @pytest.mark.parametrize("network", [Beside(4, 4, 2), Beside(3, 5, 4)], ids=["all of a layer", "across layers"])
 def test_norm_groups_that_hold_their_units_back(network):
-    assert list(unit_groups(positions(network), torch.zeros(2, 2, 3))) == []
+    assert list(unit_groups(network, torch.zeros(2, 2, 3))) == []
