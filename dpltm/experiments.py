@@ -274,7 +274,7 @@ def summary(values: Sequence[float]) -> Summary:
     return Summary(count, mean, sd, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * sd / math.sqrt(count))
 
 
-def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Summary:
+def paired(one: Mapping[Any, float], other: Mapping[Any, float]) -> Summary:
     """Return the differences ``one - other`` over the seeds that both have: what they share by a seed cancels."""
     return summary([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
@@ -283,24 +283,11 @@ def table(
     recipe: Recipe, results: Mapping[str, Any], failures: Mapping[str, str], privacy: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the answer of a sweep, but for where it lies."""
-    trained: dict[str, dict[int, Any]] = {arm.name: {} for arm in recipe.arms}
-    values: dict[str, dict[int, float]] = {arm.name: {} for arm in recipe.arms}
-    missing: dict[str, list[dict[str, Any]]] = {arm.name: [] for arm in recipe.arms}
-    for trial in recipe.trials:
-        body = results[trial.name]["train"] if trial.name in results else {}
-        if body:
-            trained[trial.arm.name][trial.seed] = body
-        if body.get(recipe.measure) is not None:
-            values[trial.arm.name][trial.seed] = float(body[recipe.measure])
-        else:
-            why = failures.get(trial.name, "finished, without what the recipe measures" if body else "not run")
-            missing[trial.arm.name].append({"seed": trial.seed, "why": why})
-    rows = []
-    for arm in recipe.arms:
-        row = _row(arm, values[arm.name], trained[arm.name])
+    rows = [_row(recipe, arm, results, failures) for arm in recipe.arms]
+    values = {row["name"]: row["values"] for row in rows}
+    for arm, row in zip(recipe.arms, rows, strict=True):
         if arm.against is not None:
             row["difference"] = {"to": arm.against, **paired(values[arm.name], values[arm.against]).to_json()}
-        rows.append({**row, "missing": missing[arm.name]})
     stated = all_terms(rows)  # where rows agree on it, it is said once; else in each
     over = f"means over {recipe.seeds} seeds with 95 % intervals (Student's t)" if recipe.seeds > 1 else "one seed"
     return {
@@ -325,15 +312,23 @@ def table(
     }
 
 
-def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    live, density = (
-        [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")
-    )
+def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping[str, str]) -> dict[str, Any]:
+    trials = [trial for trial in recipe.trials if trial.arm is arm]
+    trained = {trial.seed: results[trial.name]["train"] for trial in trials if trial.name in results}
+    measured = {seed: body.get(recipe.measure) for seed, body in trained.items()}
+    values = {str(seed): float(value) for seed, value in measured.items() if value is not None}
+    why = dict.fromkeys(trained, "finished, without what the recipe measures")
+    holes = [
+        {"seed": trial.seed, "why": failures.get(trial.name, why.get(trial.seed, "not run"))}
+        for trial in trials if str(trial.seed) not in values
+    ]  # fmt: skip
+    known = {key: [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")}
+    live, density = known["live"], known["density"]
     first: Mapping[str, Any] = next(iter(trained.values()), {})
     privacy = [body["privacy"] for body in trained.values()]
     return {
         **{key: getattr(arm, key) for key in ("name", "group", "varied", "note", "paper")},
-        "values": {str(seed): value for seed, value in values.items()},
+        "values": values,
         **summary(list(values.values())).to_json(),
         "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
         "live": [min(live), max(live)] if live else None,
@@ -341,6 +336,7 @@ def _row(arm: Arm, values: Mapping[int, float], trained: Mapping[int, Mapping[st
         **{key: first.get(key) for key in ("steps", "noise_multiplier", "lr")},
         "privacy": max(privacy, key=lambda body: float(body["certified"]["epsilon"]), default=None),
         "difference": None,
+        "missing": holes,
     }
 
 

@@ -41,8 +41,17 @@ class EpsilonRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeOptions:
-    """How a record becomes what is sent: features, protocol, budget."""
+    """How a record becomes what is sent, and the public records that this is settled by."""
 
+    public: str | None = option(
+        None,
+        "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
+        "NAME|FILE",
+        required=True,
+        section="Public records",
+    )
+    classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
+    bounds: str | None = option(None, "Public bounds of every value of a record.", "LO,HI", shown="as in `public`")
     features: str = option(
         "scatter", "What a record is before it is encoded.", metavar().removeprefix("none|"), section="Features"
     )
@@ -68,22 +77,7 @@ class SchemeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicOptions:
-    """The public records of a scheme."""
-
-    public: str | None = option(
-        None,
-        "Dataset declared public, of records like the private ones: statistics, shape, range and classes come from it.",
-        "NAME|FILE",
-        required=True,
-        section="Public records",
-    )
-    classes: int | None = option(None, "Public number of classes.", "K", shown="as in `public`")
-    bounds: str | None = option(None, "Public bounds of every value of a record.", "LO,HI", shown="as in `public`")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchemeRequest(LedgerOptions, SchemeOptions, PublicOptions):
+class SchemeRequest(LedgerOptions, SchemeOptions):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
     The records of `public` are declared public in their ledger. The folder that is written is public: every owner encodes
@@ -116,9 +110,25 @@ class EncodeRequest(LedgerOptions, DataOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions:
-    """Training: how a network is trained on messages."""
+class TrainRequest:
+    """Train a network on messages of dpltm latent encode.
 
+    Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
+    and, of bits, randomised as the private ones were. Messages of a codebook make a network on features, which dpltm predict
+    and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
+
+    Examples:
+        # all messages of a folder, tested on public records
+        dpltm latent train images.scheme --messages received --test mnist --out images.run
+    """
+
+    scheme: str | None = option(
+        None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True, section="Messages"
+    )
+    messages: str | None = option(
+        None, "Files made by dpltm latent encode, or folders of such *.msg.", "FILE|DIR,...", required=True
+    )
+    test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
     model: str | None = option(
         None,
         "Network behind bits; a codebook makes a linear one.",
@@ -132,32 +142,4 @@ class ServerOptions:
     lr: float = option(0.5, "Step size.", "X")
     seed: int = option(0, "Decides starting weights and batches.", "N")
     threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MessageOptions:
-    """The messages that a server has."""
-
-    scheme: str | None = option(
-        None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True, section="Messages"
-    )
-    messages: str | None = option(
-        None, "Files made by dpltm latent encode, or folders of such *.msg.", "FILE|DIR,...", required=True
-    )
-    test: str | None = option(None, "Dataset whose test split is public, to measure accuracy on.", "NAME|FILE")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainRequest(ServerOptions, MessageOptions):
-    """Train a network on messages of dpltm latent encode.
-
-    Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
-    and, of bits, randomised as the private ones were. Messages of a codebook make a network on features, which dpltm predict
-    and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
-
-    Examples:
-        # all messages of a folder, tested on public records
-        dpltm latent train images.scheme --messages received --test mnist --out images.run
-    """
-
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
+    out: str | None = option(None, "Folder to write.", "DIR", required=True, section="")

@@ -219,9 +219,7 @@ def mask_bound(moved: np.ndarray, included: np.ndarray, confidence: float) -> tu
         If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
         1 - ``confidence``.
     """
-    canaries = len(moved)
-    check_unset(canaries, confidence)
-    correct = int(((moved > 0) == included).sum())
+    canaries, correct = len(moved), int(((moved > 0) == included).sum())
     return correct, epsilon_bound(canaries, canaries, correct, 0.0, confidence)
 
 

@@ -48,7 +48,6 @@ from dpltm.options.latent import (
     EpsilonRequest,
     SchemeOptions,
     SchemeRequest,
-    ServerOptions,
     TrainRequest,
 )
 from dpltm.privacy.account import Account
@@ -64,20 +63,8 @@ from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, Public, Split, catalogue
 from dpltm.records.notes import bounds_notes, unit_notes
 from dpltm.records.settle import check_delta
+from dpltm.tickets import files
 from dpltm.tickets.feature_files import read_map, write_map
-from dpltm.tickets.files import (
-    MAX_LINEAGE,
-    Document,
-    check_free,
-    check_writable,
-    new_file,
-    new_folder,
-    parse_json,
-    published,
-    read_bytes,
-    write_json,
-    write_lineage,
-)
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.run import environment, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
@@ -201,7 +188,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
 def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out or "")
-    check_free(out)
+    files.check_free(out)
     check_scheme_options(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named)
@@ -313,8 +300,8 @@ def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
 def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Enter the release, randomise the records, and write the messages; return the answer of ``dpltm latent encode``."""
     out = Path(request.out or "")
-    check_free(out)
-    check_writable(out)
+    files.check_free(out)
+    files.check_writable(out)
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
@@ -380,8 +367,8 @@ def messages_of_one(lineage: Lineage) -> int:
 
 def learn(
     scheme: Scheme,
-    files: Sequence[np.ndarray],
-    options: ServerOptions,
+    received: Sequence[np.ndarray],
+    options: TrainRequest,
     test: Dataset | None = None,
     progress: Progress = SILENT,
     most: int = 1,
@@ -389,7 +376,7 @@ def learn(
     """Train a network on messages, and measure accuracy where there are public test records.
 
     Args:
-        files: messages, ``(n, record_bytes)`` uint8 each.
+        received: messages, ``(n, record_bytes)`` uint8 each.
         test: a dataset whose test split is public.
         most: messages of one record among them (``messages_of_one``), for figures and notes.
 
@@ -397,8 +384,8 @@ def learn(
         InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
             not like those of the scheme; training that diverged.
     """
-    answer, records = scheme.answer, sum(map(len, files))
-    heads = [bytes(rows[:COMPARED_ROWS]) for rows in files if rows.size >= MIN_COMPARED_BYTES]
+    answer, records = scheme.answer, sum(map(len, received))
+    heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
     config, spec = _config(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
@@ -406,14 +393,14 @@ def learn(
         _check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-    began, rows = time.perf_counter(), np.concatenate(files)
+    began, rows = time.perf_counter(), np.concatenate(received)
     if isinstance(answer, Codebook):
         weights = nearest_mean(answer, rows)
     else:
-        received = Messages(rows, answer)
+        sent = Messages(rows, answer)
         with progress.progress("training on messages", config.iterations) as step:
             told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-            weights = train_dense(spec, received, received.labels, config, told, options.dropout).predictor or {}
+            weights = train_dense(spec, sent, sent.labels, config, told, options.dropout).predictor or {}
     seconds = time.perf_counter() - began
     check_trained(weights)
     plain, randomised = None, None
@@ -442,12 +429,12 @@ def learn(
     return Learned(spec, weights, facts)
 
 
-def check_server_options(options: ServerOptions) -> None:
+def check_server_options(options: TrainRequest) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the messages."""
     _config(options, max(1, options.batch_size))
 
 
-def _config(options: ServerOptions, bits: int | None) -> GenerationConfig:
+def _config(options: TrainRequest, bits: int | None) -> GenerationConfig:
     """Settings of a training on so many messages of bits; None of a codebook, where most of them do nothing."""
     if bits is not None and not 1 <= options.batch_size <= bits:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {bits}, the messages at hand")
@@ -461,7 +448,7 @@ def _config(options: ServerOptions, bits: int | None) -> GenerationConfig:
     )
 
 
-def _spec(answer: BitStrings | Codebook, options: ServerOptions) -> ModelSpec:
+def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     """Return the network: a linear one for a codebook, since all that its messages tell is in the means of classes."""
     if isinstance(answer, Codebook):
         if options.model is not None:
@@ -502,8 +489,8 @@ def _scores(
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     """Train a network on messages, and write it; return the answer of ``dpltm latent train``."""
     out = Path(request.out or "")
-    check_free(out)
-    check_writable(out)
+    files.check_free(out)
+    files.check_writable(out)
     scheme = load_scheme(Path(request.scheme or ""))
     received = [read_messages(path, scheme) for path in _message_files(request.messages or "")]
     lineage = lineage_of(scheme, *received)
@@ -517,29 +504,31 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})
-    save_learned(out, scheme, learned.spec, learned.weights, {**recorded(request), **published(body)}, lineage)
+    save_learned(out, scheme, learned.spec, learned.weights, {**recorded(request), **files.published(body)}, lineage)
     progress.say(f"wrote {out}")
     return body
 
 
 def _message_files(text: str) -> list[Path]:
     """Return the files that are named, and those that end in .msg in folders that are named; each once."""
-    files: list[Path] = []
+    paths: list[Path] = []
     for name in text.split(","):
         path = Path(name)
         inside = sorted(path.glob("*.msg")) if path.is_dir() else [path]
         if not name or not inside:
             raise InputError(f"`messages`: {name!r:.80} is no file, and no folder with files that end in .msg")
-        files += inside
-    if len({os.path.realpath(path) for path in files}) != len(files):
+        paths += inside
+    if len({os.path.realpath(path) for path in paths}) != len(paths):
         raise InputError("`messages`: a file is named twice; every message counts once")
-    return files
+    return paths
 
 
 # --- Files (docs/formats.md) ----------------------------------------------------------------------------------------
 
-_SCHEME = Document("dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"}))
-_MESSAGES = Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
+_SCHEME = files.Document(
+    "dpltm-scheme", 2, frozenset({"id", "nominal", "certified", "answer", "feature_map", "lineage"})
+)
+_MESSAGES = files.Document("dpltm-messages", 2, frozenset({"scheme", "records", "record_bytes", "lineage"}))
 
 STATISTICS = "statistics.safetensors"
 
@@ -548,7 +537,7 @@ MAGIC = b"DPLTMMSG"  # first eight bytes of a file of messages
 
 def save_scheme(target: Path, scheme: Scheme) -> None:
     """Write the folder of a scheme."""
-    with new_folder(target) as folder:
+    with files.new_folder(target) as folder:
         write_tensors(folder / STATISTICS, {"mean": scheme.mean, "deviation": scheme.deviation})
         kind = "bit-strings" if isinstance(scheme.answer, BitStrings) else "codebook"
         body = {
@@ -559,7 +548,7 @@ def save_scheme(target: Path, scheme: Scheme) -> None:
             "feature_map": write_map(folder, scheme.feature_map),
             "lineage": to_json(scheme.lineage),
         }
-        write_json(folder / "scheme.json", _SCHEME.sealed(body))
+        files.write_json(folder / "scheme.json", _SCHEME.sealed(body))
 
 
 def load_scheme(path: Path) -> Scheme:
@@ -569,7 +558,7 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(
             f"{path}: not a scheme (no scheme.json in it); make one with dpltm latent scheme --out {path}"
         )
-    body = _SCHEME.read(where, MAX_LINEAGE)
+    body = _SCHEME.read(where, files.MAX_LINEAGE)
     feature_map = read_map(path, where, body["feature_map"])
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
@@ -619,7 +608,7 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
         "lineage": to_json(lineage),
     }
     text = canonical(_MESSAGES.sealed(header)).encode()
-    with new_file(target) as staging:
+    with files.new_file(target) as staging:
         with staging.open("wb") as stream:
             stream.write(MAGIC + len(text).to_bytes(8, "little") + text)
             for block in blocks:
@@ -629,12 +618,12 @@ def write_messages(target: Path, scheme: Scheme, records: int, blocks: Iterable[
 
 def read_messages(path: Path, scheme: Scheme) -> Received:
     """Return messages that :func:`write_messages` wrote."""
-    start = read_bytes(path, sys.maxsize, links=True, first=16)
+    start = files.read_bytes(path, sys.maxsize, links=True, first=16)
     length = int.from_bytes(start[8:], "little")
-    if start[:8] != MAGIC or len(start) < 16 or length > MAX_LINEAGE:
+    if start[:8] != MAGIC or len(start) < 16 or length > files.MAX_LINEAGE:
         raise ArtifactError(f"{path}: not a file of messages; make one with dpltm latent encode")
-    data = read_bytes(path, sys.maxsize, links=True)
-    header = _MESSAGES.checked(path, parse_json(path, data[16 : 16 + length]))
+    data = files.read_bytes(path, sys.maxsize, links=True)
+    header = _MESSAGES.checked(path, files.parse_json(path, data[16 : 16 + length]))
     if header["scheme"] != scheme.id:
         raise ArtifactError(
             f"{path}: encoded by another scheme ({str(header['scheme'])[:8]}) than this one ({scheme.id[:8]}); owners and"
@@ -668,14 +657,14 @@ def save_learned(
     model = build(spec)
     model.load_state_dict(dict(weights))
     mask = Mask.dense(model)
-    with new_folder(target) as folder:
+    with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
-        write_json(folder / "result.json", {**result, **stated})
+        files.write_json(folder / "result.json", {**result, **stated})
         if isinstance(scheme.answer, Codebook):
             settings = {"model": spec.text, "features": spec.features, "classes": spec.classes}
             config = {**settings, "bounds": list(scheme.feature_map.bounds), "scheme": scheme.id}
             write_run(folder, config, model, mask, (), scheme.feature_map)
         else:
-            write_json(folder / "environment.json", environment())
+            files.write_json(folder / "environment.json", environment())
             write_network(folder, model, mask)
-        write_lineage(folder, lineage, network_id(model, mask))
+        files.write_lineage(folder, lineage, network_id(model, mask))

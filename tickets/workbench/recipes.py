@@ -183,9 +183,9 @@ def _wrong_form(document: Section) -> Iterator[str]:
             yield f"[tickets.{name}] from: {section['from']!r:.80} is not the name of a set; known: {', '.join(sets)}"
     for number, body in enumerate(arms, 1):
         where = f"[[arm]] {body.get('name', number)!r}"
-        if "name" not in body:
-            yield f"{where}: has no name"
         problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict})), []
+        if "name" not in body:
+            problems.append(f"{where}: has no name")
         try:
             rows = [] if problems else list(_rows(body))
         except InputError as error:
@@ -331,8 +331,7 @@ def _wrong_together(recipe: Recipe) -> Iterator[str]:
             for problem in _refused("transfer" if "from" in section else "generate", section)
         )
     for arm in recipe.arms:
-        wrong = _wrong_arm if arm.latent is None else _wrong_latent
-        yield from (f"[[arm]] {arm.name!r} {problem}" for problem in wrong(arm, recipe))
+        yield from (f"[[arm]] {arm.name!r} {problem}" for problem in _wrong_arm(arm, recipe))
         if arm.against is not None and _compared(arm, recipe) is None and not recipe.quick:  # which leaves rows out
             yield f"[[arm]] {arm.name!r} against: no arm {arm.against!r}"
 
@@ -348,18 +347,15 @@ def _wrong_figure(recipe: Recipe) -> Iterator[str]:
         yield '[figure] apart: there is "dataset" alone, where the figure is over steps'
 
 
-def _wrong_latent(arm: Arm, recipe: Recipe) -> Iterator[str]:
-    del recipe
-    for stage, section in (arm.latent or {}).items():
-        yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", section))
-
-
 def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
+    if arm.latent is not None:
+        for stage, section in arm.latent.items():
+            yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", section))
+        return
     searched, search = arm.search
-    unknown = False
-    for place, name in (("tickets", arm.tickets), ("tune tickets", searched)):
+    named = {"tickets": arm.tickets, "tune tickets": (arm.tune or {}).get("tickets")}
+    for place, name in named.items():
         if name is not None and name not in recipe.tickets:
-            unknown = True
             yield f"{place}: no set {name!r:.80}; known: {', '.join(recipe.tickets) or 'none'}"
     if arm.tickets is None and not (arm.round is None and arm.select is None):
         yield "a round, or a draw, is of tickets; name a set, or leave it out"
@@ -384,7 +380,7 @@ def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
         yield from (f"select: {problem}" for problem in _wrong_draw(arm, arm.select, recipe))
     if arm.tune is not None and "epsilon" not in arm.train:
         yield "tune: searches under a budget; give train an epsilon"
-    elif arm.tune is not None and not unknown:
+    elif arm.tune is not None:
         start = {} if searched is None else {"set": "SET"}
         yield from (f"tune: {problem}" for problem in _refused("tune", search, **start))
 

@@ -50,18 +50,9 @@ from dpltm.privacy.mechanisms import Adjacency
 from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import markdown
+from dpltm.tickets import files
 from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
-from dpltm.tickets.files import (
-    MAX_JSON,
-    parse_json,
-    published,
-    read_bytes,
-    read_json,
-    read_section,
-    read_toml,
-    write_json,
-)
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
@@ -151,7 +142,7 @@ class TrialRunner:
 
     def _make_trial(self, trial: Trial) -> None:
         """Make a trial by its stages, each of which is paid for once: what an interrupted attempt has is taken over."""
-        settings = {} if trial.search is None else read_section(self.path(trial.search), "train")
+        settings = {} if trial.search is None else files.read_section(self.path(trial.search), "train")
         decided = _decided(settings)
         for other in trial.recipe.trials:
             if settings and other.arm is trial.arm and other.search == trial.search:
@@ -183,14 +174,14 @@ class TrialRunner:
             given["ticket"] = str(copy)
         if out.exists():  # a process died when all was done
             remove_ended(out)
-            answer: Any = parse_json(out / "result.json", read_bytes(out / "result.json", MAX_JSON))
+            answer: Any = files.parse_json(out / "result.json", files.read_bytes(out / "result.json", files.MAX_JSON))
         else:
             searched = {key: value for key, value in settings.items() if key in SEARCHED}
             answer = self._run("train", given, override(arm.train, searched))
         if (out / "config.json").exists():
             run = load_run(out)
             body |= {"records": run.config.get("part"), "lineage": to_json(run.lineage)}
-        return {**body, "train": published(answer)}
+        return {**body, "train": files.published(answer)}
 
     def _draw(self, trial: Trial, source: Path, copy: Path) -> dict[str, Any]:
         _remove(copy)
@@ -210,7 +201,7 @@ class TrialRunner:
         encoded = _once(home / "encode.json", encode)
         _remove(out)
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
-        learned = published(self._run("latent train", given, stages["train"]))
+        learned = files.published(self._run("latent train", given, stages["train"]))
         lineage = latent.read_messages(messages, latent.load_scheme(scheme)).lineage
         return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
 
@@ -239,8 +230,8 @@ class TrialRunner:
 def _once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the answer of a stage that is made once: an interrupted trial goes on with it."""
     if not path.exists():
-        write_json(path, {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "answer": published(make())})
-    answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
+        files.write_json(path, {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, "answer": files.published(make())})
+    answer: dict[str, Any] = files.read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
     return answer
 
 
@@ -383,7 +374,7 @@ def run_recipe(path: Path, options: RunRequest, progress: Progress) -> dict[str,
         if getattr(options, flag) != getattr(RunRequest, flag):
             raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
     check_jobs(options.jobs)
-    recipe = read_recipe(read_toml(path), path, seeds=options.seeds, quick=options.quick)
+    recipe = read_recipe(files.read_toml(path), path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place = options.ledger or str(root / BESIDE)
     ledger = open_ledger(place, population=options.population)
@@ -468,7 +459,7 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mappin
     charts, picture = _charts(recipe, body, folder, results), folder.root / "figure.png"
     place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
-    shared = {**published(place), **table(recipe, results, elsewhere, privacy)}
+    shared = {**files.published(place), **table(recipe, results, elsewhere, privacy)}
     folder.write_text("results.json", json.dumps(shared, indent=1, allow_nan=False) + "\n")
     folder.write_text("results.md", markdown(shared))
     if charts:

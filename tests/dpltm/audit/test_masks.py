@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.verbs.audit import mask_bound, out_of_order, unset_features, with_canaries
+from dpltm.verbs.audit import check_unset, mask_bound, out_of_order, unset_features, with_canaries
 
 WEIGHTS = np.array([[0.1, 0.5, 0.3, 0.6], [0.2, 0.7, 0.8, 0.05]])
 
@@ -49,4 +49,4 @@ def test_too_few_features_are_refused():
         " with an empty border, such as mnist"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        mask_bound(np.zeros(4), np.ones(4, dtype=bool), 0.95)
+        check_unset(4, 0.95)

@@ -234,13 +234,3 @@ def test_rows_in_any_order(index, part):
     assert found.labels.dtype == torch.int64
     assert found.labels.tolist() == [int(row[-2]) + 256 * int(row[-1]) for row in rows]
     assert len(found) == 35
-
-
-def test_public_records_are_read_as_such():
-    draw = np.random.default_rng(0)
-    rows = ANSWER.without_coins(draw.standard_normal((6, 5)), draw.integers(0, 3, 6))
-    plain, noisy = (Messages(rows, ANSWER, randomised=randomised)[:] for randomised in (False, True))
-    assert torch.equal(plain, Messages(rows, ANSWER, randomised=False)[:])
-    assert torch.equal(noisy, Messages(rows, ANSWER)[:])
-    assert bool((plain.abs() >= noisy.abs()).all()), "a bit that is certain says more"
-    assert bool((plain.abs() > noisy.abs() + 0.01).any())

@@ -103,6 +103,7 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ('latent = { scheme = {} }\ntrain = { lr = 1 }', "not of both"),
         ('train = { filter = "clipp" }', "'clipp'"),
         ('tickets = "a"\nround = 1\ntrain = { model = "mlp:8" }', "`model`"),
+        ('tickets = "b"\nround = 1', "recipe.toml: [[arm]] 'x' tickets: no set 'b'; known: a"),
         ('tune = { tickets = ["a"] }', "tune tickets: ['a'] must be of type str"),
         ("latent = { scheme = 3 }", "latent scheme: must be a table"),
         ('latent = { scheme = 3 }\nvary = { "latent.scheme.epsilon" = [1] }', "latent scheme: must be a table"),
@@ -117,6 +118,7 @@ def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
     ("text", "said"),
     [
         (HEAD, "[[arm]]: missing"),
+        (HEAD + '[[arm]]\nvary = { "train.lr" = [1.0] }\n', "1: has no name"),
         (HEAD + DENSE + DENSE, "named twice"),
         (DENSE.replace("[[arm]]", "[recipe]\n[[arm]]"), "title: missing"),
         (HEAD.replace("seeds = 2", "seeds = 0") + DENSE, "not from 1 to"),
