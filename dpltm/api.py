@@ -40,7 +40,7 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
 from dpltm.records import Dataset, at_unit, from_arrays
 from dpltm.records.arrays import arrays_of, as_array, records_of
-from dpltm.records.input_parts import facts_of, has_parts, in_rows
+from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of
@@ -62,15 +62,14 @@ __all__ = [
 ]  # fmt: skip
 
 FACTS = (
-    "test", "bounds", "classes", "records", "words", "length", "units", "unit", "schema", "rows_coincide", "name",
+    "test", "bounds", "classes", "records", "words", "units", "unit", "schema", "rows_coincide", "name",
 )  # fmt: skip
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset | Mapping[str, Any] | Sequence[Any]
 """Features ``(n, ...)`` as an array, a tensor, a memory map, or a data frame of pandas or polars, whose columns go by name;
-for a network of the user's own also a mapping or a tuple of arrays, or rows of whole numbers that differ in length; or a
-dataset, which has its labels: one of this package, or one of PyTorch's with random access, which is read once, or of Hugging
-Face (``dpltm.records.arrays``)."""
+for a network of the user's own also a mapping of arrays; or a dataset, which has its labels: one of this package, or one of
+PyTorch's with random access, which is read once, or of Hugging Face (``dpltm.records.arrays``)."""
 
 T = TypeVar("T")
 
@@ -171,7 +170,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
             spec = tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec
             if len(spec.tables) == 1:
                 known = {"words": spec.tables[0], **known}
-            elif has_parts(x) or in_rows(x):
+            elif isinstance(x, Mapping):
                 known = {**facts_of(spec.parts, x), **known}
         if not {"classes", "schema"} & known.keys() and y is not None and _are_values(as_array(y, "y"), taker, spec):
             known["classes"] = VALUES
@@ -223,10 +222,10 @@ def generate(
         options: ``provenance`` (``public``, ``private``, ``data-free`` or ``dp``), ``model``, ``rounds`` and all other
             fields of ``GenerateOptions``; of arrays also ``test`` (features and labels of records
             declared separate), ``bounds`` (public range of every feature), ``classes`` and ``records`` (public numbers),
-            ``words`` and ``length`` (of whole numbers: how many there are, and of rows of them),
-            of data frames ``schema`` (what columns of words, dates and holes hold), and ``name``, what messages and the
-            ledger call them, which is then the name of the set as well. ``model`` may be a PyTorch module, its class or a
-            factory, with ``start``, ``freeze``, ``prunable``, ``loss``, ``score`` and ``inputs``
+            ``words`` (of whole numbers: how many there are), of data frames ``schema`` (what columns of words, dates and
+            holes hold), and ``name``, what messages and the ledger call them, which is then the name of the set as well.
+            ``model`` may be a PyTorch module, its class or a factory, with ``start``, ``freeze``, ``prunable``, ``loss``,
+            ``score`` and ``inputs``
             (``dpltm.networks.own.OwnModel``).
 
     Returns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -21,9 +20,6 @@ from dpltm.records.input_parts import (
     check_words,
     differences,
     facts_of,
-    has_parts,
-    in_rows,
-    padded_rows,
     side_by_side,
 )
 from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
@@ -44,7 +40,6 @@ def from_arrays(
     classes: int | None = None,
     records: int | None = None,
     words: Words = None,
-    length: int | None = None,
     units: np.ndarray | None = None,
     unit: str | None = None,
     schema: str | Path | Schema | None = None,
@@ -58,9 +53,8 @@ def from_arrays(
     memory map that is read-only is not; leave its file as it is until the work is done. Columns of data frames go by name.
 
     Args:
-        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping or a
-            tuple of arrays, which reach a network of the user's own by name, or by place; or, with ``length``, a list of
-            rows of whole numbers that differ in length: these and a mask of what is there, in a tuple.
+        x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping of
+            arrays, which reach a network of the user's own by name.
         y: labels, ``(n,)``, from 0 to the number of classes - 1; with a schema, as its classes are spelled, or None where
             the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
         test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
@@ -69,9 +63,7 @@ def from_arrays(
         classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
             then a network of the user's own has a ``loss`` for them.
         records: public number of records, or of persons; counted if None, and noted.
-        words: public number of whole numbers (positions of words), which the values are then; of a mapping or a tuple by
-            name, or by place.
-        length: public length that rows of whole numbers are padded with 0, or cut, to.
+        words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         unit: noun of whom those are, such as ``patient``; by default ``user``.
         schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
@@ -89,28 +81,26 @@ def from_arrays(
     check_name(name)
     known = as_schema(schema)
     if known is not None:
-        check_none("the schema says what the columns hold", bounds=bounds, classes=classes, words=words, length=length)
+        check_none("the schema says what the columns hold", bounds=bounds, classes=classes, words=words)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = _split(x, y, known, name, "x", "y", words, length)
+    train = _split(x, y, known, name, "x", "y", words)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
         raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
-    held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words, length)
+    held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
     if valued and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
     facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
     return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
 
 
-def _split(
-    x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words, length: int | None
-) -> RawSplit:
+def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words) -> RawSplit:
     """Features and labels of a split as they are given."""
     if schema is not None:
         if not is_frame(x):
@@ -127,7 +117,7 @@ def _split(
         raise DataError("`y` is missing: the labels that go with `x`")
     x = columns_of(x)
     targets = copied(as_array(y, "test" if y_name != "y" else y_name))
-    if (found := as_parts(x, words, length, x_name)) is not None:
+    if (found := as_parts(x, words, x_name)) is not None:
         return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
     features, columns, left_out = features_of(x, x_name)
     tables: tuple[int, ...] = ()
@@ -137,45 +127,32 @@ def _split(
     return RawSplit(copied(features), targets, name, x_name, y_name, columns, left_out=left_out, tables=tables)
 
 
-def as_parts(
-    x: Any, words: Words, length: int | None, name: str, *, check: bool = True
-) -> tuple[np.ndarray, Parts] | None:
+def as_parts(x: Any, words: Words, name: str, *, check: bool = True) -> tuple[np.ndarray, Parts] | None:
     """Return records of several parts side by side, and what they are (``input_parts.side_by_side``); None of one array.
 
     Raises:
         DataError: parts that are no arrays, or have no names that arguments could have.
     """
-    if isinstance(x, Mapping):
+    _check_no_tuple(x)
+    if not isinstance(x, Mapping):
+        return None
+    if not x:
+        raise DataError(f"`{name}`: a mapping of nothing; give it the arrays that the network takes")
+    by_place = [str(place) for place in range(len(x))]
+    if set(x) != set(by_place):
         for key in x:
             if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
                 raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
-        named = {key: _part(x[key], key, length) for key in sorted(x)}
-    elif has_parts(x):
-        named = {str(place): _part(part, place, length) for place, part in enumerate(x)}
-    elif length is not None and in_rows(x):
-        made = padded_rows(x, length, name)
-        there = np.arange(length) < np.array([len(row) for row in x])[:, None]
-        named = {"0": made, "1": there}
-    else:
-        if length is not None:
-            raise DataError(f"`length` {length}: pads lists of rows, and {name} holds no such; leave it out")
-        return None
-    if not named:
-        raise DataError(f"`{name}`: a mapping of nothing; give it the arrays that the network takes")
-    made, parts = side_by_side(named, words, length, name, check=check)
+        by_place = sorted(x)
+    made, parts = side_by_side({key: as_array(x[key], f"x[{key!r}]") for key in by_place}, words, name, check=check)
     made.flags.writeable = False
     return made, parts
 
 
-def _part(values: Any, name: object, length: int | None) -> Any:
-    """One part as an array; rows that differ in length, or may by ``length``, as they are."""
-    if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype == object):
-        made = np.empty(0, dtype=object)
-        with contextlib.suppress(ValueError):  # else rows differ in length
-            made = np.array(list(values), dtype=None if any(map(np.size, values)) else "i8")
-        rows = length is not None and made.ndim == 2 and made.dtype.kind in "biu"
-        return list(values) if rows or made.dtype == object else made
-    return as_array(values, f"x[{name!r}]")
+def _check_no_tuple(x: object) -> None:
+    """Raise DataError for arrays that have no names."""
+    if isinstance(x, tuple) and x and all(hasattr(part, "detach") or isinstance(part, np.ndarray) for part in x):
+        raise DataError("`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments")
 
 
 def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
@@ -191,9 +168,7 @@ def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, p
     if schema is not None and is_frame(x):
         return read_by_schema(Frame(x, "x"), schema, labelled=False, marked=True)
     x = columns_of(x)
-    facts = facts_of(parts, x)
-    length = facts.get("length") if has_parts(x) or in_rows(x) else None
-    found = as_parts(x, facts.get("words"), length, "x", check=False)
+    found = as_parts(x, facts_of(parts, x).get("words") if isinstance(x, Mapping) else None, "x", check=False)
     if found is not None:
         if other := differences(parts, found[1]):
             raise DataError(f"`x`: its records {other}; give it records of the same parts as the run's")
@@ -216,7 +191,7 @@ def as_array(values: object, name: str) -> np.ndarray:
     try:
         return values.detach().cpu().numpy() if tensor else np.asarray(values)  # type: ignore[attr-defined]
     except (OverflowError, RuntimeError, TypeError, ValueError) as error:
-        fix = "give each record as many numbers, or say by `length` what rows of whole numbers are padded to"
+        fix = "give each record as many numbers, and pad rows to one public length"
         fix = "pass x.to_dense().float()" if tensor else fix
         raise DataError(
             f"`{name}`: {shown_value(values)} is no array: {first_line(error).rstrip('.')}; {fix}"
@@ -281,7 +256,7 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     if names is None:
         return parts[0], parts[1]
     values = dict(zip(names, parts[:-1], strict=True))
-    return values if names[0] != "0" else tuple(values.values()), parts[-1]
+    return values, parts[-1]
 
 
 def columns_of(x: Any) -> Any:
@@ -334,11 +309,11 @@ def _item(x: Any, place: int) -> tuple[list[np.ndarray], list[str] | None]:
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
             raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
         features, label = item[0], as_array(item[1], "x")
-        if not has_parts(features):
+        _check_no_tuple(features)
+        if not isinstance(features, Mapping):
             return [as_array(features, "x"), label], None
-        named = sorted(features) if isinstance(features, Mapping) else [str(at) for at in range(len(features))]
-        values = [features[name] for name in named] if isinstance(features, Mapping) else features
-        return [*(as_array(value, "x") for value in values), label], named
+        named = sorted(features)
+        return [*(as_array(features[name], "x") for name in named), label], named
     except DpltmError:
         raise
     except Exception as error:

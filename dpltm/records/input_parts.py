@@ -26,8 +26,8 @@ MAX_TABLE = 10_000_000
 DTYPES = tuple(np.dtype(name).name for name in "?bBhHiIlLqQefd")
 """Of a part as it is given."""
 
-Words = int | Mapping[str, int] | Sequence[int | None] | None
-"""How many whole numbers there are: of the one part that holds some, or by name, or by place."""
+Words = int | Mapping[str, int] | None
+"""How many whole numbers there are: of the one part that holds some, or by name."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class InputPart:
     """Public facts about one of the arrays that records consist of.
 
     Attributes:
-        name: key of the mapping; the place, ``0``, ``1``, ..., in a tuple.
+        name: of the argument, key of the mapping; where they go by place ``0``, ``1``, ....
         shape: of one record.
         words: its values are whole numbers from 0 to ``words`` - 1; 0 where they are quantities.
         dtype: as it was given: whole numbers reach the network in it, and quantities as float32.
-        padded: whether rows are padded with 0, or cut, to its length.
+        padded: whether dpltm 0.2 padded its rows with 0, or cut them, to that length.
     """
 
     name: str
@@ -103,18 +103,6 @@ def places_of(wanted: Sequence[str] | None, there: Sequence[str] | None, source:
     return [there.index(name) for name in wanted]
 
 
-def has_parts(x: object) -> bool:
-    """Tell whether records are a mapping or a tuple of arrays, each a part, and no array or list of records."""
-    return isinstance(x, Mapping) or (
-        isinstance(x, tuple) and bool(x) and all(hasattr(part, "detach") or isinstance(part, np.ndarray) for part in x)
-    )
-
-
-def in_rows(x: object) -> bool:
-    """Tell whether records are rows that may differ in length: by their type, and not by how long they are."""
-    return isinstance(x, list) or (isinstance(x, np.ndarray) and x.dtype == object)
-
-
 def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
     """Return the values of each part, ``(n, size)``, of records that hold them side by side."""
     ends = np.cumsum([part.size for part in parts])[:-1]
@@ -134,23 +122,20 @@ def differences(mine: Parts, theirs: Parts) -> str:
     return "; ".join(told)
 
 
-def facts_of(parts: Parts, x: Any) -> dict[str, Any]:
-    """Return ``words`` and ``length`` by which records become such parts, of those parts that they have."""
-    there = list(x) if isinstance(x, Mapping) else [str(place) for place in range(len(x) if has_parts(x) else 2)]
-    words = {part.name: part.words for part in parts if part.words and part.name in there}
-    lengths = {part.shape[0] for part in parts if part.padded}
-    return {**({"words": words} if words else {}), **({"length": lengths.pop()} if lengths else {})}
+def facts_of(parts: Parts, x: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``words`` by which records become such parts, of those parts that they have."""
+    words = {part.name: part.words for part in parts if part.words and part.name in x}
+    return {"words": words} if words else {}
 
 
 def side_by_side(
-    arrays: Mapping[str, Any], words: Words, length: int | None, where: str, *, check: bool = True
+    arrays: Mapping[str, np.ndarray], words: Words, where: str, *, check: bool = True
 ) -> tuple[np.ndarray, Parts]:
     """Return records in one array, ``(n, values)``, and the parts that they consist of.
 
     Args:
-        arrays: the parts, in order, ``(n, ...)`` arrays, or lists of rows that differ in length.
+        arrays: the parts, in order, ``(n, ...)`` arrays.
         words: see :data:`Words`; truth values are whole numbers below 2 by their type.
-        length: that rows of whole numbers are padded with 0, or cut, to.
         where: what messages call the records.
         check: whether whole numbers out of range are refused; else they saturate as other values do.
 
@@ -160,14 +145,15 @@ def side_by_side(
     Guarantees:
         A row depends on the same record of each part, and on public inputs.
     """
-    if length is not None and whole_number("length", length) < 1:
-        raise DataError(f"`length` {length}: must be 1 or more; pass the public length of rows")
     named = _by_name(words, arrays, where)
-    parts, values = [], []
-    for name in arrays:
-        most = named.get(name, 2 if _dtype(arrays[name]) == "bool" else 0)
-        value, padded = _rows(arrays[name], most, length, f"{where}[{name!r}]")
-        most = most or 2 * (value.dtype == bool)
+    parts = []
+    for name, value in arrays.items():
+        if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+            raise DataError(
+                f"{where}[{name!r}] is {value.dtype} of shape {value.shape}, no numbers, a row a record; leave it out, or"
+                " pad rows to one public length"
+            )
+        most = named.get(name, 2 if value.dtype == bool else 0)
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
                 f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are in public, such as"
@@ -175,8 +161,8 @@ def side_by_side(
             )
         if most and check:
             _check_whole(value, most, f"{where}[{name!r}]")
-        parts.append(InputPart(name, value.shape[1:], most, value.dtype.name, padded))
-        values.append(value)
+        parts.append(InputPart(name, value.shape[1:], most, value.dtype.name))
+    values = list(arrays.values())
     counts = {part.name: len(value) for part, value in zip(parts, values, strict=True)}
     if len({*counts.values()}) > 1:
         told = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
@@ -190,19 +176,17 @@ def side_by_side(
     return made, tuple(parts)
 
 
-_WHOLE = (*(name for name in DTYPES if "int" in name and name != "uint8"), "object")
+_WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")
 
 
-def _by_name(words: Words, arrays: Mapping[str, Any], where: str) -> dict[str, int]:
+def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
     if words is None:
         return {}
     found: dict[str, Any]
     if isinstance(words, Mapping):
         found = dict(words)
-    elif isinstance(words, (list, tuple)):
-        found = {str(place): value for place, value in enumerate(words) if value is not None}
     else:
-        whole = [name for name, value in arrays.items() if _dtype(value) in _WHOLE]
+        whole = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
         if len(whole) != 1:
             raise DataError(
                 f"`words` {words}: whole numbers are in {shown(whole)} of {where}; say it by part, such as"
@@ -220,51 +204,12 @@ def _by_name(words: Words, arrays: Mapping[str, Any], where: str) -> dict[str, i
     return {name: int(value) for name, value in found.items()}
 
 
-def _of_whole(arrays: Mapping[str, Any], named: Mapping[str, int]) -> str:
+def _of_whole(arrays: Mapping[str, np.ndarray], named: Mapping[str, int]) -> str:
     """Return how ``words`` are said of such parts."""
-    told = (f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or _dtype(arrays[name]) in _WHOLE)
+    told = (
+        f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or arrays[name].dtype.name in _WHOLE
+    )
     return "{" + ", ".join(told) + "}"
-
-
-def _dtype(values: Any) -> str:
-    """Return the dtype of a part; of rows that differ in length ``object``."""
-    return values.dtype.name if isinstance(values, np.ndarray) else "object"
-
-
-def _rows(values: Any, words: int, length: int | None, where: str) -> tuple[np.ndarray, bool]:
-    """Return a part as an array, and whether its rows were padded."""
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        if values.ndim == 0 or values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
-            raise DataError(
-                f"{where} is {values.dtype} of shape {values.shape}, no numbers, a row a record; leave it out"
-            )
-        if not (words and length is not None and values.ndim == 2):
-            return values, False
-        made = np.zeros((len(values), length), values.dtype)
-        kept = min(length, values.shape[1])
-        made[:, :kept] = values[:, :kept]
-        return made, True
-    if length is None:
-        raise DataError(
-            f"{where} has rows of different lengths; say by `length` how long they are made in public, such as length=128:"
-            " shorter rows are padded with 0, and longer ones cut"
-        )
-    return padded_rows(values, length, where), True
-
-
-def padded_rows(values: Sequence[Any], length: int, where: str) -> np.ndarray:
-    """Return rows of whole numbers, ``(n, length)``: padded with 0, or cut; DataError for a row that is none."""
-    rows = [np.asarray(row) for row in values]
-    wrong = [at for at, row in enumerate(rows) if row.ndim != 1 or (row.size and row.dtype.kind not in "biu")]
-    if wrong:
-        raise DataError(f"{where}: record {wrong[0]} (counted from 0) is no list of whole numbers; leave the part out")
-    kinds = sorted({row.dtype.name for row in rows if row.size}) or ["int64"]
-    if len(kinds) > 1:  # one record's type would decide what all others reach the network as
-        raise DataError(f"{where}: has rows of {' and of '.join(kinds)}; give all of them one type")
-    made = np.zeros((len(rows), length), kinds[0])
-    for row, there in zip(rows, made, strict=True):
-        there[: min(length, len(row))] = row[:length]
-    return made
 
 
 def check_words(x: np.ndarray, words: Words, where: str) -> None:

@@ -344,21 +344,16 @@ def convert(bunch: Mapping[str, Any], description: Description) -> tuple[RawSpli
     They hold bytes where the described bounds are those of bytes, else float32.
     """
     source = f"OpenML {description.name}"
+    remedy = f"the table has changed, put {description.name}.npz into the data home instead"
     rows, features = description.records + description.openml_test, int(np.prod(description.shape))
     if np.shape(bunch["data"]) != (rows, features):
-        raise DataError(
-            f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; the table has changed, "
-            f"put {description.name}.npz into the data home instead"
-        )
+        raise DataError(f"{source}: has shape {np.shape(bunch['data'])}, expected {(rows, features)}; {remedy}")
     try:
         # ARFF quotes some labels, and the quotes can survive parsing.
         target = np.array([float(str(t).strip("'\"")) for t in bunch["target"]]) - description.first_label
         data: np.ndarray = np.asarray(bunch["data"], dtype=np.float32)
     except ValueError as error:
-        raise DataError(
-            f"{source}: holds something that is not a number ({first_line(error)}); the table has changed, "
-            f"put {description.name}.npz into the data home instead"
-        ) from error
+        raise DataError(f"{source}: holds something that is not a number ({first_line(error)}); {remedy}") from error
     if description.bounds == (0, 255):
         with np.errstate(invalid="ignore"):
             as_bytes = data.astype(np.uint8)

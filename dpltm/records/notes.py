@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dpltm.records.dataset import Dataset
+
+if TYPE_CHECKING:
+    from dpltm.training.artifacts import Run
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -41,18 +44,7 @@ def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds`
     return [_assumed(dataset.name, dataset.bounds, fix)]
 
 
-class Trained(Protocol):
-    """Facts that a run states on the records that it was trained on."""
-
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def bounds(self) -> tuple[float, float]: ...
-
-
-def run_bounds_notes(run: Trained) -> list[str]:
+def run_bounds_notes(run: Run) -> list[str]:
     """Return the same of the records that a run was trained on, whose bounds scale whatever its network is given."""
     if run.config.get("bounds_origin") != "assumed":
         return []

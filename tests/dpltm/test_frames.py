@@ -145,7 +145,7 @@ def test_class_weights_are_by_label_whatever_the_order_of_the_schema():
     for given in ({"no": 1.0, "yes": 4.0}, [1.0, 4.0]):
         made = dpltm.TicketClassifier(schema=SCHEMA, class_weight=given, ledger=dpltm.Ledger(), **FAST)
         made.fit(frame, frame["ill"])
-        assert made._of_classes["class_weight"] == [4.0, 1.0]
+        assert made._options()["class_weight"] == [4.0, 1.0]
 
 
 def test_a_regressor_and_numbers_as_labels():
@@ -184,7 +184,7 @@ def test_what_a_stage_refuses(x, y, options, said):
     [
         ({"classes": 2}, "ill", "`classes`: the schema says"),
         ({"bounds": (0, 1)}, "ill", "`bounds`: the schema says"),
-        ({}, "age", "`y`: '85' is none of its classes (record 0)"),
+        ({}, "age", "`y`: label '85.0' is none of the 2 classes"),
     ],
 )
 def test_what_an_estimator_refuses(options, y, said):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -564,9 +565,9 @@ OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray,
         lambda x: {"input_ids": x[:, :5] % 12, "attention_mask": x[:, 1:6] % 2},
         lambda _, y: y,
     ),
-    "rows": (
-        PARTS["rows"],
-        lambda x: [row[: 3 + row[0] % 4].tolist() for row in x % 12],
+    "by place": (
+        replace(PARTS["mapping"], layout={"words": {"0": 12, "1": 2}}),
+        lambda x: {"0": x[:, :5] % 12, "1": x[:, 1:6] % 2},
         lambda _, y: y,
     ),
 }

@@ -313,13 +313,8 @@ def words_of(draw: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     return {"input_ids": draw.integers(0, WORDS, (count, LENGTH)), "attention_mask": mask}
 
 
-def rows_of(draw: np.random.Generator, count: int) -> list[list[int]]:
-    """Rows of words that differ in length."""
-    return [draw.integers(0, WORDS, length).tolist() for length in draw.integers(6, 11, count)]
-
-
 class Both(nn.Module):
-    """A picture and a few words of it, in a tuple."""
+    """A picture and a few words of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -330,27 +325,19 @@ class Both(nn.Module):
         return self.head(torch.cat([seen, self.table(words).mean(1)], 1))
 
 
-class InRows(Reader):
-    """The same words as rows and a mask, by place."""
-
-    def forward(self, rows: Tensor, mask: Tensor) -> Tensor:
-        return super().forward(rows, mask)
-
-
 BY_NAME = {"words": {"input_ids": WORDS, "attention_mask": 2}}
 
 PARTS = {
     "mapping": Case(Reader, (), parts=words_of, layout=BY_NAME),
-    "tuple": Case(
+    "pictures": Case(
         Both,
         (),
-        parts=lambda draw, count: (
-            draw.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8),
-            draw.integers(0, WORDS, (count, 2)).astype(np.int32),
-        ),
+        parts=lambda draw, count: {
+            "picture": draw.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8),
+            "words": draw.integers(0, WORDS, (count, 2)).astype(np.int32),
+        },
         layout={"words": WORDS},
     ),
-    "rows": Case(InRows, (), parts=rows_of, layout={"words": WORDS, "length": 8}),
     "bert by name": Case(tiny_bert, (), parts=words_of, layout=BY_NAME),
 }
 """Networks that take several arrays."""

@@ -16,7 +16,7 @@ from dpltm.errors import ArtifactError
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.tickets import load, save
 from dpltm.tickets.handover import export_run
-from own_networks import BY_NAME, CLASSES, PARTS, WORDS, InRows, Reader
+from own_networks import BY_NAME, CLASSES, PARTS, WORDS, Reader
 from refusals import refused
 
 TRAINING = {"epsilon": 1.0, "delta": 1e-4, "steps": 2}
@@ -33,18 +33,15 @@ def spec() -> OwnNetwork:
     return trained().spec
 
 
-@pytest.mark.parametrize("name", ["mapping", "tuple", "rows"])
+@pytest.mark.parametrize("name", ["mapping", "pictures"])
 def test_predictions_are_those_of_the_module_on_the_arrays(name):
     case = PARTS[name]
     run = trained(case)
     module = case.model()
     module.load_state_dict(run.model.state_dict())
     x = case.records(7, 4)[0]
-    if name == "rows":
-        ids = np.array([[*row, *[0] * 9][:8] for row in x])
-        given = [torch.from_numpy(ids), torch.arange(8) < torch.tensor([len(row) for row in x])[:, None]]
-    elif name == "tuple":
-        given = [torch.from_numpy(x[0]).float() / 255 if x[0].dtype == np.uint8 else x[0], torch.from_numpy(x[1])]
+    if name == "pictures":
+        given = [torch.from_numpy(x["picture"]).float() / 255, torch.from_numpy(x["words"])]
     else:
         given = [torch.from_numpy(x[part]) for part in ("input_ids", "attention_mask")]
     with torch.no_grad():
@@ -125,10 +122,19 @@ def test_what_does_not_fit_is_named(tmp_path):
 
 
 def test_the_layout_is_on_disk(tmp_path):
-    save(trained(PARTS["rows"]), tmp_path / "run")
+    """Networks that took parts by place, and rows that dpltm padded, are read."""
+    x, y = CASE.records(60, 0)
+    by_place = {"0": x["input_ids"], "1": x["attention_mask"] > 0}
+    run = dpltm.train(Reader, by_place, y, words=WORDS, classes=CLASSES, ledger=dpltm.Ledger(), **TRAINING)
+    save(run, tmp_path / "run")
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert stored["own"]["parts"] == [["0", [8], WORDS, "int64", True], ["1", [8], 2, "bool", True]]
-    assert load(tmp_path / "run", model=InRows).spec.parts == trained(PARTS["rows"]).spec.parts
+    length = x["input_ids"].shape[1]
+    assert stored["own"]["parts"] == [["0", [length], WORDS, "int64", False], ["1", [length], 2, "bool", False]]
+    loaded = load(tmp_path / "run", model=Reader)
+    assert loaded.spec.parts == run.spec.parts
+    assert np.array_equal(dpltm.predict(loaded, by_place).outputs, dpltm.predict(run, by_place).outputs)
+    padded = {**spec().to_json(), "parts": [["a", [10], 5, "int64", True]]}
+    assert OwnNetwork.from_json("here", {"model": "m:N", "features": 10, "classes": CLASSES}, padded).parts[0].padded
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_layouts_that_are_none(parts):
 
 
 @pytest.mark.one_of(2)
-@pytest.mark.parametrize("name", ["mapping", "tuple"])
+@pytest.mark.parametrize("name", ["mapping", "pictures"])
 def test_it_leaves_as_one_network_of_columns_side_by_side(name, tmp_path):
     run = trained(PARTS[name])
     made = export_run(run, tmp_path / "out")

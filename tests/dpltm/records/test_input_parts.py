@@ -16,12 +16,12 @@ from dpltm.records.input_parts import MAX_WORDS, InputPart, differences, facts_o
 from own_networks import CLASSES, WORDS, Reader
 from refusals import refused
 
-ROWS = [[3, 1], [], [2, 5, 7, 1], [4]]
+ROWS = [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
 
 
 def given_back(x, bounds=(0.0, 1.0), **facts):
     """What a network gets of records."""
-    made, parts = as_parts(x, facts.get("words"), facts.get("length"), "x")
+    made, parts = as_parts(x, facts.get("words"), "x")
     return apart(torch.from_numpy(prepare(made, bounds, (), parts)), parts)
 
 
@@ -69,7 +69,8 @@ def test_parts_reach_the_network_in_their_types_and_shapes():
     for name in ("pixels", "age"):
         assert found[name].dtype == torch.float32
         np.testing.assert_allclose(found[name], x[name] / 255, rtol=1e-6)
-    in_place = given_back(tuple(x[name] for name in sorted(x)), (0.0, 255.0), words=(None, 2, 9, None, None))
+    by_place = {str(place): x[name] for place, name in enumerate(sorted(x))}
+    in_place = given_back(by_place, (0.0, 255.0), words={"1": 2, "2": 9})
     assert all(torch.equal(one, other) for one, other in zip(in_place, found.values(), strict=True))
 
 
@@ -85,36 +86,11 @@ def test_whatever_a_network_is_tried_on_stays_in_range(values):
 def test_a_row_depends_on_its_own_record_alone():
     draw = np.random.default_rng(1)
     x = {"ids": draw.integers(0, 9, (8, 5)), "level": draw.random((8, 2))}
-    whole, parts = as_parts(x, {"ids": 9}, 4, "x")
+    whole, parts = as_parts(x, {"ids": 9}, "x")
     for record in range(8):
-        alone, same = as_parts({name: part[record : record + 1] for name, part in x.items()}, {"ids": 9}, 4, "x")
+        alone, same = as_parts({name: part[record : record + 1] for name, part in x.items()}, {"ids": 9}, "x")
         assert np.array_equal(alone[0], whole[record])
         assert same == parts
-
-
-# --- rows that differ in length -----------------------------------------------------------------------------------------
-
-
-def test_rows_are_padded_or_cut_to_a_public_length():
-    ids, mask = given_back(ROWS, words=8, length=3)
-    assert ids.tolist() == [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
-    assert mask.tolist() == [[True, True, False], [False] * 3, [True] * 3, [True, False, False]]
-    named = given_back({"ids": ROWS, "mask": [[1] * len(row) for row in ROWS]}, words={"ids": 8, "mask": 2}, length=3)
-    assert torch.equal(named["ids"], ids)
-    assert torch.equal(named["mask"], mask.long())
-
-
-def test_that_all_are_of_one_length_changes_nothing():
-    """It is private how long they are: with a public length, parts are the same however long rows happen to be."""
-    even = [row[:2] + [0] * (2 - len(row)) for row in ROWS]
-    forms = [as_parts({"ids": rows}, 8, 3, "x") for rows in (ROWS, even, np.array(even), [[]] * 4)]
-    assert {parts for _, parts in forms} == {(InputPart("ids", (3,), 8, "int64", True),)}
-    ragged = np.empty(4, dtype=object)
-    ragged[:] = [np.array(row, dtype=np.int64) for row in ROWS]
-    assert np.array_equal(as_parts({"ids": ragged}, 8, 3, "x")[0], forms[0][0])
-    assert np.array_equal(as_parts(ragged, 8, 3, "x")[0], as_parts(ROWS, 8, 3, "x")[0])
-    octets = [[np.array(row, dtype=np.uint8) for row in rows] for rows in (ROWS, even)]
-    assert {as_parts({"a": rows}, None, 3, "x")[1] for rows in octets} == {(InputPart("a", (3,), 0, "uint8", True),)}
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------------
@@ -131,9 +107,6 @@ def no_position(value, record, place, words, name="ids"):
 MISSING = "`words` is missing: x['ids'] holds whole numbers; say how many there are in public, such as"
 BY_PART = "`words` 8: whole numbers are in 'ids', 'mask' of x; say it by part, such as words={'ids': N, 'mask': N}"
 RANGE = "must be 1 to 4,194,304; pass the public number of whole numbers"
-LENGTHS = (
-    "x['ids'] has rows of different lengths; say by `length` how long they are made in public, such as length=128:"
-)
 NO_NAME = "is no name of an argument; call each part as the network does"
 
 
@@ -161,28 +134,20 @@ NO_NAME = "is no name of an argument; call each part as the network does"
         (
             {"ids": IDS, "text": np.array(["a"] * 4)},
             {"words": {"ids": 8}},
-            "x['text'] is <U1 of shape (4,), no numbers, a row a record; leave it out",
+            "x['text'] is <U1 of shape (4,), no numbers, a row a record; leave it out, or pad rows to one public length",
         ),
-        ({"ids": ROWS}, {"words": 8}, f"{LENGTHS} shorter rows are padded with 0, and longer ones cut"),
-        (
-            {"ids": [[0.5], [1, 2]]},
-            {"words": 8, "length": 3},
-            "x['ids']: record 0 (counted from 0) is no list of whole numbers; leave the part out",
-        ),
-        (
-            {"ids": [np.array([1], dtype=np.int32), np.array([1, 2])]},
-            {"words": 8, "length": 3},
-            "x['ids']: has rows of int32 and of int64; give all of them one type",
-        ),
-        ({"ids": IDS}, {"words": 8, "length": 0}, "`length` 0: must be 1 or more; pass the public length of rows"),
         ({"a b": IDS}, {"words": 8}, f"`x`: 'a b' {NO_NAME}"),
         ({3: IDS}, {"words": 8}, f"`x`: 3 {NO_NAME}"),
         ({}, {}, "`x`: a mapping of nothing; give it the arrays that the network takes"),
-        (IDS, {"length": 3}, "`length` 3: pads lists of rows, and x holds no such; leave it out"),
+        (
+            (IDS, IDS > 2),
+            {},
+            "`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments",
+        ),
     ],
 )
 def test_bad_parts(x, facts, message):
-    assert refused(as_parts, x, facts.get("words"), facts.get("length"), "x") == message
+    assert refused(as_parts, x, facts.get("words"), "x") == message
 
 
 def test_words_of_one_array():
@@ -228,12 +193,12 @@ def test_differences_are_named():
     other = (InputPart("a", (4,), 5, "int64"), InputPart("c", (2,), 0, "float32"))
     of = "whole numbers below 5 of shape"
     assert differences(mine, other) == f"lack 'b'; have unknown 'c'; have {of} (4,) in 'a' in the place of {of} (3,)"
-    assert facts_of(mine, {"b": IDS}) == facts_of(mine, (IDS, IDS)) == {}
-    assert facts_of((InputPart("0", (3,), 5, "int64", True),), ROWS) == {"words": {"0": 5}, "length": 3}
+    assert facts_of(mine, {"b": IDS}) == {}
+    assert facts_of(mine, {"a": IDS}) == {"words": {"a": 5}}
 
 
 def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
-    parts = as_parts({"ids": IDS, "level": IDS / 8}, {"ids": 8}, None, "x")[1]
+    parts = as_parts({"ids": IDS, "level": IDS / 8}, {"ids": 8}, "x")[1]
     strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
     assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
     assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7
@@ -255,15 +220,7 @@ class Columns:
 
     def __getitem__(self, key):
         assert (self.formatted, key) == ("numpy", slice(None))
-        return {name: as_numpy(values) for name, values in self.columns.items()}
-
-
-def as_numpy(values):
-    if isinstance(values[0], list) and len({*map(len, values)}) > 1:
-        made = np.empty(len(values), dtype=object)
-        made[:] = [np.array(row) for row in values]
-        return made
-    return np.array(values)
+        return {name: np.array(values) for name, values in self.columns.items()}
 
 
 def test_columns_of_hugging_face():
@@ -271,7 +228,7 @@ def test_columns_of_hugging_face():
     assert (list(x), y.tolist()) == (["input_ids"], [0, 1, 0, 1])
     x, y = arrays_of(Columns({"input_ids": ROWS}), [1, 0, 1, 0])
     assert (list(x), y) == (["input_ids"], [1, 0, 1, 0])
-    facts = {"words": WORDS, "length": 5, "classes": CLASSES, "epsilon": 1.0, "delta": 1e-3, "steps": 1}
+    facts = {"words": WORDS, "classes": CLASSES, "epsilon": 1.0, "delta": 1e-3, "steps": 1}
     masked = {
         "input_ids": ROWS * 9,
         "attention_mask": [[1] * len(row) for row in ROWS] * 9,
@@ -279,7 +236,7 @@ def test_columns_of_hugging_face():
     }
     facts["words"] = {"input_ids": WORDS, "attention_mask": 2}
     run = dpltm.train(Reader, Columns(masked), ledger=dpltm.Ledger(), **facts)
-    held_out = {"input_ids": [[9, 9, 9], [8]], "attention_mask": [[1, 1, 1], [1]], "labels": [0, 1]}
+    held_out = {"input_ids": [[9, 9, 9], [8, 0, 0]], "attention_mask": [[1, 1, 1], [1, 0, 0]], "labels": [0, 1]}
     assert dpltm.evaluate(run, Columns(held_out)).records == 2
     del masked["labels"]
     again = dpltm.predict(run, Columns(masked)).outputs
