@@ -23,6 +23,7 @@ import torch
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import NOTHING
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.entry import Entry, Part
@@ -87,7 +88,7 @@ def odometer_share() -> dict[str, float]:
     step = statistics.median(after - before for before, after in itertools.pairwise(times[10:]))
     epsilon([sgd], 1e-5)  # as planning has done before a training starts
     began = time.perf_counter()
-    odometer = Odometer((), sgd, 1e-5)
+    odometer = Odometer(NOTHING, sgd, 1e-5)
     for done in range(1, sgd.steps + 1):
         odometer.after(done)
     total = time.perf_counter() - began

@@ -46,6 +46,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
@@ -280,7 +281,7 @@ def noise(epsilon: float, rate: float, steps: int, centre: float | None) -> tupl
         alone = calibrate_noise(epsilon, DELTA, replace(plan, sampling_rate=1.0, steps=1)).noise_multiplier
         before = (GaussianRelease(alone / math.sqrt(centre), SENSITIVITY),)
     mean = before[0].noise_multiplier if before else 0.0
-    return calibrate_noise(epsilon, DELTA, plan, before).noise_multiplier, mean
+    return calibrate_noise(epsilon, DELTA, plan, Planned.after(*before)).noise_multiplier, mean
 
 
 def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Setting, seed: int) -> float:

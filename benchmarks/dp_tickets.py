@@ -26,6 +26,7 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, Tickets, prune_once, weights_of, without_data
@@ -48,7 +49,7 @@ SPEC = ModelSpec("mlp:300,100", 784, 10)
 
 @cache
 def planned(epsilon: float, rate: float, steps: int, before: tuple[Mechanism, ...] = ()) -> NoisySgd:
-    return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), before)
+    return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), Planned.after(*before))
 
 
 @cache

@@ -38,6 +38,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
+from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd
 from dpltm.pruning.generation import GenerationConfig, generate
@@ -107,7 +108,9 @@ def inputs(name: str, features: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @cache
 def noise(epsilon: float, rate: float, steps: int, before: tuple[Mechanism, ...] = ()) -> float:
-    return calibrate_noise(epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), before).noise_multiplier
+    return calibrate_noise(
+        epsilon, DELTA, NoisySgd(rate, steps, noise_multiplier=1.0), Planned.after(*before)
+    ).noise_multiplier
 
 
 def config_of(name: str, count: int, multiplier: float, steps: int, spread: float) -> NoisySteps:

@@ -71,7 +71,7 @@ def _as_dataset(request: EvaluateRequest, run: Run) -> EvaluateRequest:
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
-    run = with_code_of_run(load_run(path), request)
+    run = with_code_of_run(load_run(path), request.model)
     check_score(run.spec, "evaluate")
     asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
     schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
@@ -98,7 +98,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {out.stem}.csv or {out.stem}.npz")
     check_free(out)
     check_writable(out)
-    run = with_code_of_run(load_run(Path(request.run or "")), request)
+    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
     said, schema = said_in_training(run), run.schema
     features = set(run.columns or ()) if schema is None else {each.name for each in schema.columns if each.features}
     spare = [said["unit_column"], said["label"] if request.label is None else None, request.id]
@@ -158,7 +158,7 @@ def _write(
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
-    run = with_code_of_run(load_run(Path(request.run or "")), request)
+    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
     made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
         "run": run.label,

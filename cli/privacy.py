@@ -16,6 +16,7 @@ from dpltm.cli.show import show_notes
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, ReleaseOptions, SettingOptions
 from dpltm.privacy import gdp
+from dpltm.privacy.account import Planned
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
@@ -164,7 +165,7 @@ def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
         "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
     }[missing[0]]  # fmt: skip
     try:
-        training = calibrate(options.epsilon, options.delta, plan, draw, options.accountant)
+        training = calibrate(options.epsilon, options.delta, plan, Planned.after(*draw), options.accountant)
     except BudgetError:
         alone = epsilon(draw, options.delta, options.accountant)
         raise BudgetError(

@@ -27,13 +27,14 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
+from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
 from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
-from dpltm.tickets.model_card import MEANING, front, sources
+from dpltm.tickets.model_card import front, sources
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
@@ -189,19 +190,14 @@ def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
     out, text = Path(request.out or ""), request.artifact or ""
     check_free(out)
     if (Path(text) / "config.json").exists():
-        shrunk = compact_run(load_run(Path(text)), out)
+        sizes = compact_run(load_run(Path(text)), out)
     else:
         name, number = split_round(text)
         tickets = find_set(name)
         if number is None:
             raise InputError(f"SET@ROUND: a compact network is that of one ticket; write {name}@ROUND")
-        shrunk = compact_set(tickets, number, out)
-    return {
-        "written": str(out),
-        "model": {"before": shrunk.before.text, "after": shrunk.after.text},
-        "parameters": {"before": shrunk.parameters[0], "after": shrunk.parameters[1]},
-        "live": {"before": shrunk.live[0], "after": shrunk.live[1]},
-    }
+        sizes = compact_set(tickets, number, out)
+    return {"written": str(out), **sizes}
 
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -230,7 +226,7 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
         pairs["in front"] = front(body["feature_map"])
     show_pairs(rich, body["ticket_set"], pairs)
     rich.print(f"id {body['id']}")
-    rich.print(f"{body['provenance']}: {MEANING[body['provenance']]}")
+    rich.print(f"{body['provenance']}: {PROVENANCE[body['provenance']]}")
     for entry in lineage_from_json(body["lineage"]).entries:
         rich.print(f"- {describe(entry)}", style="dim")
     if "layers" in body:

@@ -259,16 +259,6 @@ class Columns:
         return values.reshape(len(x), *self.shape) if self.shape else values, known
 
 
-def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a data frame without columns that are row numbers by their names, and those names; all else as it is."""
-    if not is_frame(x):
-        return x, ()
-    keys = list(x.columns)
-    spare = index_columns([str(key) for key in keys])
-    left_out = tuple(str(keys[at]) for at in spare)
-    return (x[[key for at, key in enumerate(keys) if at not in spare]] if spare else x), left_out
-
-
 def owners(units: Any) -> np.ndarray:
     """Return the owner of each record, ``(n,)``, from a column of pandas, polars or NumPy; of objects as texts."""
     values = np.asarray(units)
@@ -479,9 +469,11 @@ class TicketEstimator(BaseEstimator):
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
         if not reset:
             check_is_fitted(self)
-        X, left_out = without_row_numbers(X)
-        if left_out and reset:
-            self._spent.add(NO_LINEAGE, left_out_note(left_out))
+        keys = list(X.columns) if is_frame(X) else []
+        if spare := index_columns([str(key) for key in keys]):
+            X = X[[key for at, key in enumerate(keys) if at not in spare]]
+            if reset:
+                self._spent.add(NO_LINEAGE, left_out_note([str(keys[at]) for at in spare]))
         if self.schema is None:
             asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
             try:
@@ -748,7 +740,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Args:
             known: where all labels are from.
         """
+        fix = "declare every label with `classes`"
         if (label := self._label_column()) is not None:
+            known, fix = "of the schema", "add it there"
             names = {spelling: place for place, spellings in enumerate(label.values) for spelling in spellings}
             codes = np.array([names.get(text, -1) for text in Cells.of_objects(list(y)).records()], dtype=np.int64)
         else:
@@ -762,8 +756,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if (codes < 0).any():
             name = str(y[int(np.argmax(codes < 0))])
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; declare every label with"
-                " `classes`, or leave those records out"
+                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; {fix}, or leave those records out"
             )
         return codes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,8 @@ from dpltm.tickets.ticket_set import save_ticket_set
 from dpltm.training.artifacts import Parent, Run, TicketSet
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """Networks before and after, with their parameters and their live coordinates."""
-
-    before: ModelSpec
-    after: ModelSpec
-    parameters: tuple[int, int]
-    live: tuple[int, int]
-
-
-def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
-    """Write a set of two: the compact dense network, and the ticket of round ``number`` in it, as round 1.
+def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
+    """Write a set of two, and return sizes: the compact dense network, and the ticket of round ``number`` in it, as round 1.
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
@@ -55,11 +45,11 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> Shrunk:
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
     save_ticket_set(path, made)
-    return _shrunk(spec, ticket.mask, smaller)
+    return _sizes(spec, ticket.mask, smaller)
 
 
-def compact_run(run: Run, path: Path) -> Shrunk:
-    """Write a run whose network is compact and gives the same answers; constants are folded into biases."""
+def compact_run(run: Run, path: Path) -> dict[str, Any]:
+    """Write a run whose network is compact and gives the same answers, and return sizes; constants go into biases."""
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
     spec = _of_a_kind(run.spec, run.label)
@@ -76,7 +66,7 @@ def compact_run(run: Run, path: Path) -> Shrunk:
         )
         write_network(folder, smaller.model, smaller.mask)
         write_lineage(folder, run.lineage, digest)
-    return _shrunk(spec, run.mask, smaller)
+    return _sizes(spec, run.mask, smaller)
 
 
 def _of_a_kind(spec: Network, label: str) -> ModelSpec:
@@ -95,6 +85,11 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fol
     return smaller
 
 
-def _shrunk(before: ModelSpec, mask: Mask, smaller: Compact) -> Shrunk:
-    sizes = sum(value.numel() for value in mask.values()), sum(value.numel() for value in smaller.mask.values())
-    return Shrunk(before, smaller.spec, sizes, (mask.live, smaller.mask.live))
+def _sizes(spec: ModelSpec, mask: Mask, smaller: Compact) -> dict[str, Any]:
+    """Return networks, their parameters and live coordinates, before and after, as JSON."""
+    sides = {"before": (spec, mask), "after": (smaller.spec, smaller.mask)}
+    return {
+        "model": {name: spec.text for name, (spec, _) in sides.items()},
+        "parameters": {name: sum(value.numel() for value in side.values()) for name, (_, side) in sides.items()},
+        "live": {name: side.live for name, (_, side) in sides.items()},
+    }

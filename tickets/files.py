@@ -52,34 +52,53 @@ def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
     """Yield what ``make`` makes beside ``target``, to become it; if the block fails it goes, with folders made for it."""
     check_free(target)
     missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
+    staging = target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(target)
-        staging, held = _held(make)
-    except OSError as error:
-        _remove_empty(missing)
-        raise ArtifactError(
-            f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
-        ) from None
-    try:
-        yield staging
-        for path in staging.iterdir() if staging.is_dir() else (staging,):
-            sync(path)
-        staging.chmod(0o755 if staging.is_dir() else 0o644)
-        check_free(target)
-        staging.rename(target)
-        sync(target.parent)
+        with contextlib.ExitStack() as stack:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                staging = stack.enter_context(_staged_beside(target, make))
+            except OSError as error:
+                raise ArtifactError(
+                    f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
+                ) from None
+            yield staging
+            for path in staging.iterdir() if staging.is_dir() else (staging,):
+                sync(path)
+            staging.chmod(0o755 if staging.is_dir() else 0o644)
+            check_free(target)
+            staging.rename(target)
+            sync(target.parent)
     except BaseException as error:
-        _remove(staging)
-        _remove_empty(missing)
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         if isinstance(error, ArtifactError):  # nobody looks for what is gone
             error.args = (str(error).replace(str(staging), str(target)),)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise _no_room(target, error) from None
         raise
+
+
+def staged_file(target: Path) -> contextlib.AbstractContextManager[Path]:
+    """Yield a hidden file beside ``target``, as :func:`_staged_beside`."""
+    return _staged_beside(target, lambda: _hidden_file(target))
+
+
+@contextlib.contextmanager
+def _staged_beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
+    """Yield what ``make`` makes beside ``target``, readable by its owner alone; gone at the end, if it was not moved.
+
+    What processes that died were writing there goes as well. OSError where it cannot be made.
+    """
+    _remove_abandoned(target)
+    staging, descriptor = _locked(make)
+    try:
+        yield staging
     finally:
-        if held is not None:
-            os.close(held)
+        _remove(staging)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _hidden_file(target: Path) -> Path:
@@ -88,31 +107,15 @@ def _hidden_file(target: Path) -> Path:
     return Path(name)
 
 
-def _held(make: Callable[[], Path]) -> tuple[Path, int | None]:
+def _locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
     """Return what ``make`` makes, and its lock, which shows that somebody is at it; None where there are no locks."""
     for _ in range(5):
         staging = make()
         with contextlib.suppress(FileNotFoundError):  # somebody tidied up before it was locked
-            if (held := lock(staging)) is not None:
-                return staging, held
+            if (descriptor := lock(staging)) is not None:
+                return staging, descriptor
         _remove(staging)
     return make(), None
-
-
-@contextlib.contextmanager
-def staged_file(target: Path) -> Iterator[Path]:
-    """Yield a hidden file beside ``target``, readable by its owner alone; gone at the end, if it was not moved.
-
-    What processes that died were writing there goes as well. OSError where it cannot be made.
-    """
-    _remove_abandoned(target)
-    staging, held = _held(lambda: _hidden_file(target))
-    try:
-        yield staging
-    finally:
-        staging.unlink(missing_ok=True)
-        if held is not None:
-            os.close(held)
 
 
 def _no_room(path: Path, error: OSError) -> ArtifactError:
@@ -161,12 +164,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
 
 
 def check_free(target: Path, name: str = "out") -> None:
@@ -360,10 +357,7 @@ def read_lineage(folder: Path, of: str) -> Lineage:
     body = _LINEAGE.read(path, MAX_LINEAGE)
     if body["of"] != of:
         raise ArtifactError(f"{path}: belongs to another artifact; its weights, its masks or this file were exchanged")
-    try:
-        return lineage_from_json(body["lineage"])
-    except ArtifactError as error:
-        raise ArtifactError(f"{path}: {error}") from None
+    return lineage_from_json(body["lineage"], f"{path}: lineage")
 
 
 def add_lineage(folder: Path, lineage: Lineage, of: str) -> None:

@@ -43,7 +43,7 @@ from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
 from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
-from dpltm.reports.wording import as_markdown
+from dpltm.reports.wording import render
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.export import onnx_program
@@ -121,7 +121,8 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
     check_free(folder)
     check_writable(folder)
     notes = check_run_shareable(run, consent)
-    network = _Network.of(run)
+    network = _Network(run)
+    network.check()
     about = network.about()
     progress.say(f"writing {NETWORK}")
     with new_folder(folder) as staging:
@@ -130,7 +131,7 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
         _write_programs(staging, network)
         progress.say("comparing it with dpltm on made-up records")
         difference, records = _compared(network, staging)
-        (staging / "README.md").write_text(_readme(network, about), encoding="utf-8")
+        (staging / "README.md").write_text(_readme(about, table=network.settings is not None), encoding="utf-8")
     return Exported(folder, about, difference, records, notes)
 
 
@@ -180,27 +181,24 @@ class _Network:
 
     run: Run
 
-    @classmethod
-    def of(cls, run: Run) -> _Network:
-        network = cls(run)
+    def check(self) -> None:
+        """Raise InputError for what ONNX, or the names in its file, cannot hold."""
+        run, feature_map = self.run, self.run.feature_map
         if run.spec.labels is not None:
             raise InputError(
                 f"{run.label}: an exported network gives probabilities of classes, and this one was trained on"
                 f" {run.spec.labels}; in Python, take the `model` of dpltm.tickets.load"
             )
-        if run.feature_map is not None:
-            names = [kind.name for kind, _ in run.feature_map.base.parts if kind.by_fourier]
-            if names:
-                raise InputError(
-                    f"{run.label}: {names[0]} features are computed by Fourier transforms, which ONNX does not hold; predict"
-                    " with dpltm, or train on other features"
-                )
-        columns = [column.name for column in network.read]
-        if any(name == "probabilities" or name.startswith(_INNER) for name in columns):
+        fourier = () if feature_map is None else [kind.name for kind, _ in feature_map.base.parts if kind.by_fourier]
+        if fourier:
+            raise InputError(
+                f"{run.label}: {fourier[0]} features are computed by Fourier transforms, which ONNX does not hold; predict"
+                " with dpltm, or train on other features"
+            )
+        if any(column.name == "probabilities" or column.name.startswith(_INNER) for column in self.read):
             raise InputError(
                 f"{run.label}: an exported network has names of its own, probabilities and {_INNER}...; rename that column"
             )
-        return network
 
     @property
     def schema(self) -> Schema | None:
@@ -215,6 +213,10 @@ class _Network:
     def shape(self) -> tuple[int, ...]:
         """Of one record that is no row of a schema."""
         return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.run.bounds if self.run.feature_map is None else self.run.feature_map.bounds
 
     @property
     def dtype(self) -> torch.dtype:
@@ -319,7 +321,7 @@ class _Served(nn.Module):
         super().__init__()
         run = network.run
         self._encoding = None if network.schema is None else _Encoding(network.read)
-        self._bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
+        self._bounds = network.bounds
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
         model = build(run.spec)
@@ -484,27 +486,9 @@ def _write_programs(folder: Path, network: _Network) -> None:
         (folder / "encode.py").write_text(source, encoding="utf-8")
 
 
-def _readme(network: _Network, about: Mapping[str, Any]) -> str:
-    table = network.settings is not None
-    source = "new.csv" if table else "new.npy"
-    lines = [
-        f"# {as_markdown(about['network'])}, trained under differential privacy",
-        f"Privacy: {guarantee(about['certified'])}. It covers the records that it was trained on, and not those that it is"
-        " used on.",
-        f"Classes: {', '.join(map(as_markdown, about['classes']))}.",
-        f"    python predict.py {source} predictions.csv{' [ID]' if table else ''}",
-        "predicts, with onnxruntime and numpy. `about.json` says what the inputs are. Page and card of the run are of the"
-        f" same weights if they have this SHA-256: {about['weights']}.",
-    ]
-    arrays = "given = {name: numpy.array(values) for name, values in encode.inputs('new.csv').items()}"
-    call = f"onnxruntime.InferenceSession('{NETWORK}').run(['probabilities'], given)"
-    if table:
-        lines += ["In a program of your own:", f"    {arrays}\n    {call}"]
-        lines.append(
-            "`encode.py` makes the inputs from a CSV file, by names of columns, with Python alone. It refuses a cell that"
-            " the network was not trained on; given to the network itself, that makes the probabilities NaN."
-        )
-    return "\n\n".join(lines) + "\n"
+def _readme(about: Mapping[str, Any], *, table: bool) -> str:
+    values = {"about": about, "table": table, "guarantee": guarantee(about["certified"]), "network": NETWORK}
+    return render("export.md.jinja", values)
 
 
 # --- compared -----------------------------------------------------------------------------------------------------------
@@ -553,7 +537,7 @@ def _made_up(network: _Network) -> np.ndarray:
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
-    bounds = network.run.bounds if network.run.feature_map is None else network.run.feature_map.bounds
+    bounds = network.bounds
     if not spec.parts:
         return _spread(parts, bounds).reshape(MADE_UP, *shape)
     made = [
@@ -583,14 +567,6 @@ def _write_made_up(path: Path, schema: Schema) -> None:
         rows.writerows([table[at][row] for at in places] for row in range(count))
 
 
-def _spelled(value: float, column: Column) -> str:
-    """Return a number as a column has them: its point, a mark between groups of three digits, its suffix."""
-    if (column.decimal, column.thousands) == (".", ""):
-        return repr(value) + column.suffix
-    text = f"{value:,.6f}".replace(",", "\0").replace(".", column.decimal).replace("\0", column.thousands)
-    return text + column.suffix
-
-
 def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> list[str]:
     """Return made-up cells, as many as ``parts``; from the ``first`` on, every fifth is a hole, or what is none of it."""
     odd = [*(schema.missing if column.missing else ()), *(["none of them"] if column.other else [])]
@@ -598,7 +574,10 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
     wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
     match column.kind:
         case "number":
-            plain = [_spelled(value, column) for value in wide]
+            marks = {ord("."): column.decimal, ord(","): column.thousands}
+            usual = (column.decimal, column.thousands) == (".", "")
+            spelled = map(repr, wide) if usual else (f"{value:,.6f}".translate(marks) for value in wide)
+            plain = [text + column.suffix for text in spelled]
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
         case "category" | "label":
@@ -607,5 +586,5 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
             plain = [one for one, other in zip(known, there, strict=True) if one == other not in schema.missing]
         case _:
             plain = [f"word {part:.3f}" for part in parts]
-    usual, strange = cycle(plain), cycle(odd)
-    return [next(strange if odd and place % 5 == first else usual) for place in range(len(parts))]
+    cells, strange = cycle(plain), cycle(odd)
+    return [next(strange if odd and place % 5 == first else cells) for place in range(len(parts))]

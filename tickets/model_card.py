@@ -5,6 +5,7 @@ All of a card but what people add to it is written from the statement, so it can
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from jinja2 import TemplateError
 
 from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import Lineage
-from dpltm.reports.statement import FORMAT, SCHEMA, check_shape
+from dpltm.reports.statement import FORMAT, PROVENANCE, SCHEMA, check_shape
 from dpltm.reports.wording import render, render_statement
 from dpltm.tickets.files import check_schema, digest_of, parse_json, read_bytes
 
@@ -23,6 +24,7 @@ BEGIN, END = "<!-- dpltm: written by dpltm report, and compared by dpltm privacy
 """Marks of dpltm's part of a card; people write before and after."""
 
 FENCE = "```json dpltm-statement"
+FENCED = re.compile(rf"^{FENCE}\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 SCRIPT = re.compile(r'<script type="application/json" id="dpltm-statement">\n?(.*?)\n?</script>', re.DOTALL)
 """Place of the statement in a card, and in a page."""
 
@@ -69,7 +71,7 @@ def for_page(body: Mapping[str, Any]) -> str:
 
 def read_statement(where: str, text: str) -> dict[str, Any]:
     """Return the statement in a card or a page; ArtifactError for none, several, or one that is damaged."""
-    found = SCRIPT.findall(text) if "<html" in text[:1000] else _fenced(text)
+    found = (SCRIPT if "<html" in text[:1000] else FENCED).findall(text)
     if len(found) != 1:
         many = "no statement" if not found else f"{len(found)} statements"
         raise ArtifactError(f"{where}: holds {many} of dpltm; name a card or a page that dpltm report wrote")
@@ -89,15 +91,6 @@ def holds_statement(path: Path) -> bool:
     return path.is_file() and b"dpltm-statement" in read_bytes(path, MOST, links=True)
 
 
-def _fenced(text: str) -> list[str]:
-    found, lines = [], text.splitlines()
-    for place, line in enumerate(lines):
-        if line == FENCE:
-            rest = lines[place + 1 :]
-            found.append("\n".join(rest[: rest.index("```")] if "```" in rest else rest))
-    return found
-
-
 def edits(body: Mapping[str, Any], text: str) -> list[str]:
     """Return the places where a card says something else than the statement in it."""
     lines, written = text.splitlines(), card_text(body).splitlines()
@@ -112,16 +105,12 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
-    wrong = [at for at in range(max(len(there), len(written))) if there[at : at + 1] != written[at : at + 1]]
-    shown = [
-        f"line {first + at + 1}: {_at(there, at)!r:.100}, where the statement gives {_at(written, at)!r:.100}"
-        for at in wrong[:3]
-    ]
-    return shown + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
-
-
-def _at(lines: Sequence[str], place: int) -> str:
-    return lines[place].strip() if place < len(lines) else "(no line)"
+    pairs = enumerate(itertools.zip_longest(there, written, fillvalue="(no line)"), start=first + 1)
+    wrong = [
+        f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
+        for number, (line, due) in pairs if line != due
+    ]  # fmt: skip
+    return wrong[:3] + ([f"and {len(wrong) - 3} more lines"] if len(wrong) > 3 else [])
 
 
 def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -140,20 +129,6 @@ def _metadata_edits(lines: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [f"metadata: {line.strip()!r:.100} is not, or not only, what the statement gives" for line in wrong[:3]]
 
 
-MEANING = {
-    "data-free": "made from no records at all: using it costs no privacy",
-    "public": "made from records that were declared public: using it costs no privacy",
-    "dp": (
-        "made under differential privacy from private records: what that cost is in its lineage, and counts with whatever is"
-        " made of it; it may be shared as far as that guarantee goes"
-    ),
-    "private": (
-        "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
-        " on them, even more, and nothing can be certified for those records. Think before you share it"
-    ),
-}
-
-
 def front(features: dict[str, Any]) -> str:
     """Describe the map in front of the network."""
     return f"`{features['text']}` features of records of shape {'x'.join(map(str, features['shape']))}"
@@ -167,6 +142,6 @@ def sources(lineage: Lineage) -> list[str]:
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:
     """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
-    features, meaning = document["feature_map"], MEANING[document["provenance"]]
+    features, meaning = document["feature_map"], PROVENANCE[document["provenance"]]
     told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
     return render("set.md.jinja", {"set": document, **told})

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from dpltm.networks import Network, names_code
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
 from dpltm.networks.state import content_id
-from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today
+from dpltm.privacy.entry import Lineage, lineage_from_json, to_json, today, value_from_json
 from dpltm.privacy.ledger import canonical
 from dpltm.pruning.generation import MAX_ROUNDS, Ticket, Tickets
 from dpltm.tickets import files, tensors
@@ -179,7 +179,8 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{where}: the id does not match theta0 and masks; the set is damaged or was changed")
     predictors = _predictors(path, document["predictors_id"], rounds, masks)
     tickets = tuple(
-        _ticket(where, int(number), document["tickets"][int(number)], masks[number], predictors) for number in rounds
+        _ticket(f"{where}: tickets[{number}]", number, row, masks[str(number)], predictors)
+        for number, row in enumerate(document["tickets"])
     )
     for before, after in itertools.pairwise(tickets):
         if not after.mask.nested_in(before.mask):
@@ -222,16 +223,10 @@ def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
 
 
 def _parent(where: Path, body: object) -> Parent | None:
-    if body is None:
-        return None
-    if not isinstance(body, dict) or set(body) != {"id", "name", "round", "how"}:
-        raise ArtifactError(f"{where}: parent is not a reference to a ticket set")
-    for key in ("id", "name", "how"):
-        check_text(f"{where}: parent: {key}", body[key])
-    number = body["round"]
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise ArtifactError(f"{where}: parent: round {number!r:.40} is not a round")
-    return Parent(**body)
+    parent = None if body is None else value_from_json(Parent, body, f"{where}: parent")
+    if parent is not None and (parent.round or 0) < 0:
+        raise ArtifactError(f"{where}: parent: round {parent.round} is not a round")
+    return parent
 
 
 def check_text(where: str, text: object) -> None:
@@ -271,15 +266,20 @@ def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[st
     return predictors
 
 
+@dataclass(frozen=True)
+class TicketRow:
+    """What a description tells of a ticket."""
+
+    round: int
+    density: float
+    live: int
+    accuracy: float | None
+
+
 def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, Any]]:
     """Return the tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
     return [
-        {
-            "round": ticket.round,
-            "density": ticket.mask.density,
-            "live": ticket.mask.live,
-            "accuracy": ticket.accuracy if measured else None,
-        }
+        asdict(TicketRow(ticket.round, ticket.mask.density, ticket.mask.live, ticket.accuracy if measured else None))
         for ticket in tickets.tickets
     ]
 
@@ -298,28 +298,25 @@ def _size(where: Path, document: Mapping[str, Any]) -> tuple[Network, int]:
     rows = document["tickets"]
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_ROUND:
         raise ArtifactError(f"{where}: tickets is not a list of 1 to {MAX_ROUND} rounds")
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict) or set(row) != {"round", "density", "live", "accuracy"} or row["round"] != number:
-            raise ArtifactError(f"{where}: tickets[{number}]: expected round {number} with density, live and accuracy")
     check_size(str(where), spec, len(rows))
     return spec, len(rows)
 
 
-def _ticket(where: Path, number: int, row: dict[str, Any], mask: Mask, values: dict[str, np.ndarray]) -> Ticket:
+def _ticket(where: str, number: int, row: object, mask: Mask, values: Mapping[str, np.ndarray]) -> Ticket:
     try:
-        mask.check_alive(f"{where}: tickets[{number}]")
+        mask.check_alive(where)
     except InputError as error:
         raise ArtifactError(str(error)) from None
-    if row["live"] != mask.live or row["density"] != mask.density:
-        raise ArtifactError(f"{where}: tickets[{number}]: live or density disagrees with its mask")
-    score = row["accuracy"]
-    if score is not None and (not isinstance(score, (int, float)) or not 0 <= score <= 1 or isinstance(score, bool)):
-        raise ArtifactError(f"{where}: tickets[{number}]: accuracy {score!r:.40} is not between 0 and 1")
     predictor: dict[str, Tensor] = {}
     for name, live in mask.items() if values else ():
         predictor[name] = torch.zeros(live.shape)
         predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
-    return Ticket(number, mask, None if score is None else float(score), predictor or None)
+    stated = value_from_json(TicketRow, row, where)
+    if stated != TicketRow(number, mask.density, mask.live, stated.accuracy):
+        raise ArtifactError(f"{where}: its round, live or density disagrees with its place and its mask")
+    if stated.accuracy is not None and not 0 <= stated.accuracy <= 1:
+        raise ArtifactError(f"{where}: accuracy {stated.accuracy:g} is not between 0 and 1")
+    return Ticket(number, mask, stated.accuracy, predictor or None)
 
 
 def check_size(where: str, spec: Network, masks: int) -> None:

@@ -254,54 +254,40 @@ def _cells(entries: list[Entry]) -> list[frozenset[Id]]:
     return [cell for cell in cells if not any(cell < other for other in cells)]
 
 
-def overlapping(entries: Iterable[Entry], part: Part, unit: str, adjacency: Adjacency) -> tuple[Entry, ...]:
-    """Return those entries that may have touched the same people as a release on ``part`` would."""
-    return tuple(entry for entry in entries if not entry.part.apart(part, unit, adjacency))
-
-
 @dataclass(frozen=True)
 class Planned:
     """An account, and where in it a mechanism is to go: the ``part`` of the records, and ``others`` of the same release."""
 
-    account: Account
+    account: Account = field(default_factory=Account)
     part: Part = UNKNOWN_RECORDS
     others: tuple[Mechanism, ...] = ()
 
+    @classmethod
+    def after(cls, *mechanisms: Mechanism) -> Planned:
+        """Return what comes after mechanisms that ran on the same records, one release each, in this order."""
+        return cls(Account() + [Entry("release", mechanisms=(mechanism,), day="") for mechanism in mechanisms])
+
     def with_mechanism(self, mechanism: Mechanism | None) -> Account:
         """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
+        account, mechanisms = self.account, (*self.others, *(() if mechanism is None else (mechanism,)))
         if mechanism is None:
-            return replace(self, account=self._touching).with_mechanisms(self.others)
-        return self.with_mechanisms((*self.others, mechanism))
-
-    @property
-    def _touching(self) -> Account:
-        relation = self.account.adjacency or "add-remove"
-        return replace(self.account, entries=overlapping(self.account.entries, self.part, self.account.unit, relation))
-
-    def with_mechanisms(self, mechanisms: tuple[Mechanism, ...]) -> Account:
+            unit, relation = account.unit, account.adjacency or "add-remove"
+            touching = tuple(entry for entry in account.entries if not entry.part.apart(self.part, unit, relation))
+            account = replace(account, entries=touching)
         if not mechanisms:
-            return self.account
-        drafts = [Entry("release", self.part, mechanisms, unit=self.account.unit, day="")]
-        return self.account + drafts
+            return account
+        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")]
+        return account + drafts
+
+    def epsilon(
+        self, plan: Mechanism | None, delta: float, accountant: str = "pld", *, resolution: Resolution = FINE
+    ) -> float:
+        """Return the certified epsilon of the account and then ``plan``, None for nothing. See :meth:`Account.epsilon`."""
+        return self.with_mechanism(plan).epsilon(delta, accountant, resolution=resolution)
 
 
-Before = Iterable[Mechanism] | Planned
-"""Earlier mechanisms on the same records, or an account."""
-
-
-def epsilon_with(
-    before: Before,
-    plan: Mechanism | None,
-    delta: float,
-    accountant: str = "pld",
-    *,
-    resolution: Resolution = FINE,
-) -> float:
-    """Return the certified epsilon of ``before`` and then ``plan``, None for nothing. See :meth:`Account.epsilon`."""
-    if isinstance(before, Planned):
-        return before.with_mechanism(plan).epsilon(delta, accountant, resolution=resolution)
-    mechanisms = (*before, *(() if plan is None else (plan,)))
-    return float(_EPSILON(mechanisms, delta, accountant, resolution=resolution))
+NOTHING = Planned()
+"""Nothing was released before."""
 
 
 _SAID = {"public": "public", "excluded": "apart from the people that are protected (a test split)"}

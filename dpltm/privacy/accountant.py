@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from dpltm.errors import DpltmError, InputError, first_line
 from dpltm.privacy import gdp, pld, privacy_loss, renyi
@@ -286,21 +286,17 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
     return value
 
 
-def by_renyi(composition: Composition, delta: float, _: Resolution) -> float:
+def by_renyi(
+    composition: Composition, delta: float, _: Resolution, convert: renyi.Conversion = renyi.modern_epsilon
+) -> float:
     """``rdp``: Renyi divergences, which add up; guarantees that may fail take their chance off delta. Arguments as
-    :func:`by_privacy_loss`."""
+    :func:`by_privacy_loss`, and how a divergence becomes an epsilon."""
     remaining = delta - composition.delta
-    if remaining <= 0:
-        return math.inf
-    return renyi.best_epsilon(_divergence(composition), remaining)
+    return renyi.best_epsilon(_divergence(composition), remaining, convert) if remaining > 0 else math.inf
 
 
-def by_moments(composition: Composition, delta: float, _: Resolution) -> float:
-    """``ma``: as :func:`by_renyi`, converted as the moments accountant does. Arguments as :func:`by_privacy_loss`."""
-    remaining = delta - composition.delta
-    if remaining <= 0:
-        return math.inf
-    return renyi.best_epsilon(_divergence(composition), remaining, renyi.classical_epsilon)
+by_moments = partial(by_renyi, convert=renyi.classical_epsilon)
+"""``ma``: as :func:`by_renyi`, converted as the moments accountant does."""
 
 
 FILTER_ORDERS = ((1.0, 1 / 4), (1 / 12, 1 / 16), (1 / 4, 1 / 16), (4.0, 1 / 16), (16.0, 1 / 16))

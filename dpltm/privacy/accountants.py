@@ -58,36 +58,16 @@ class Accountant:
     function: Function
 
 
-PLD = Accountant(
-    "pld",
-    True,
-    "certified: privacy loss distributions",
-    "Koskela et al. 2020; Doroshenko et al. 2022",
-    Deferred("dpltm.privacy.accountant:by_privacy_loss"),
-)
-RDP = Accountant(
-    "rdp",
-    True,
-    "certified, looser: Renyi divergences",
-    "Mironov 2017; Balle et al. 2020, Theorem 21",
-    Deferred("dpltm.privacy.accountant:by_renyi"),
-)
-MA = Accountant(
-    "ma",
-    True,
-    "certified, loosest: the moments accountant, as in the papers",
-    "Abadi et al. 2016",
-    Deferred("dpltm.privacy.accountant:by_moments"),
-)
-CLT = Accountant(
-    "clt",
-    False,
-    "nominal: central limit theorem",
-    "GDP central limit theorem",
-    Deferred("dpltm.privacy.accountant:by_central_limit"),
-)
-
-ACCOUNTANTS = Registry[Accountant]("accountant", (PLD, RDP, MA, CLT))
+ACCOUNTANTS = Registry[Accountant]("accountant", (
+    Accountant("pld", True, "certified: privacy loss distributions", "Koskela et al. 2020; Doroshenko et al. 2022",
+               Deferred("dpltm.privacy.accountant:by_privacy_loss")),
+    Accountant("rdp", True, "certified, looser: Renyi divergences", "Mironov 2017; Balle et al. 2020, Theorem 21",
+               Deferred("dpltm.privacy.accountant:by_renyi")),
+    Accountant("ma", True, "certified, loosest: the moments accountant, as in the papers", "Abadi et al. 2016",
+               Deferred("dpltm.privacy.accountant:by_moments")),
+    Accountant("clt", False, "nominal: central limit theorem", "GDP central limit theorem",
+               Deferred("dpltm.privacy.accountant:by_central_limit")),
+))  # fmt: skip
 """All accountants by name, in the order in which they are shown."""
 
 CERTIFIED = ACCOUNTANTS.names(lambda accountant: accountant.certifies)

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError
 from dpltm.privacy import gdp
-from dpltm.privacy.account import Before, Planned, epsilon_with
+from dpltm.privacy.account import NOTHING, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
@@ -51,7 +51,7 @@ Spent = Callable[[Mechanism, Resolution], float]
 
 
 def calibrate_noise(
-    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
+    budget: float, delta: float, plan: NoisySgd, before: Planned = NOTHING, accountant: str = "pld"
 ) -> NoisySgd:
     """The mechanism ``plan`` with the noise multiplier that spends ``budget``, the whole certified epsilon, and no more.
 
@@ -61,7 +61,7 @@ def calibrate_noise(
 
     Args:
         plan: the training that is planned; its ``noise_multiplier`` is ignored.
-        before: what counts already: mechanisms on the same records, or an account (``Planned``).
+        before: what counts already.
 
     Raises:
         BudgetError: ``before`` spends the budget, or leaves too little of it (see ``MIN_SHARE`` and ``MAX_NOISE_RATIO``).
@@ -72,20 +72,15 @@ def calibrate_noise(
     """
     # what the answer does not depend on is taken out, so that the same question is answered once
     asked = replace(plan, noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None)
-    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, _fixed(before), accountant))
-
-
-def _fixed(before: Before) -> tuple[Mechanism, ...] | Planned:
-    """``before`` as a value that can be read, and looked up, more than once."""
-    return before if isinstance(before, Planned) else tuple(before)
+    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, before, accountant))
 
 
 @lru_cache(maxsize=128)
-def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, accountant: str) -> float:
+def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, accountant: str) -> float:
     spent, left = _check(budget, delta, before, accountant)
 
     def alone(training: NoisySgd) -> float:
-        return epsilon_with((), training, delta, accountant)
+        return NOTHING.epsilon(training, delta, accountant)
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
         return _excess(spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution), budget)
@@ -109,11 +104,10 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Before, ac
 
 
 def calibrate_rate(
-    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld"
+    budget: float, delta: float, plan: NoisySgd, before: Planned = NOTHING, accountant: str = "pld"
 ) -> NoisySgd:
     """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; 1 where even that underspends. Raises
     as :func:`calibrate_noise`, also where not even ``MIN_RATE`` fits."""
-    before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
 
     def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
@@ -130,11 +124,15 @@ def calibrate_rate(
 
 
 def calibrate_steps(
-    budget: float, delta: float, plan: NoisySgd, before: Before = (), accountant: str = "pld", most: int | None = None
+    budget: float,
+    delta: float,
+    plan: NoisySgd,
+    before: Planned = NOTHING,
+    accountant: str = "pld",
+    most: int | None = None,
 ) -> NoisySgd:
     """The mechanism ``plan`` with the most steps, up to ``most`` or ``MAX_STEPS``, whose epsilon fits. Raises as
     :func:`calibrate_noise`, also where not even one step fits."""
-    before = _fixed(before)
     spent, left = _check(budget, delta, before, accountant)
     if most is not None and spent(wanted := replace(plan, steps=most), FINE) <= budget:
         return wanted
@@ -168,7 +166,7 @@ def slack_noise(plan: NoisySgd, delta: float) -> float:
     return gdp.clt_noise(gdp.mu(stated, delta), plan.sampling_rate, plan.steps, replace_one=_replace(plan))
 
 
-def check_share(budget: float, used: float, before: Before, delta: float, kind: str = "epsilon") -> None:
+def check_share(budget: float, used: float, before: Planned, delta: float, kind: str = "epsilon") -> None:
     """Raise BudgetError, which names what took it, if ``used`` leaves less than ``MIN_SHARE`` of a budget."""
     if budget - used >= MIN_SHARE * budget:
         return
@@ -177,10 +175,8 @@ def check_share(budget: float, used: float, before: Before, delta: float, kind: 
     raise BudgetError(taken(before, f"{kind} {used:.4g}", why, delta))
 
 
-def taken(before: Before, amount: str, why: str, delta: float) -> str:
+def taken(before: Planned, amount: str, why: str, delta: float) -> str:
     """One line on what took a budget: the costliest event, with its date if known, how many others, and a remedy."""
-    if not isinstance(before, Planned):
-        return f"budget: on these records {amount} goes to what comes before, {why}; set a larger `epsilon`"
     account = before.with_mechanism(None)
     paid = account.paid
     # rdp is quick, and good enough to rank by
@@ -196,16 +192,16 @@ def taken(before: Before, amount: str, why: str, delta: float) -> str:
     )
 
 
-def _check(budget: float, delta: float, before: Before, accountant: str) -> tuple[Spent, float]:
+def _check(budget: float, delta: float, before: Planned, accountant: str) -> tuple[Spent, float]:
     """Epsilon of ``before``, as a function, and what that leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
-    used = epsilon_with(before, None, delta, accountant)
+    used = before.epsilon(None, delta, accountant)
     check_share(budget, used, before, delta)
 
     def spent(plan: Mechanism, resolution: Resolution) -> float:
-        return epsilon_with(before, plan, delta, accountant, resolution=resolution)
+        return before.epsilon(plan, delta, accountant, resolution=resolution)
 
     return spent, budget - used
 
@@ -220,7 +216,7 @@ def _noise(plan: NoisySgd) -> float:
     return plan.noise_multiplier
 
 
-def _refuse(budget: float, left: float, delta: float, before: Before, why: str, remedy: str) -> NoReturn:
+def _refuse(budget: float, left: float, delta: float, before: Planned, why: str, remedy: str) -> NoReturn:
     if left < budget:
         little = f"which leaves too little of {budget:g}: {why}"
         raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", little, delta))
@@ -300,13 +296,12 @@ class Odometer:
         holds for fewer steps too, and is all that is known of those of an allocation.
     """
 
-    def __init__(self, before: Before, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
-        before = before if isinstance(before, Planned) else tuple(before)
+    def __init__(self, before: Planned, plan: NoisySgd, delta: float, accountant: str = "pld") -> None:
         points = min(POINTS, plan.steps)
         self.steps = tuple(plan.steps * place // points for place in range(1, points + 1))
-        end = epsilon_with(before, plan, delta, accountant)
+        end = before.epsilon(plan, delta, accountant)
         bounds = [
-            min(end, epsilon_with(before, replace(plan, steps=steps), delta, accountant, resolution=QUICK))
+            min(end, before.epsilon(replace(plan, steps=steps), delta, accountant, resolution=QUICK))
             for steps in (() if isinstance(plan, AllocatedSgd) else self.steps[:-1])
         ]
         # a later bound holds earlier too

@@ -334,8 +334,8 @@ TRAININGS = frozenset(name for name, kind in MECHANISMS.items() if issubclass(ki
 _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 
-def to_json(value: Entry | Lineage | Part) -> dict[str, Any]:
-    """Return an entry, a lineage or a part as a JSON object; infinity is the text ``inf``."""
+def to_json(value: object) -> dict[str, Any]:
+    """Return a dataclass, such as an entry, a lineage or a part, as a JSON object; infinity is the text ``inf``."""
     found: dict[str, Any] = _plain(value)
     return found
 
@@ -355,14 +355,15 @@ def _plain(value: Any) -> Any:
     return "inf" if value == math.inf else value
 
 
-def entry_from_json(body: object) -> Entry:
-    """Return the entry that :func:`to_json` wrote; ArtifactError for unknown or missing fields, wrong types or values."""
-    return value_from_json(Entry, body, "entry")
+def entry_from_json(body: object, where: str = "entry") -> Entry:
+    """Return the entry that :func:`to_json` wrote; ArtifactError, which begins with ``where``, for unknown or missing
+    fields, wrong types or values."""
+    return value_from_json(Entry, body, where)
 
 
-def lineage_from_json(body: object) -> Lineage:
+def lineage_from_json(body: object, where: str = "lineage") -> Lineage:
     """Return the lineage that :func:`to_json` wrote. Raises as :func:`entry_from_json`."""
-    return value_from_json(Lineage, body, "lineage")
+    return value_from_json(Lineage, body, where)
 
 
 def lineage_from_text(text: str) -> Lineage:

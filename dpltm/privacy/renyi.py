@@ -17,6 +17,9 @@ from scipy.optimize import minimize_scalar
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of the order alpha > 1."""
 
+Conversion = Callable[[float, float, float], float]
+"""Epsilon at delta from a divergence, its order and delta."""
+
 MIN_ORDER, MAX_ORDER = 1 + 1e-4, 1e5
 """Orders that are tried. Any order gives a valid bound; the best one is refined between these."""
 
@@ -148,9 +151,7 @@ def classical_epsilon(divergence: float, order: float, delta: float) -> float:
     return divergence - math.log(delta) / (order - 1)
 
 
-def best_epsilon(
-    divergence: Divergence, delta: float, convert: Callable[[float, float, float], float] = modern_epsilon
-) -> float:
+def best_epsilon(divergence: Divergence, delta: float, convert: Conversion = modern_epsilon) -> float:
     """The least epsilon over all real orders; an upper bound at whichever order the search ends."""
 
     def at(log_excess: float) -> float:

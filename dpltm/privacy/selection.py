@@ -66,13 +66,6 @@ class SelectionPlan:
             raise InputError(f"`nu`: {self.nu} is not a number >= 0; 50 is DPLTM's")
         if not (self.lam >= 0 and math.isfinite(self.lam)):
             raise InputError(f"`lam`: {self.lam} is not a number >= 0")
-        for name, value, known in (
-            ("`score`", self.score, ("product", "additive")),
-            ("`sensitivity`", self.rule, ("exact", "paper")),
-            ("`mechanism`", self.mechanism, ("exponential", "permute-and-flip")),
-        ):
-            if value not in known:
-                raise InputError(f"{name}: {value!r} is not one of {', '.join(known)}")
         if self.rule == "exact" and not self.fixed_predictors:
             raise InputError(
                 "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"

@@ -15,7 +15,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.accountant import MIN_NOISE, approximate
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import Entry
+from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, Mechanism, NoisySgd, Sampling, Selection, Unprotected, sampling_of
 
 SEARCH_NOTE = (
@@ -66,11 +66,8 @@ class PrivacyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``privacy`` object of every command that touches private data."""
-        certified = {**vars(self.certified), "epsilon": json_figure(self.certified.epsilon)}
-        nominal = None
-        if self.nominal is not None:
-            nominal = {**vars(self.nominal), "epsilon": json_figure(self.nominal.epsilon)}
-        return {"certified": certified, "nominal": nominal, "notes": list(self.notes)}
+        nominal = None if self.nominal is None else to_json(self.nominal)
+        return {"certified": to_json(self.certified), "nominal": nominal, "notes": list(self.notes)}
 
 
 def json_figure(value: float) -> float | str:

@@ -268,7 +268,7 @@ class Rounds:
             check_trained(weights_of(self._model))
 
         while True:
-            if self._done <= config.rewind:
+            if config.rewind and self._done <= config.rewind:
                 train(config.rewind)
                 self.theta0 = weights_of(self._model)
             train(config.iterations + len(self.tickets) * (config.iterations - config.rewind))

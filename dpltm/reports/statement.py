@@ -37,10 +37,16 @@ PRIORS = (0.5, 0.1)
 """Chances, before anything is seen, that a record was used."""
 
 PROVENANCE = {
-    "data-free": "They depend on no records: they cost nothing.",
-    "public": "They were made from records declared public: they cost nothing.",
-    "dp": "They were made by a private mechanism, which is among the entries.",
-    "private": "They were made from private records with no mechanism: nothing can be certified.",
+    "data-free": "made from no records at all: using it costs no privacy",
+    "public": "made from records that were declared public: using it costs no privacy",
+    "dp": (
+        "made under differential privacy from private records: what that cost is in its lineage, and counts with whatever is"
+        " made of it; it may be shared as far as that guarantee goes"
+    ),
+    "private": (
+        "made from private records with no mechanism: the masks may reveal them, the predictors, ordinary networks trained"
+        " on them, even more, and nothing can be certified for those records. Think before you share it"
+    ),
 }
 """Where tickets may come from, and what that means: told from the kind alone, whatever else a file says."""
 
@@ -189,14 +195,9 @@ def interval(share: object, records: object) -> dict[str, float]:
 
 def account_of(body: Mapping[str, Any]) -> Account:
     """Return the account of the entries in a statement; ArtifactError for one that cannot be read, or of another unit."""
-    entries = []
-    for number, one in enumerate(body["entries"], start=1):
-        try:
-            entries.append(entry_from_json(one))
-        except ArtifactError as error:
-            raise ArtifactError(f"entry {number}: {error}") from None
+    entries = tuple(entry_from_json(entry, f"entry {number}") for number, entry in enumerate(body["entries"], start=1))
     try:
-        return Account(tuple(entries), unit=body["certified"]["unit"])
+        return Account(entries, unit=body["certified"]["unit"])
     except InputError as error:
         raise ArtifactError(f"entries: {error}") from None
 

@@ -54,6 +54,11 @@ def as_markdown(text: object) -> str:
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", escaped)
 
 
+def one_line(text: object) -> object:
+    """Return a text, escaped or not, without breaks of lines; anything else as it is."""
+    return type(text)(" ".join(text.split())) if isinstance(text, str) else text
+
+
 def as_share(value: float | None) -> str:
     """Return a share in percent; a dash where it is not known."""
     return "-" if value is None else percent(value)
@@ -67,8 +72,7 @@ def _environment(escaped: bool) -> Environment:
     )  # fmt: skip
     environment.filters.update(
         figure=figure, percent=percent, percent_up=percent_up, f=format, describe=describe, precision=precision,
-        share=as_share, markdown=as_markdown,
-        one_line=lambda text: type(text)(" ".join(text.split())),
+        share=as_share, markdown=as_markdown, one_line=one_line,
         blocks=lambda text: re.sub(r"\n{3,}", "\n\n", text.strip()),
     )  # fmt: skip
     return environment
@@ -105,11 +109,12 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         "cyclic" if "banded-sgd" in steps else "all" if settings["sampling_rate"] == 1 else
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
-    of_records, asked = certified["unit"] == "record", criteria(body)
+    of_records = certified["unit"] == "record"
+    asked = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
         "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome),
-        "right": _right(outcome), "decided": bool(asked), "asked": asked, "verdict": verdict(body),
+        "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
         "trained": body["kind"] == "run" and settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
@@ -123,7 +128,7 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
             if str(entry.get("words", "")).endswith(FOR_SCHEMA)
         ],
         "beside": list(dict.fromkeys(str(entry["words"]) for entry in body["entries"] if _released_alone(entry))),
-        "told": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
+        "recorded": [entry_from_json(entry) for entry in body["entries"]], "costs": (), "attacker": (),
     }  # fmt: skip
 
 
@@ -206,7 +211,7 @@ def _auc(outcome: _Values) -> str:
 
 
 def _right(outcome: _Values) -> str:
-    if outcome["auc"] is None:
+    if None in (outcome["auc"], outcome["accuracy"]):
         return ""
     most = f'always saying "{outcome["majority"]}" has {percent(outcome["majority_accuracy"])}'
     return f"accuracy {percent(outcome['accuracy'])} ({most})"
@@ -226,16 +231,12 @@ def verdict(body: Mapping[str, Any]) -> str:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document, with what it needs to be read alone."""
-    lines = [f"## {body['recipe']}", "", body["source"], "", f"    dpltm run --config {body['config']}", ""]
-    lines += [f"All together: {guarantee(body['privacy']['certified'])}.", ""]
-    head = columns(body)
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_one_line(cell) for cell in cells(row, body)) + " |" for row in body["arms"]]
-    holes = [(row["name"], hole) for row in body["arms"] for hole in row["missing"]]
-    lines += ["", *(f"- HOLE: {name}, seed {hole['seed']}: {hole['why']}" for name, hole in holes)]
-    lines += [f"- {row['name']}: {row['note']}" for row in body["arms"] if row["note"]]
-    lines += [f"- {note}" for note in (*body["notes"], *body["privacy"]["notes"])]
-    return "\n".join(lines) + "\n"
+    rows = [cells(row, body) for row in body["arms"]]
+    beside = {
+        "notes": [*body["notes"], *body["privacy"]["notes"]],
+        "together": guarantee(body["privacy"]["certified"]),
+    }
+    return render("results.md.jinja", {**body, "columns": columns(body), "rows": rows, **beside})
 
 
 def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -280,10 +281,6 @@ def _change(difference: Mapping[str, Any], measure: str, count: int) -> str:
     sign = "+" if difference["mean"] >= 0 else ""
     pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
     return f"{sign}{_with_interval(difference, measure)}{pairs}"
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
 
 
 def terms(privacy: Mapping[str, Any]) -> str:

@@ -122,10 +122,6 @@ class Generation:
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
-    def on_record(self) -> Lineage:
-        """Return its lineage with that of what was declared beside it."""
-        return self.lineage | self.ledger.book.public(self.beside)
-
 
 def plan(
     dataset: Dataset,
@@ -357,7 +353,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
         told = by_round(config.iterations, config.rewind, step, cost)
         kept = PartOf(checkpoints, state)
         tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints=kept)
-        return tickets, plan.on_record() | entered
+        return tickets, plan.lineage | ledger.book.public(plan.beside) | entered
 
 
 def _facts(plan: Generation) -> str:

@@ -271,7 +271,9 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    noise = calibrate_noise(options.epsilon or 0.0, options.delta, mechanism, (), options.accountant).noise_multiplier
+    noise = calibrate_noise(
+        options.epsilon or 0.0, options.delta, mechanism, accountant=options.accountant
+    ).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
 
 

@@ -203,7 +203,7 @@ def _settled(options: TuneOptions, tickets: TicketSet | None) -> list[Trial]:
         if steps > MAX_STEPS:
             raise InputError(f"`epochs`: {epochs:g} are {steps:,} steps, more than {MAX_STEPS:,}; ask for fewer")
         draft = NoisySgd(rate, steps, noise_multiplier=1.0)
-        noisy = calibrate_noise(options.epsilon or 0.0, options.delta, draft, (), options.accountant)
+        noisy = calibrate_noise(options.epsilon or 0.0, options.delta, draft, accountant=options.accountant)
         density = 1.0 if tickets is None else tickets.ticket(number).mask.density
         trials.append(Trial(number, lr, clip_norm, epochs, batch_size, density, steps, noisy.noise_multiplier))
     return trials

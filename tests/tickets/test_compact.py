@@ -105,7 +105,7 @@ def cut(kind, values):
 def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_path, kind):
     """Of the pruned places as well: theta0 is the set's, masked or not. So it computes what the masked one does."""
     saved = saved_set(tmp_path / "s", kind)
-    shrunk = compact_set(saved, 2, tmp_path / "c")
+    sizes = compact_set(saved, 2, tmp_path / "c")
     small = load_ticket_set(tmp_path / "c")
     assert problems(small.path) == []
     assert small.body.spec.text == AFTER[kind]
@@ -119,10 +119,12 @@ def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_pa
     x = records(saved.body.spec)
     expected = masked(saved.body.spec, saved.body.theta0, saved.ticket(2).mask)(x)
     assert close(masked(small.body.spec, small.body.theta0, ticket.mask)(x), expected)
-    assert (shrunk.before, shrunk.after) == (saved.body.spec, small.body.spec)
-    assert shrunk.live == (saved.ticket(2).mask.live, ticket.mask.live)
-    sizes = [sum(value.numel() for value in build(spec).parameters()) for spec in (shrunk.before, shrunk.after)]
-    assert list(shrunk.parameters) == sizes
+    specs = {"before": saved.body.spec, "after": small.body.spec}
+    assert sizes["model"] == {name: spec.text for name, spec in specs.items()}
+    assert sizes["live"] == {"before": saved.ticket(2).mask.live, "after": ticket.mask.live}
+    assert sizes["parameters"] == {
+        name: sum(value.numel() for value in build(spec).parameters()) for name, spec in specs.items()
+    }
 
 
 @pytest.mark.parametrize("provenance", ["public", "private", "dp", "data-free"])
@@ -175,14 +177,14 @@ def run(tmp_path, kind):
 
 def test_a_compact_run_gives_the_same_answers_and_says_what_it_is(tmp_path, run, kind):
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    shrunk = compact_run(run, tmp_path / "c")
+    sizes = compact_run(run, tmp_path / "c")
     small, x = load_run(tmp_path / "c"), records(SPECS[kind], 50)
     assert close(small.model(x), run.model(x))
-    assert {name: tuple(value.shape) for name, value in small.model.named_parameters()} == shrunk.after.shapes()
-    assert shrunk.after.text == FOLDED[kind]
-    assert sum(int(value.sum()) for value in small.mask.values()) == shrunk.live[1] < shrunk.live[0]
+    assert {name: tuple(value.shape) for name, value in small.model.named_parameters()} == small.spec.shapes()
+    assert sizes["model"]["after"] == small.spec.text == FOLDED[kind]
+    assert sum(int(value.sum()) for value in small.mask.values()) == sizes["live"]["after"] < sizes["live"]["before"]
     config = json.loads((tmp_path / "c/config.json").read_text())
-    assert config == {**run.config, "model": shrunk.after.text, "compacted_from": SPECS[kind].text}
+    assert config == {**run.config, "model": small.spec.text, "compacted_from": SPECS[kind].text}
     for name in ("metrics.jsonl", "environment.json"):
         assert (tmp_path / "c" / name).read_bytes() == before[name]
     result = json.loads((tmp_path / "c/result.json").read_text())

@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,7 +144,7 @@ def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
     lines = rows(10_000)
     expected = predict(run, load_records(str(write(home / "many.csv", NAMES, lines)), schema=run.schema)).probabilities
     other = write(home / "other.csv", ("more", *NAMES[::-1]), [("0", *line[::-1]) for line in lines])
-    settings = handover._Network.of(run).settings
+    settings = handover._Network(run).settings
     given = {name: np.array(values) for name, values in encode.inputs(other, settings).items()}
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     assert [(one.name, one.type) for one in session.get_inputs()] == [
@@ -189,7 +188,7 @@ def test_what_a_folder_says_of_itself(run, folder):
 def test_names_of_classes_are_no_markup():
     """Nor that of a network: a page that shows the README follows no link and runs nothing that a table holds."""
     about = {"network": "own:a_b.py", "classes": ["[ill](x)", "<b>*well*"], "certified": CERTIFIED, "weights": "0"}
-    text = handover._readme(SimpleNamespace(settings=None), about)
+    text = handover._readme(about, table=False)
     assert "# own:a\\_b.py, trained" in text
     assert "Classes: \\[ill\\](x), &lt;b&gt;\\*well\\*." in text
 
@@ -219,7 +218,7 @@ def test_encode_takes_what_dpltm_takes(home, run, folder, name, cell):
     """Each odd cell is refused by both, naming line and column, or gives the same probabilities."""
     plain = dict(zip(NAMES, ("p", "1", "30", "0", "2022-01-01", "m", "z", "fall"), strict=True))
     table = write(home / "odd.csv", NAMES, [plain.values(), {**plain, name: cell}.values()])
-    settings = handover._Network.of(run).settings
+    settings = handover._Network(run).settings
     try:
         x = load_records(str(table), schema=run.schema)
     except DpltmError:

@@ -68,42 +68,42 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     if picture == out:
         raise InputError("`out`, `plot`: name two different files")
     progress.say(f"reading {target}")
-    made = _reported(request, progress)
-    state = made.subject.state
+    reported = _reported(request, progress)
+    state = reported.subject.state
     if request.card and state != "finished":
         raise InputError(
-            f"`card`: {target} is {state}: {made.problems[0]}; leave `card` out for a page that says what is missing"
+            f"`card`: {target} is {state}: {reported.problems[0]}; leave `card` out for a page that says what is missing"
         )
-    said = signed(statement(made.subject, made.account))
-    curves = curves_of(made.account)
+    body = signed(statement(reported.subject, reported.account))
+    curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
     drawn = [
         *(
             chart
             for name in ("over_steps", "against_density", "against_epsilon")
-            for chart in made.evidence.get(name, ())
+            for chart in reported.evidence.get(name, ())
         ),
         *attacker,
     ]
     if picture is not None and not drawn:
         raise InputError(f"`plot`: {target} has no curve to draw")
-    content = card_text(said) if request.card else _page(made, said, attacker)
+    content = card_text(body) if request.card else _page(reported, body, attacker)
     with new_file(out) as staging:
         staging.write_text(content, encoding="utf-8")
     if picture is not None:
-        charts.write_charts(picture, drawn, f"{said['kind']} {said['name']}")
+        charts.write_charts(picture, drawn, f"{body['kind']} {body['name']}")
     return as_flags(
         {
             "report": str(out),
             "of": str(target),
-            "kind": said["kind"],
+            "kind": body["kind"],
             "state": state,
-            "problems": list(made.problems),
-            "verdict": said["outcome"].get("verdict"),
-            "decision": verdict(said) or None,
+            "problems": list(reported.problems),
+            "verdict": body["outcome"].get("verdict"),
+            "decision": verdict(body) or None,
             "bytes": out.stat().st_size,
             "plot": request.plot,
-            "privacy": {key: said[key] for key in ("certified", "nominal", "notes")},
+            "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
         }
     )
 
@@ -292,17 +292,17 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _page(made: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
+def _page(reported: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
     """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
-    method, unit = certified_by(made.subject.accountant), made.account.unit
+    method, unit = certified_by(reported.subject.accountant), reported.account.unit
     costs = [
-        figure(Account((entry,), unit=unit).epsilon(made.subject.delta, method)) if entry.paid else ""
-        for entry in made.account.entries
+        figure(Account((entry,), unit=unit).epsilon(reported.subject.delta, method)) if entry.paid else ""
+        for entry in reported.account.entries
     ]
     try:
         return render_statement(
-            "page.html.jinja", body, **{**NO_EVIDENCE, **made.evidence}, costs=costs, attacker=attacker,
-            problems=made.problems, statement=for_page(body),
+            "page.html.jinja", body, **{**NO_EVIDENCE, **reported.evidence}, costs=costs, attacker=attacker,
+            problems=reported.problems, statement=for_page(body),
         )  # fmt: skip
     except (LookupError, TypeError, ValueError, TemplateError) as error:
         raise ArtifactError(

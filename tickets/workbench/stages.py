@@ -142,7 +142,7 @@ def select(
     ending: Ending = nothing_more,
 ) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
-    tickets = with_code_of_set(find_set(request.set or ""), request)
+    tickets = with_code_of_set(find_set(request.set or ""), request.model)
     selection.check_scored(tickets, request)
     folder, dry = folder_of(tickets), {"dry_run": True} if request.dry_run else {}
     if is_bundled(folder):
@@ -276,7 +276,7 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     number = None
     if request.ticket is not None:
         name, number = split_round(request.ticket)
-        ticket = tickets = with_code_of_set(find_set(name), request)
+        ticket = tickets = with_code_of_set(find_set(name), request.model)
         number = None if request.dense else number
         if number is not None:
             tickets.ticket(number)  # or it would be refused after records are read
@@ -350,7 +350,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
             raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request)
+    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request.model)
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
     target = tickets or own_of(request.model, request) or request.model

@@ -35,6 +35,10 @@ SHAPES = {
     ("embed:10000", 256): {"table.rows": (9999, 16), "fc1": (16, 16), "fc2": (2, 16)},
     ("embed:50:8,5,4", 7): {"table.rows": (49, 8), "fc1": (5, 8), "fc2": (4, 5), "fc3": (2, 4)},
     ("embed:50:8", 7): {"table.rows": (49, 8), "fc1": (2, 8)},
+    ("ncf:60x39", 2): {
+        **{"factors.user_product": (60, 5), "factors.item_product": (39, 5)},
+        **{"factors.user_beside": (60, 10), "factors.item_beside": (39, 10), "fc1": (2, 25)},
+    },
     ("latent:28x28x1", 784): {"conv1": (32, 1, 3, 3), "conv2": (64, 32, 3, 3), "fc1": (128, 9216), "fc2": (2, 128)},
     ("latent:32x32x3", 3072): {**LATENT_3, "fc1": (512, 2304), "fc2": (2, 512)},
 }
@@ -45,7 +49,7 @@ def test_shapes_by_hand(text, features):
     expected = {}
     for name, shape in SHAPES[text, features].items():
         expected[f"{name}.weight"] = shape
-        if "table" not in name:
+        if "table" not in name and "factors" not in name:
             expected[f"{name}.bias"] = shape[:1]
     assert list(ModelSpec(text, features, 2).shapes().items()) == list(expected.items())
 
@@ -54,6 +58,7 @@ def test_as_many_parameters_as_where_they_come_from():
     """Bu, Dong, Long and Su's networks for MNIST and for reviews; keras's examples for MNIST and CIFAR-10."""
     assert ModelSpec("cnn:28x28x1", 784, 10).parameters == 26_010
     assert ModelSpec("embed-pad:10000", 256, 2).parameters == 160_306
+    assert ModelSpec("ncf:6040x3952", 2, 5).parameters == 150_010
     assert ModelSpec("latent:28x28x1", 784, 10).parameters == 1_199_882
     assert ModelSpec("latent:32x32x3", 3072, 10).parameters == 1_250_858
 
@@ -65,6 +70,7 @@ def test_as_many_parameters_as_where_they_come_from():
         *(("cnn:14x14x1", 196), ("cnn:16x30x2:1,6,3", 960), ("cnn-tanh:28x28x1:3,4,5", 784)),
         *(("embed:50", 7), ("embed-tanh:50:8,5,4", 7), ("embed-pad:50:8,5,4", 7), ("embed-pad-tanh:50", 7)),
         *(
+            ("ncf:4x3:2,1", 2),
             ("lstm:5x3", 15),
             ("lstm:5x3:7", 15),
             ("lstm:50", 7),
@@ -221,6 +227,7 @@ def test_latent_networks_by_hand():
 
 def test_which_networks_take_which_tables():
     assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru", "rnn")
+    assert for_tables((50, 9)) == ("ncf",)
     assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru", "rnn")
     assert ModelSpec("embed:50", 7, 2).tables == ModelSpec("gru:50", 7, 2).tables == (50,)
     assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from dpltm.errors import InputError
+from dpltm.privacy.account import NOTHING
 from dpltm.privacy.accountant import approximate, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, Accountant, certified_by, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, Odometer, calibrate_noise
@@ -62,7 +63,7 @@ def test_another_accountant_is_one_object():
     quieter = calibrate_noise(5.0, 1e-5, SGD, accountant="loose")
     assert (1 - TOLERANCE) * 5 <= epsilon([quieter], 1e-5, "loose") <= 5
     assert quieter.noise_multiplier > 1
-    assert Odometer([], SGD, 1e-5, "loose").after(50) == pytest.approx(50 * each)
+    assert Odometer(NOTHING, SGD, 1e-5, "loose").after(50) == pytest.approx(50 * each)
 
 
 def test_a_name_is_taken_once(added):

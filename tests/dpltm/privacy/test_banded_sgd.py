@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from dpltm.privacy.account import Account
+from dpltm.privacy.account import NOTHING, Account
 from dpltm.privacy.accountant import epsilon, profile
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.describe import describe_mechanism
@@ -60,7 +60,7 @@ def test_budgets_and_readings_on_the_way():
     most = calibrate_steps(1.0, 1e-5, calibrated, most=1000)
     assert most.steps % 4 == 0
     assert epsilon([most], 1e-5) <= 1.0 < epsilon([replace(most, steps=most.steps + 1)], 1e-5)
-    odometer = Odometer((), calibrated, 1e-5)
+    odometer = Odometer(NOTHING, calibrated, 1e-5)
     for taken in (1, 100, 555, 1000):
         assert odometer.after(taken) >= epsilon([replace(calibrated, steps=taken)], 1e-5) * (1 - 1e-9)
 

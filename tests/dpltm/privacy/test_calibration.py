@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration, gdp
-from dpltm.privacy.account import Account, Planned, epsilon_with
+from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
     MAX_NOISE_RATIO,
@@ -57,6 +57,7 @@ def planned(*entries, part=PEOPLE, others=()):
     return Planned(Account() + entries, part, others)
 
 
+after = Planned.after
 PUBLIC = entry(kind="public", words="tickets by magnitude")
 BUDGET = entry(Guarantee(1.2, 1e-5), kind="budget")
 DRAW = entry(selection(0.5), words="winner of 15 tickets")
@@ -69,10 +70,8 @@ def refusal(error, search, *arguments, **named):
 
 
 def count_compositions(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        calibration, "epsilon_with", lambda *args, **how: calls.append(1) or epsilon_with(*args, **how)
-    )
+    calls, price = [], Planned.epsilon
+    monkeypatch.setattr(Planned, "epsilon", lambda *args, **how: calls.append(1) or price(*args, **how))
     return calls
 
 
@@ -98,8 +97,8 @@ def analytic_sigma(budget, delta, steps=1):
     ],
 )
 def test_spends_the_budget_and_no_more(budget, steps, rate, before):
-    found = calibrate_noise(budget, DELTA, plan(steps, rate), before)
-    assert (1 - TOLERANCE) * budget <= epsilon([*before, found], DELTA) <= budget
+    found = calibrate_noise(budget, DELTA, plan(steps, rate), after(*before))
+    assert (1 - TOLERANCE) * budget <= after(*before).epsilon(found, DELTA) <= budget
 
 
 def test_what_an_account_holds_counts_where_it_may_touch_the_records():
@@ -110,10 +109,10 @@ def test_what_an_account_holds_counts_where_it_may_touch_the_records():
     held = [pure(eps, part) for part, eps in zip(halves, (0.5, 0.3), strict=True)]
     before = [
         planned(*held, PUBLIC),
-        [Guarantee(0.5)],
+        after(Guarantee(0.5)),
         planned(*held, PUBLIC, part=halves[0]),
         planned(held[1], part=halves[1]),
-        [Guarantee(0.3)],
+        after(Guarantee(0.3)),
     ]
     found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), each) for each in before]
     assert found[0] == found[1] == found[2]
@@ -123,7 +122,7 @@ def test_what_an_account_holds_counts_where_it_may_touch_the_records():
 def test_what_the_same_release_holds_beside_counts():
     found = [
         calibrate_noise(2.0, DELTA, plan(10, 0.1), before)
-        for before in (planned(pure(0.5), others=(GaussianRelease(4.0),)), [Guarantee(0.5), GaussianRelease(4.0)])
+        for before in (planned(pure(0.5), others=(GaussianRelease(4.0),)), after(Guarantee(0.5), GaussianRelease(4.0)))
     ]
     assert found[0] == found[1]
 
@@ -179,14 +178,14 @@ def test_only_what_is_searched_for_is_set(search, field, values):
 @pytest.mark.parametrize(("budget", "steps", "rate"), [(0.1, 1, 1.0), (1.0, 100, 0.05), (50.0, 100, 0.05)])
 def test_a_tenth_left_by_a_draw_is_spent(budget, steps, rate):
     whole = calibrate_noise(budget, DELTA, plan(steps, rate)).noise_multiplier
-    tenth = calibrate_noise(budget, DELTA, plan(steps, rate), [Guarantee(0.9 * budget)]).noise_multiplier
+    tenth = calibrate_noise(budget, DELTA, plan(steps, rate), after(Guarantee(0.9 * budget))).noise_multiplier
     assert whole < tenth < MAX_NOISE_RATIO * whole
 
 
 def test_what_another_training_leaves_calls_for_less_noise():
     """Gaussian noise adds up by its inverse square: 2.1 % left is a fifth of what there was, at five times the noise."""
-    before = [calibrate_noise(0.979, DELTA, plan(3, 0.5))]
-    whole, rest = (calibrate_noise(1.0, DELTA, plan(3, 0.5), known).noise_multiplier for known in ((), before))
+    before = after(calibrate_noise(0.979, DELTA, plan(3, 0.5)))
+    whole, rest = (calibrate_noise(1.0, DELTA, plan(3, 0.5), known).noise_multiplier for known in (NOTHING, before))
     assert whole < rest < 6 * whole
 
 
@@ -220,7 +219,7 @@ def test_epsilon_zero_within_reach():
     ],
 )
 def test_the_most_steps_that_fit(budget, rate, sigma, before):
-    found = calibrate_steps(budget, DELTA, plan(1, rate, sigma), before)
+    found = calibrate_steps(budget, DELTA, plan(1, rate, sigma), after(*before))
     assert epsilon([*before, found], DELTA) <= budget
     assert epsilon([*before, replace(found, steps=found.steps + 1)], DELTA) > budget
 
@@ -250,7 +249,7 @@ def test_no_more_steps_than_are_wanted(monkeypatch, most):
     [(0.01, 1000, 2.0, []), (20.0, 100, 0.5, []), (2.0, 100, 2.0, [plan(100, 0.01, 2.0)])],
 )
 def test_the_largest_rate_that_fits(budget, steps, sigma, before):
-    found = calibrate_rate(budget, DELTA, plan(steps, 0.5, sigma), before)
+    found = calibrate_rate(budget, DELTA, plan(steps, 0.5, sigma), after(*before))
     assert (1 - TOLERANCE) * budget <= epsilon([*before, found], DELTA) <= budget
 
 
@@ -268,7 +267,7 @@ def test_a_rate_close_to_one(below):
 def test_other_accountants_keep_the_budget_too(accountant):
     """By their own figure to the tolerance; by the tightest one with room to spare."""
     before = [selection(0.5)]
-    found = calibrate_noise(2.0, DELTA, plan(100, 0.05), before, accountant)
+    found = calibrate_noise(2.0, DELTA, plan(100, 0.05), after(*before), accountant)
     assert (1 - TOLERANCE) * 2 <= epsilon([*before, found], DELTA, accountant) <= 2
     assert epsilon([*before, found], DELTA) < 1.96
     found = calibrate_steps(2.0, DELTA, plan(1, 0.05, 2.0), accountant=accountant)
@@ -282,7 +281,7 @@ def test_other_accountants_keep_the_budget_too(accountant):
 
 
 def test_what_leaves_nothing_is_named():
-    """The costliest release first, with its day; of mechanisms alone no day is known."""
+    """The costliest release first, with its day; of what the release holds itself no day is known."""
     for costliest, shown in ((pure(1.5), "1.5"), (REVEALED, "inf")):
         assert refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), planned(costliest)) == (
             f"budget: on these records epsilon {shown} goes to {describe(costliest)} ({DAY}), so nothing is left of"
@@ -291,9 +290,6 @@ def test_what_leaves_nothing_is_named():
     held = planned(pure(0.1), DRAW, TRAINING, pure(0.4), BUDGET)
     said = refusal(BudgetError, calibrate_noise, 1.0, DELTA, plan(10, 0.1), held)
     assert f" goes to {describe(TRAINING)} ({DAY}) and 3 other releases, so nothing is left of 1;" in said
-    assert refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), [Guarantee(1.5)]) == (
-        "budget: on these records epsilon 1.5 goes to what comes before, so nothing is left of 1.25; set a larger `epsilon`"
-    )
     said = refusal(BudgetError, calibrate_noise, 1.25, DELTA, plan(10, 0.1), planned(others=(Guarantee(1.5),)))
     assert REMEDY in said
     assert "on these records epsilon 1.5 goes to what this release holds beside, so nothing is left" in said
@@ -319,12 +315,12 @@ def test_what_a_calibrated_training_leaves_is_a_sliver(search):
     """The same search a second time is refused, whatever was searched for the first time."""
     first = search(3.0, DELTA, plan(10, 0.05))
     with pytest.raises(BudgetError, match="which leaves less than 2 % of"):
-        search(3.0, DELTA, plan(10, 0.05), [first])
+        search(3.0, DELTA, plan(10, 0.05), after(first))
 
 
 def test_more_than_ten_times_the_noise_of_the_whole_is_refused(monkeypatch):
     """At 3 % left by a release whose guarantee is all that is known, noise would be 25 times as much."""
-    calibrate_noise(1.0, DELTA, plan(1, 1.0), [Guarantee(0.92)])
+    calibrate_noise(1.0, DELTA, plan(1, 1.0), after(Guarantee(0.92)))
     before = planned(pure(0.97), PUBLIC, pure(1e-3))
     spent = epsilon([Guarantee(0.97), Guarantee(1e-3)], DELTA)
     assert refusal(BudgetError, calibrate_noise, 1.0, DELTA, plan(1, 1.0), before) == (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.privacy.account import as_replace_one
+from dpltm.privacy.account import NOTHING, as_replace_one
 from dpltm.privacy.accountant import central_limit_mu, epsilon, profile
 from dpltm.privacy.accountants import QUICK
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_rate, calibrate_steps
@@ -177,7 +177,7 @@ def test_only_the_whole_has_a_price() -> None:
     for calibrate in (calibrate_rate, calibrate_steps):
         with pytest.raises(InputError, match=r"to be participations over steps$"):
             calibrate(1.0, DELTA, mechanism)
-    odometer = Odometer((), mechanism, DELTA)
+    odometer = Odometer(NOTHING, mechanism, DELTA)
     assert {odometer.after(step) for step in (1, 20, 40)} == {epsilon([mechanism], DELTA)}
 
 

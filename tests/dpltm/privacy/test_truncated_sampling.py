@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from dpltm.errors import ArtifactError, BudgetError
 from dpltm.privacy import accountant
-from dpltm.privacy.account import Account, Planned, as_replace_one
+from dpltm.privacy.account import NOTHING, Account, Planned, as_replace_one
 from dpltm.privacy.accountant import epsilon, filter_epsilon, profile
 from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.describe import describe
@@ -288,7 +288,7 @@ def test_calibration_and_odometer():
     fewer = calibrate_steps(0.5, 1e-4, made, most=200)
     assert 1 <= fewer.steps < 200
     assert epsilon([fewer], 1e-4) <= 0.5
-    odometer = Odometer((), made, 1e-4)
+    odometer = Odometer(NOTHING, made, 1e-4)
     assert odometer.after(20) < odometer.after(200) == epsilon([made], 1e-4)
 
 
