@@ -14,7 +14,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict
+from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict, show_wrote
 from dpltm.errors import InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
@@ -71,7 +71,7 @@ def _as_dataset(request: EvaluateRequest, run: Run) -> EvaluateRequest:
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """Accuracy of a run's network."""
     path = Path(request.run or "")
-    run = with_code_of_run(load_run(path), request)
+    run = with_code_of_run(load_run(path), request.model)
     check_score(run.spec, "evaluate")
     asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
     schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
@@ -98,7 +98,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {out.stem}.csv or {out.stem}.npz")
     check_free(out)
     check_writable(out)
-    run = with_code_of_run(load_run(Path(request.run or "")), request)
+    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
     said, schema = said_in_training(run), run.schema
     features = set(run.columns or ()) if schema is None else {each.name for each in schema.columns if each.features}
     spare = [said["unit_column"], said["label"] if request.label is None else None, request.id]
@@ -158,7 +158,7 @@ def _write(
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
-    run = with_code_of_run(load_run(Path(request.run or "")), request)
+    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
     made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
         "run": run.label,
@@ -203,9 +203,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for problem in body["problems"]:
         rich.print(f"not complete: {problem}", style="bold")
     show_privacy(rich, body["privacy"])
-    for name in ("report", "plot"):
-        if body[name]:
-            rich.print(f"wrote {body[name]}")
+    show_wrote(rich, body, "report", "plot")
     if body["decision"]:
         rich.print(body["decision"], style="bold")
     else:
@@ -218,9 +216,7 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
-    for name in ("csv", "md", "plot"):
-        if body.get(name):
-            rich.print(f"wrote {body[name]}")
+    show_wrote(rich, body, "csv", "md", "plot")
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:

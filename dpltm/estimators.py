@@ -41,7 +41,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, DpltmError, InputError, in_python, named, shown_value, whole_number
+from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import features_of
 from dpltm.networks.masks import Mask
@@ -140,7 +140,7 @@ class Spent:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
         records, before = RecordSet(dataset.rows), len(ledger.entries)
         try:
-            with in_python(dataset="x"), self.lock:  # a score in another thread comes before, or sees these records
+            with naming(), self.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
                 check_private(ledger.account(self.lineage), part)
                 fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
@@ -256,16 +256,6 @@ class Columns:
             with np.errstate(over="ignore"):  # far outside is where the clip puts it
                 values = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
         return values.reshape(len(x), *self.shape) if self.shape else values, known
-
-
-def without_row_numbers(x: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a data frame without columns that are row numbers by their names, and those names; all else as it is."""
-    if not is_frame(x):
-        return x, ()
-    keys = list(x.columns)
-    spare = index_columns([str(key) for key in keys])
-    left_out = tuple(str(keys[at]) for at in spare)
-    return (x[[key for at, key in enumerate(keys) if at not in spare]] if spare else x), left_out
 
 
 def owners(units: Any) -> np.ndarray:
@@ -390,14 +380,14 @@ class TicketEstimator(BaseEstimator):
             )
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        with in_python():
+        with naming():
             schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         self._columns = columns = Columns.of(self.bounds, features, self.record_shape, schema)
         codes, classes = self._encoded(y)
         whose = None if units is None else owners(units)
         values, known = columns.read(x)
-        with in_python():
+        with naming():
             dataset = from_arrays(
                 values, codes, bounds=columns.bounds, classes=classes, records=self.n_records, units=whose,
                 unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
@@ -458,7 +448,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
-        with in_python(model="tickets"):
+        with naming(model="tickets"):
             options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
             draw = select_verb.plan(tickets, dataset, options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
@@ -478,9 +468,11 @@ class TicketEstimator(BaseEstimator):
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
         if not reset:
             check_is_fitted(self)
-        X, left_out = without_row_numbers(X)
-        if left_out and reset:
-            self._spent.add(NO_LINEAGE, left_out_note(left_out))
+        keys = list(X.columns) if is_frame(X) else []
+        if spare := index_columns([str(key) for key in keys]):
+            X = X[[key for at, key in enumerate(keys) if at not in spare]]
+            if reset:
+                self._spent.add(NO_LINEAGE, left_out_note([str(keys[at]) for at in spare]))
         if self.schema is None:
             asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
             try:
@@ -563,7 +555,7 @@ class TicketEstimator(BaseEstimator):
         dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"}).tested()
         rows, names = known(dataset.rows), None
         if of_persons:
-            with in_python():
+            with naming():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
             rows = rows.owned(names, self.run_.config["unit"])
         return replace(dataset, train=replace(dataset.train, rows=rows)), names
@@ -578,7 +570,7 @@ class TicketEstimator(BaseEstimator):
                     " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
                 )
             ledger = self._open_ledger()
-            with in_python(test="x", dataset="x"), spent.lock:
+            with naming(), spent.lock:
                 part = ledger.part(scored)
                 check_declared(ledger.account(spent.lineage), part, "measured without a price")
                 persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
@@ -747,7 +739,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Args:
             known: where all labels are from.
         """
+        fix = "declare every label with `classes`"
         if (label := self._label_column()) is not None:
+            known, fix = "of the schema", "add it there"
             names = {spelling: place for place, spellings in enumerate(label.values) for spelling in spellings}
             codes = np.array([names.get(text, -1) for text in Cells.of_objects(list(y)).records()], dtype=np.int64)
         else:
@@ -761,8 +755,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if (codes < 0).any():
             name = str(y[int(np.argmax(codes < 0))])
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; declare every label with"
-                " `classes`, or leave those records out"
+                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; {fix}, or leave those records out"
             )
         return codes
 

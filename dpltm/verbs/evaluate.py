@@ -52,8 +52,22 @@ class Evaluation:
     skill: Skill | None = None
 
 
-def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset, tuple[str, ...]]:
-    """Return the records as the network takes them, and notes; InputError for records that a release protects."""
+def as_held_out(whole: Dataset) -> Dataset:
+    """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
+    nobody = Split(whole.train.made_up(), part=whole.part, nobodys=True, valued=whole.train.valued)
+    return replace(whole, train=nobody, test=replace(whole.train, part=Part(f"{whole.name} (test)"), file=None))
+
+
+def evaluate(
+    run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None, by: str | None = None
+) -> Evaluation:
+    """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
+
+    Args:
+        ledger: of the people whom the records may be of; None for that of this process.
+        by: a column that tells subgroups, whose skill is told as well.
+    """
+    ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
     run.spec.check_code(run.label)
     check_score(run.spec, "evaluate")
     dataset = take_over_map(dataset.in_order(run.columns, run.label), run.feature_map, None, run.label)
@@ -73,33 +87,6 @@ def plan_evaluation(run: Run, dataset: Dataset, ledger: Ledger) -> tuple[Dataset
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
         undeclared = bool(run.lineage.paid) and ledger.book.found(draft) is None
-    notes = [
-        *([YOUR_WORD] if undeclared else []),
-        *([DIVERGED] if has_diverged(run.model, run.spec) else []),
-        *(run_bounds_notes(run) or bounds_notes(dataset)),
-        *network_notes(run.spec),
-    ]
-    return dataset, tuple(notes)
-
-
-def as_held_out(whole: Dataset) -> Dataset:
-    """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
-    nobody = Split(whole.train.made_up(), part=whole.part, nobodys=True, valued=whole.train.valued)
-    return replace(whole, train=nobody, test=replace(whole.train, part=Part(f"{whole.name} (test)"), file=None))
-
-
-def evaluate(
-    run: Run, dataset: Dataset, ledger: Ledger | None = None, services: Services | None = None, by: str | None = None
-) -> Evaluation:
-    """Return accuracy on the test split of ``dataset``, which the ledger has down as apart from its people from here on.
-
-    Args:
-        ledger: of the people whom the records may be of; None for that of this process.
-        by: a column that tells subgroups, whose skill is told as well.
-    """
-    ledger = ledger or run.ledger or of_process(run.config.get("unit", "record"))
-    dataset, notes = plan_evaluation(run, dataset, ledger)
-    assert dataset.test is not None  # or it was refused
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
@@ -112,7 +99,13 @@ def evaluate(
     if not dataset.rated and own is None:
         found = skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)
     right = accuracy(run.model, x, y, score=own) if found is None else found.accuracy.value
-    return Evaluation(dataset.name, len(dataset.test), right, rmse, notes, found)
+    notes = [
+        *([YOUR_WORD] if undeclared else []),
+        *([DIVERGED] if has_diverged(run.model, run.spec) else []),
+        *(run_bounds_notes(run) or bounds_notes(dataset)),
+        *network_notes(run.spec),
+    ]
+    return Evaluation(dataset.name, len(dataset.test), right, rmse, tuple(notes), found)
 
 
 def _metric(run: Run) -> str:

@@ -23,12 +23,12 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
 from dpltm.networks.state import check_names, content_id, evaluating, reshard, sharded, weights_of
-from dpltm.options import arguments, check_required
+from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
-from dpltm.privacy.checks import PER_UNIT, check_count, check_delta_of, check_epsilon, check_noise
+from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from dpltm.audit import Findings
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
     """Settings of a loop, all but ``units`` public: those of ``LoopOptions``, and values that are no options of a command.
 
@@ -76,7 +75,7 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
-    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
+    filter: Filter = Clip(1.0)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
     on_step: Callable[[int, float], object] | None = None
@@ -91,11 +90,6 @@ class LoopSettings(LoopOptions):
             check_type(name, value)
         others = {name: value for name, value in given.items() if name not in _OBJECTS}
         options = arguments(LoopOptions, others, _OBJECTS)
-        check_required(options)
-        for name in ("steps", "save_every"):
-            check_count(name, getattr(options, name))
-        if options.records is not None and options.records < 1:
-            raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
         if objects.get("units") is None:
@@ -105,8 +99,6 @@ class LoopSettings(LoopOptions):
         elif options.microbatch is not None or options.compile:
             name = "compile" if options.compile else "microbatch"
             raise InputError(f"`{name}`: is for gradients of single records; leave it out, or `units`")
-        check_noise(options.noise_multiplier)
-        check_epsilon("epsilon", options.epsilon)
         return cls(**asdict(options), **objects)
 
     @property

@@ -184,7 +184,7 @@ def test_what_a_stage_refuses(x, y, options, said):
     [
         ({"classes": 2}, "ill", "`classes`: the schema says"),
         ({"bounds": (0, 1)}, "ill", "`bounds`: the schema says"),
-        ({}, "age", "`y`: label '85.0' is none of the 2 classes"),
+        ({}, "age", "`y`: label '85.0' is none of the 2 classes of the schema; add"),
     ],
 )
 def test_what_an_estimator_refuses(options, y, said):

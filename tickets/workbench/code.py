@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from dpltm.errors import ArtifactError, CodeError, InputError, did_you_mean, first_line
 from dpltm.networks import NAMES_CODE, names_code
@@ -29,13 +29,6 @@ from dpltm.tickets.run import load_run
 from dpltm.tickets.store import run_with_code, set_with_code
 from dpltm.tickets.ticket_set import MAX_SET
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet
-
-
-class NamesModel(Protocol):
-    """A request that may name code for what it reads."""
-
-    @property
-    def model(self) -> str | None: ...
 
 
 def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
@@ -54,7 +47,7 @@ def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
             )
         said["start_lineage"] = lineage
     if model is not None and names_code(model):
-        return _named(model, **said)
+        return code_named(model, **said)
     return own_model(model or DEFAULT_NETWORK, **said) if said else None
 
 
@@ -70,26 +63,21 @@ def _lineage_of(start: Path) -> Lineage:
     return NO_LINEAGE if origin is None else origin.lineage
 
 
-def with_code_of_set(tickets: TicketSet, request: NamesModel) -> TicketSet:
+def with_code_of_set(tickets: TicketSet, model: str | None) -> TicketSet:
     """Return a set with the code that a request names; the set itself where it names none."""
-    return tickets if request.model is None else set_with_code(tickets, code_named(request.model))
+    return tickets if model is None else set_with_code(tickets, code_named(model))
 
 
-def with_code_of_run(run: Run, request: NamesModel) -> Run:
+def with_code_of_run(run: Run, model: str | None) -> Run:
     """Return the same of a run."""
-    return run if request.model is None else run_with_code(run, code_named(request.model))
+    return run if model is None else run_with_code(run, code_named(model))
 
 
 def code_named(text: str, **settings: Any) -> OwnModel:
     """Return what a text on the command line names, with fields of ``OwnModel``; InputError where that is no code."""
-    if not names_code(text):
-        raise InputError(f"`model`: {text!r:.80} names no code; name it as FILE.py:NAME or package.module:NAME")
-    return _named(text, **settings)
-
-
-def _named(text: str, **settings: Any) -> OwnModel:
     match = NAMES_CODE.fullmatch(text)
-    assert match is not None
+    if match is None:
+        raise InputError(f"`model`: {text!r:.80} names no code; name it as FILE.py:NAME or package.module:NAME")
     source: str | None
     place, name = match["place"], match["name"]
     if place.endswith(".py"):
@@ -122,11 +110,11 @@ def _of_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # which dataclasses, among others, look up
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        with _not_from_here():
+        with _of_the_user(path):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the user's own code
+    except CodeError:
         del sys.modules[name]
-        raise CodeError(f"`model`: {path}: raises {type(error).__name__}: {first_line(_shown(error))}") from error
+        raise
     finally:
         sys.dont_write_bytecode = before
     return module
@@ -134,29 +122,28 @@ def _of_file(path: Path) -> ModuleType:
 
 def _of_package(place: str) -> ModuleType:
     try:
-        with _not_from_here():
+        with _of_the_user(place):
             return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
-            raise InputError(
-                f"`model`: no module {error.name!r} is installed; of a file of your own write its path, as FILE.py:NAME"
-            ) from None
-        raise CodeError(f"`model`: {place}: raises {type(error).__name__}: {first_line(error)}") from error
-    except (Exception, SystemExit) as error:  # the user's own code
-        raise CodeError(f"`model`: {place}: raises {type(error).__name__}: {first_line(_shown(error))}") from error
-
-
-def _shown(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(str(error) or "it ends the process")
+    except CodeError as error:
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if missing is None or not f"{place}.".startswith(f"{missing}."):
+            raise
+    raise InputError(
+        f"`model`: no module {missing!r} is installed; of a file of your own write its path, as FILE.py:NAME"
+    )
 
 
 @contextlib.contextmanager
-def _not_from_here() -> Iterator[None]:
-    """A block in which the working folder is not looked through for modules, unless the environment says so."""
+def _of_the_user(place: str | Path) -> Iterator[None]:
+    """A block that runs the user's own code; the working folder is not looked through for modules, unless the environment
+    says so."""
     before = list(sys.path)
-    said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [each for each in before if each not in ("", os.getcwd()) or (each and each in said)]
+    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in asked)]
     try:
         yield
+    except (Exception, SystemExit) as error:
+        why = first_line(error) if isinstance(error, Exception) else str(error) or "it ends the process"
+        raise CodeError(f"`model`: {place}: raises {type(error).__name__}: {why}") from error
     finally:
         sys.path[:] = before
