@@ -98,7 +98,7 @@ class NoisySteps:
         size = self.options.microbatch
         if size is None:
             return
-        if isinstance(size, bool) or not isinstance(size, int) or size < 2:
+        if size < 2:
             raise InputError(
                 f"`microbatch`: {size} is not a whole number of records from 2; leave it out to filter single records"
             )
