@@ -425,7 +425,7 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
         dataset = records.read(section, where)
         if dataset is None or carried:
             continue
-        records.check_fit(section, dataset, where, resolve(GenerateRequest, {}, section, str(recipe.path)))
+        records.check_fit(resolve(GenerateRequest, {}, section, str(recipe.path)), dataset, where)
         if recipe.provenance(name) == "public":
             public[where] = ledger.part(dataset)
     for arm in recipe.arms:
@@ -435,10 +435,10 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
             continue
         dataset = records.read(arm.train, f"{where} train")
         if dataset is not None:
+            request = resolve(TrainRequest, {"dense": True}, arm.train, str(recipe.path))
             if arm.tickets is None:
-                records.check_fit(arm.train, dataset, f"{where} train")
+                records.check_fit(request, dataset, f"{where} train")
             with records.noting(f"{where} train"):
-                request = resolve(TrainRequest, {"dense": True}, arm.train, str(recipe.path))
                 dataset = at_unit(dataset, request.unit, request.per_unit)
                 train.sampling_of(request, dataset)
             private[arm.name] = ledger.part(dataset)
@@ -496,13 +496,11 @@ class _Records:
                     self.absent.add(source)
         return self.loaded.get(key)
 
-    def check_fit(
-        self, section: Section, dataset: Dataset, where: str, request: GenerateRequest | None = None
-    ) -> None:
+    def check_fit(self, request: GenerateRequest | TrainRequest, dataset: Dataset, where: str) -> None:
         """Note where a network does not take the records as they are, or is too small for the rounds of a generation."""
-        if section.get("features") not in (None, "none"):
+        if request.features not in (None, "none"):
             return
         with self.noting(where):
-            spec = model_spec(section.get("model", "mlp:300,100"), dataset)
-            if request is not None:
+            spec = model_spec(request.model or "mlp:300,100", dataset)
+            if isinstance(request, GenerateRequest):
                 generate.check_schedule(request, spec)
