@@ -165,7 +165,7 @@ KINDS: dict[str, Kind] = {
     "input": Kind(("x.npz",), ("predict run --input {} -o out.csv", "predict seen --input {} -o out.npz")),
     "npy": Kind(_within("f", "x_train.npy", "y_train.npy"), _data("./f", _INFO)),
     "texts": Kind(("texts.npz",), ("datasets info {}", "train --dense --model embed --steps 2 --noise-multiplier 5 --delta"
-                                   " 1e-3 --dry-run --dataset {} --words 60 --length 8")),
+                                   " 1e-3 --dry-run --dataset {} --words 60")),
     "csv": _table(".csv"),
     "parquet": _table(".parquet"),
     "arrow": _table(".arrow"),

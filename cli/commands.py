@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,11 +32,11 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import resolve, section_of, value_type
+from dpltm.options import Options, resolve, section_of, value_type
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_shared
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Options)
 
 EXAMPLES = "\nExamples:\n"
 """Line that precedes the examples in a docstring."""
@@ -47,7 +47,13 @@ _BESIDE = Deferred("dpltm.options.network:beside")
 
 
 class Command(TyperCommand):
-    """A command with its options."""
+    """A command with its options.
+
+    Attributes:
+        of_files: flags that there would be for options that only files and Python have.
+    """
+
+    of_files: Sequence[str] = ()
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print its help, rather than leave it with the formatter, as typer does."""
@@ -149,7 +155,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
         with call.console.at_work():  # what the command needs is imported now
             run(options, call)
 
-    parameters = [_parameter(cls, item) for item in fields(cls)]  # type: ignore[arg-type]
+    parameters = [_parameter(cls, item) for item in fields(cls) if not item.metadata["hidden"]]
     parameters += _common()
     parameters.sort(key=lambda parameter: not _is_argument(parameter))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -159,6 +165,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     app.command(name, cls=Command, help=help, epilog=examples)(command)
     made = typer.main.get_command(app)
     assert isinstance(made, Command)
+    made.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
     return made
 
 
@@ -263,6 +270,8 @@ def usage_message(error: TyperException) -> str:
         if (reason := instead(f"{command.removeprefix('dpltm ')} {name}", name)) is not None:
             return name + reason
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
+        if name in getattr(getattr(getattr(error, "ctx", None), "command", None), "of_files", ()):
+            hint = "; write it into a file for --config"
         return f"{name}: {command} has no such option{hint}"
     parameter, wanted = getattr(error, "param", None), re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
     if parameter is not None and wanted is not None:

@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_noted, show_notes, show_pairs, show_privacy
+from dpltm.cli.show import Cell, show_noted, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
@@ -217,10 +217,8 @@ OWN_EYES = "this was read off the records with no protection: keep it to yoursel
 
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the datasets, one line each."""
-    table = Table("name", "kind", "at hand", "what", title=f"data home: {body['home']}", title_justify="left")
-    for row in body["datasets"]:
-        table.add_row(row["name"], row["kind"], row["available"], row["summary"])
-    rich.print(table)
+    columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
+    show_table(rich, body["datasets"], columns, f"data home: {body['home']}")
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:

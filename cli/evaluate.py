@@ -14,7 +14,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict
+from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict, show_wrote
 from dpltm.errors import InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
@@ -203,9 +203,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for problem in body["problems"]:
         rich.print(f"not complete: {problem}", style="bold")
     show_privacy(rich, body["privacy"])
-    for name in ("report", "plot"):
-        if body[name]:
-            rich.print(f"wrote {body[name]}")
+    show_wrote(rich, body, "report", "plot")
     if body["decision"]:
         rich.print(body["decision"], style="bold")
     else:
@@ -218,9 +216,7 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
-    for name in ("csv", "md", "plot"):
-        if body.get(name):
-            rich.print(f"wrote {body[name]}")
+    show_wrote(rich, body, "csv", "md", "plot")
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:

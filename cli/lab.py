@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.audit import Attacked, audit, check_confidence
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs, show_privacy
+from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.audit import AuditRequest
 from dpltm.privacy.describe import figure, guarantee, percent
@@ -104,14 +103,14 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
 def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show claims and bounds: of the demo a row each, else with what they rest on."""
     if "rows" in body:
-        table = Table("attacked", "nominal", "certified", "at least", "refuted")
-        for row in body["rows"]:
-            nominal = "-" if row["nominal"] is None else figure(row["nominal"])
-            refuted = ", ".join(row["violates"]) or "nothing"
-            table.add_row(
-                row["audited"], nominal, figure(row["certified"]), figure(row["lower_bound"], 3, down=True), refuted
-            )
-        rich.print(table)
+        columns: dict[str, Cell] = {
+            "attacked": "audited",
+            "nominal": lambda row: "-" if row["nominal"] is None else figure(row["nominal"]),
+            "certified": lambda row: figure(row["certified"]),
+            "at least": lambda row: figure(row["lower_bound"], 3, down=True),
+            "refuted": lambda row: ", ".join(row["violates"]) or "nothing",
+        }
+        show_table(rich, body["rows"], columns)
         return
     claims = {name: figure(body[name]) for name in ("certified", "nominal") if body[name] is not None}
     fallen = {name: f"{claim}: refuted" if name in body["violates"] else claim for name, claim in claims.items()}

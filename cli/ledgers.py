@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_privacy
+from dpltm.cli.show import Cell, show_notes, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
 from dpltm.options.ledgers import ApartRequest, BudgetRequest, CheckRequest, LedgerRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
-from dpltm.privacy.checks import check_delta_alone, check_epsilon
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.entry import Entry, union
 from dpltm.privacy.ledger import Book
@@ -31,10 +28,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.model_card import BEGIN, END, MOST, edits, holds_statement, read_statement
 
 
-def explain(options: LedgerRequest, progress: Progress) -> dict[str, Any]:
+def explain(options: LedgerRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy ledger``: line by line, and what it all comes to."""
-    del progress
-    check_delta_alone(options.delta)
     books = [read_book(Path(name)) for name in options.files or ()]
     account = total(books)
     method = certified_by(options.accountant)
@@ -101,14 +96,11 @@ def _parts(account: Account, delta: float, method: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["records"])
 
 
-def budgets(options: BudgetRequest, progress: Progress) -> dict[str, Any]:
+def budgets(options: BudgetRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy budget``: the budget of a ledger, after one was set if one was asked for."""
-    del progress
-    check_delta_alone(options.delta)
     path = Path(options.file or "")
     if options.epsilon is None:
         return {"ledger": str(path), "budgets": _budget(read_book(path))}
-    check_epsilon("epsilon", options.epsilon)
     ledger = open_ledger(path, population=options.population, unit=options.unit)
     ledger.declare(
         Entry("budget", mechanisms=(Guarantee(options.epsilon, options.delta),), words="a budget", unit=ledger.unit)
@@ -126,9 +118,8 @@ def _budget(book: Book) -> list[dict[str, Any]]:
     return [{**row, "spent": json_figure(spent)}]
 
 
-def declare_apart(options: ApartRequest, progress: Progress) -> dict[str, Any]:
+def declare_apart(options: ApartRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy apart``: another population has nobody in common with that of a ledger."""
-    del progress
     path = Path(options.file or "")
     ledger = open_ledger(path)
     if ledger.population is None or options.name == ledger.population:
@@ -169,42 +160,47 @@ UNSIGNED = (
     " the entries with the ledger of whoever trained"
 )
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
-
-
 OF_RUN = (
     "compared: the SHA-256 of weights and mask with those that lineage, figures, cards and pages in the folder are of, and"
     " the certified epsilon with the entries"
 )
 
 
-def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
+def check(options: CheckRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy check``: the differences."""
-    del progress
     path = Path(options.card or "")
-    if not path.is_dir():
-        body, found, notes = _checked(path)
+    if path.is_dir():
         if options.run is not None:
-            found += _other_weights(body, FIND_RUN(Path(options.run)).weights, options.run)
-        return {
-            "card": str(path),
-            "ok": not found,
-            "problems": found,
-            "entries": len(body["entries"]),
-            "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
-            "notes": [*notes, *(_weights_notes(body) if options.run is None else [])],
-        }
+            raise InputError(f"`run`: {path} is a folder itself; name a card or a page, or leave `run` out")
+        return _check_run(path)
+    body, problems, notes = _checked(path)
+    weights = body["settings"].get("weights")
     if options.run is not None:
-        raise InputError(f"`run`: {path} is a folder itself; name a card or a page, or leave `run` out")
-    run = FIND_RUN(path)
-    found = [*run.problems, *([run.understated] if run.understated else [])]
-    cards = [card for card in sorted(run.path.iterdir()) if card.suffix in (".md", ".html") and holds_statement(card)]
-    for card in cards:
-        body, wrong, _ = _checked(card)
-        found += [f"{card}: {line}" for line in (*wrong, *_other_weights(body, run.weights, str(path)))]
+        problems += _other_weights(weights, FIND_RUN(Path(options.run)).weights, options.run)
+    elif weights is not None:
+        notes.append(f"its weights (SHA-256 {weights!s:.12}) were not compared; name their run by `run`")
     return {
         "card": str(path),
-        "ok": not found,
-        "problems": found,
+        "ok": not problems,
+        "problems": problems,
+        "entries": len(body["entries"]),
+        "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
+        "notes": notes,
+    }
+
+
+def _check_run(path: Path) -> dict[str, Any]:
+    run = FIND_RUN(path)
+    problems = [*run.problems, *([run.understated] if run.understated else [])]
+    cards = [card for card in sorted(run.path.iterdir()) if card.suffix in (".md", ".html") and holds_statement(card)]
+    for card in cards:
+        body, differing, _ = _checked(card)
+        differing += _other_weights(body["settings"].get("weights"), run.weights, str(path))
+        problems += [f"{card}: {line}" for line in differing]
+    return {
+        "card": str(path),
+        "ok": not problems,
+        "problems": problems,
         "weights": run.weights,
         "cards": list(map(str, cards)),
         "entries": len(run.lineage.entries),
@@ -213,22 +209,14 @@ def check(options: CheckRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _other_weights(body: Mapping[str, Any], weights: str | None, run: str) -> list[str]:
+def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
     """Return that a statement is of other weights than those of a run, if that is so."""
-    stated = body["settings"].get("weights")
     if stated is None:
         return ["weights: the statement does not say which it is of; write it again with dpltm report"]
-    if stated != weights:
-        there = "cannot be read" if weights is None else f"have {weights[:12]}"
-        return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {there}"]
-    return []
-
-
-def _weights_notes(body: Mapping[str, Any]) -> list[str]:
-    stated = body["settings"].get("weights")
-    return (
-        [] if stated is None else [f"its weights (SHA-256 {stated!s:.12}) were not compared; name their run by `run`"]
-    )
+    if stated == weights:
+        return []
+    there = "cannot be read" if weights is None else f"have {weights[:12]}"
+    return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {there}"]
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -239,27 +227,30 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         raise ArtifactError(f"{path}: not a text; name a card or a page that dpltm report wrote") from None
     body, notes = read_statement(str(path), text), [UNSIGNED]
     if "<html" in text[:1000]:
-        found = [] if body["digest"] == digest_of(body) else ["digest: the statement was changed after it was written"]
+        problems = (
+            [] if body["digest"] == digest_of(body) else ["digest: the statement was changed after it was written"]
+        )
         notes.append(PAGE)
     else:
-        found = edits(body, text)
-        lines = text.splitlines()
-        beside = [line for line in lines[lines.index(END) + 1 :] if line.strip()] if END in lines else []
-        before = (
-            lines[lines.index("---", 1) + 1 : lines.index(BEGIN)] if BEGIN in lines and lines.count("---") > 1 else []
-        )
-        if added := len(beside) + sum(bool(line.strip()) for line in before):
+        problems = edits(body, text)
+        if added := _lines_added(text.splitlines()):
             notes.append(f"{added} lines were added around what dpltm wrote; nothing was compared there")
     try:
-        found = [*differences(body), *found]
+        problems = [*differences(body), *problems]
     except ArtifactError as error:
-        found = [str(error), *found]
-    apart = None
+        problems = [str(error), *problems]
     with contextlib.suppress(ArtifactError):  # which is among the problems
-        apart = kept_apart(body)
-    notes += [] if apart is None else [apart]
+        notes += [apart] if (apart := kept_apart(body)) is not None else []
     notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
-    return body, found, notes
+    return body, problems, notes
+
+
+def _lines_added(lines: list[str]) -> int:
+    """Number of lines before and after the statement of a card, behind its front matter."""
+    added = lines[lines.index(END) + 1 :] if END in lines else []
+    if BEGIN in lines and lines.count("---") > 1:
+        added += lines[lines.index("---", 1) + 1 : lines.index(BEGIN)]
+    return sum(bool(line.strip()) for line in added)
 
 
 def show_ledger(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -282,14 +273,16 @@ def show_budgets(rich: RichConsole, body: dict[str, Any]) -> None:
     if not body["budgets"]:
         rich.print(f"{body['ledger']} sets no budget; --epsilon E sets one")
         return
-    table = Table("unit", "budget", "delta", "spent", title=body["ledger"], title_justify="left")
-    for row in body["budgets"]:
-        table.add_row(row["unit"], f"{row['epsilon']:g}", f"{row['delta']:g}", figure(row["spent"]))
-    rich.print(table)
+    columns: dict[str, Cell] = {
+        "unit": "unit",
+        "budget": lambda row: f"{row['epsilon']:g}",
+        "delta": lambda row: f"{row['delta']:g}",
+        "spent": lambda row: figure(row["spent"]),
+    }
+    show_table(rich, body["budgets"], columns, body["ledger"])
 
 
-def show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a declaration."""
+def _show_apart(rich: RichConsole, body: dict[str, Any]) -> None:
     rich.print(f"{body['ledger']}: {body['apart']} is declared to have nobody in common with {body['population']}")
 
 
@@ -307,6 +300,6 @@ def show_check(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 ledger_command = answering(explain, show_ledger)
-apart_command = answering(declare_apart, show_apart)
+apart_command = answering(declare_apart, _show_apart)
 budget_command = answering(budgets, show_budgets)
 check_command = answering(check, show_check, lambda body: not body["ok"])

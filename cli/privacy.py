@@ -12,26 +12,30 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.ledgers import read_book
-from dpltm.cli.show import show_notes
+from dpltm.cli.show import Cell, show_notes, show_table, show_wrote
 from dpltm.errors import BudgetError, InputError
-from dpltm.options.privacy import PLAIN, CurveRequest, EpsilonRequest, NoiseRequest, ReleaseOptions, SettingOptions
+from dpltm.options.privacy import (
+    MAX_RELEASES,
+    PLAIN,
+    CurveRequest,
+    EpsilonRequest,
+    NoiseRequest,
+    ReleaseOptions,
+    SettingOptions,
+)
 from dpltm.privacy import gdp
 from dpltm.privacy.account import Planned
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
 from dpltm.privacy.checks import (
-    MAX_NOISE,
     MAX_STEPS,
-    check_delta_alone,
-    check_epsilon,
     participations_of,
     steps_of,
     truncated_batch_of,
 )
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
-    MAX_CATEGORIES,
     Adjacency,
     AllocatedSgd,
     LaplaceRelease,
@@ -48,13 +52,9 @@ from dpltm.progress import Progress
 from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
 
-MAX_RELEASES = 100_000
-"""Releases that are not a training's, one by one."""
 
-
-def epsilon_of(options: EpsilonRequest, progress: Progress) -> dict[str, Any]:
+def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy epsilon``: what a training costs, by every accountant."""
-    del progress
     if options.mechanism in PLAIN:
         return _of_releases(options)
     training, draw = _training(options)
@@ -113,42 +113,29 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
     The sensitivity of a release grows with the group, by the triangle inequality. Of randomised responses each
     record of the group gives one.
     """
-    check_delta_alone(options.delta)
     name, count, group = options.mechanism, options.steps or 1, options.group
-    says, *others = ("eps1", "noise_multiplier")
-    if name != "randomized-response":
-        says, *others = ("noise_multiplier", "eps1", "categories")
+    response = name == "randomized-response"
+    decides, *others = ("eps1", "noise_multiplier") if response else ("noise_multiplier", "eps1", "categories")
     _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *others)
-    for what, many in (("steps", options.steps), ("group", group)):
-        if many is not None and not 1 <= many <= MAX_RELEASES:
-            raise InputError(f"`{what}`: {many} is not a whole number from 1 to {MAX_RELEASES:,}")
-    value = getattr(options, says)
+    value = getattr(options, decides)
     if value is None:
-        missing = "`eps1` is missing: the epsilon of one answer" if says == "eps1" else f"`{says}` is missing"
-        raise InputError(f"{missing}, such as 1.1")
-    if not 0 < value <= MAX_NOISE:
-        raise InputError(f"`{says}`: {value:g} is not a positive number up to {MAX_NOISE:g}")
-    if not 2 <= options.categories <= MAX_CATEGORIES:
-        raise InputError(f"`categories`: {options.categories} is not a whole number from 2 to {MAX_CATEGORIES:,}")
+        raise InputError(
+            f"`{decides}` is missing: {'the epsilon of one answer' if response else 'the noise'}, such as 1.1"
+        )
+    if count * (group if response else 1) > MAX_RELEASES:
+        raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} releases; ask for fewer")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
-    match name:
-        case "randomized-response":
-            if count * group > MAX_RELEASES:
-                raise InputError(f"`steps`, `group`: more than {MAX_RELEASES:,} answers; ask for fewer")
-            return [RandomizedResponse(value, options.categories)] * (count * group)
-        case "laplace":
-            return [LaplaceRelease(value, float(group), adjacency=adjacency)] * count
-        case "gaussian":
-            return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
-    raise InputError(f"`mechanism`: no price of {name} is known here")
+    if response:
+        return [RandomizedResponse(value, options.categories)] * (count * group)
+    if name == "laplace":
+        return [LaplaceRelease(value, float(group), adjacency=adjacency)] * count
+    return [NoisySgd(1.0, count, value / group, adjacency=adjacency)]
 
 
-def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
+def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy noise``: what a budget allows."""
-    del progress
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: the whole budget, such as 1")
-    check_epsilon("epsilon", options.epsilon)
     check_certifies(options.accountant)
     given = {
         "noise_multiplier": options.noise_multiplier,
@@ -197,9 +184,8 @@ def noise_of(options: NoiseRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def curve_of(options: CurveRequest, progress: Progress) -> dict[str, Any]:
+def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
     """Return the JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
-    del progress
     if options.csv is not None:
         check_free(Path(options.csv), "csv")
         check_writable(Path(options.csv))
@@ -243,14 +229,7 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
             priced, title = tuple(_releases(options)), _of_group(vars(options) | {"steps": options.steps or 1})
         else:
             sgd, draw = _training(options)
-            sampled = f"rate {sgd.sampling_rate:.4g}, {sgd.steps:,} steps"
-            if isinstance(sgd, AllocatedSgd):
-                sampled = f"every record in {sgd.participations:,} of {sgd.steps:,} steps"
-            if isinstance(sgd, TruncatedSgd):
-                sampled += f", {sgd.truncated_batch_size:,} records at most"
-            title = f"noise multiplier {sgd.noise_multiplier:g}, {sampled}"
-            title += f", after a draw at {options.eps1:g}" if draw else ""
-            priced = (*draw, sgd)
+            title, priced = _title(_setting(sgd, options)), (*draw, sgd)
         return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
     names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group")
     _leave_out(options, "the `ledger` holds the settings", *names, *(["mechanism"] * released))
@@ -261,38 +240,31 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
 
 def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
     """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
-    check_delta_alone(options.delta)
     participations = participations_of(options.sampling)
     if participations is not None:
         _leave_out(options, "follows from `sampling` allocation and `steps`", "sampling_rate", "epochs")
     rate = 1.0 if find == "sampling_rate" or participations is not None else _rate(options.sampling_rate)
     steps = 1 if find == "steps" and participations is None else _steps(options, rate)
-    noise = 1.0
-    if find != "noise_multiplier":
-        if options.noise_multiplier is None:
-            raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
-        noise = options.noise_multiplier
-        if not 0 < noise <= MAX_NOISE:
-            raise InputError(f"`noise_multiplier`: {noise:g} is not a positive number up to {MAX_NOISE:g}")
-    check_epsilon("eps1", options.eps1)
+    noise = 1.0 if find == "noise_multiplier" else options.noise_multiplier
+    if noise is None:
+        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     training = NoisySgd(rate, steps, noise, adjacency=adjacency)
     if participations is not None:
         rate = participations / steps
         training = AllocatedSgd(rate, steps, noise, participations=participations, adjacency=adjacency)
     batch, records = truncated_batch_of(options.sampling), options.records
-    if (batch is None) != (records is None) or (records is not None and records < 1):
-        raise InputError("`records`: the public number of records, from 1, goes with `sampling` truncated; give both")
+    if (batch is None) != (records is None):
+        raise InputError("`records`: the public number of records goes with `sampling` truncated; give both")
     if batch is not None and records is not None:
         if find not in (None, "noise_multiplier"):
             raise InputError(f"`{find}`: with `sampling` truncated it decides what delta is left; give it")
         training = TruncatedSgd(**vars(training), truncated_batch_size=batch, most_records=most_records(records))
         check_truncation(training, options.delta)
-    if options.eps1 is None:
+    if (eps1 := options.eps1) is None:
         return training, ()
-    eps1, how = options.eps1, options.mechanism
-    draw = Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency)  # type: ignore[arg-type]
-    return training, (draw,)
+    how: Any = options.mechanism
+    return training, (Selection(eps1, eps1, how, adaptive=False, adjacency=adjacency),)
 
 
 def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]:
@@ -321,17 +293,9 @@ def _rate(text: str | None) -> float:
 def _steps(options: SettingOptions, rate: float) -> int:
     if (options.steps is None) == (options.epochs is None):
         raise InputError("`steps` or `epochs`: give one of them")
-    if options.steps is not None:
-        steps = options.steps
-        if steps < 1:
-            raise InputError(f"`steps`: {steps} is not a positive whole number")
-    else:
-        epochs = options.epochs or 0.0
-        if not 0 < epochs < math.inf:
-            raise InputError(f"`epochs`: {epochs:g} is not a positive number")
-        steps = steps_of(epochs, rate)
+    steps = options.steps or steps_of(options.epochs or 0.0, rate)
     if steps > MAX_STEPS:
-        raise InputError(f"`steps`, `epochs`: more than {MAX_STEPS:,} steps; ask for fewer")
+        raise InputError(f"`epochs`: more than {MAX_STEPS:,} steps; ask for fewer")
     return steps
 
 
@@ -350,17 +314,22 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
         "noise_multiplier": training.noise_multiplier,
         "sampling_rate": training.sampling_rate,
         "steps": training.steps,
-        **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
-        **(_truncation(training) if isinstance(training, TruncatedSgd) else {}),
         "delta": options.delta,
         "adjacency": training.adjacency,
         "eps1": options.eps1,
+        **_sampled(training),
     }
 
 
-def _truncation(training: TruncatedSgd) -> dict[str, Any]:
-    names = ("truncated_batch_size", "most_records")
-    return {name: getattr(training, name) for name in names} | {"truncation": truncation_chance(training)}
+def _sampled(training: NoisySgd) -> dict[str, Any]:
+    """Return what is said of steps that are no Poisson samples."""
+    match training:
+        case AllocatedSgd():
+            return {"participations": training.participations}
+        case TruncatedSgd():
+            names = ("truncated_batch_size", "most_records")
+            return {name: getattr(training, name) for name in names} | {"truncation": truncation_chance(training)}
+    return {}
 
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -426,16 +395,13 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
     certified, nominal = body["certified"], body["nominal"]
     rich.print(body["sentence"], style="bold")
     rich.print(guarantee({"epsilon": body["epsilon_at_delta"], "delta": body["delta"]}))
-    table = Table("false alarms", "misses, at least", "G_mu (nominal)", title=body["of"], title_justify="left")
-    for alpha in SHOWN:
-        place = certified["alpha"].index(alpha)
-        gdp = "" if nominal is None else percent(nominal["beta"][place])
-        misses = math.floor(certified["beta"][place] * 1e4) / 1e4
-        table.add_row(percent(alpha), percent(misses), gdp)
-    rich.print(table)
-    for name in ("csv", "plot"):
-        if body[name]:
-            rich.print(f"wrote {body[name]}")
+    columns: dict[str, Cell] = {
+        "false alarms": lambda place: percent(certified["alpha"][place]),
+        "misses, at least": lambda place: percent(math.floor(certified["beta"][place] * 1e4) / 1e4),
+        "G_mu (nominal)": lambda place: "" if nominal is None else percent(nominal["beta"][place]),
+    }
+    show_table(rich, map(certified["alpha"].index, SHOWN), columns, body["of"])
+    show_wrote(rich, body, "csv", "plot")
 
 
 epsilon_command = answering(epsilon_of, show_epsilon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -29,7 +29,7 @@ BOUNDS = ("lower bound", "bound,")
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return "-" if value is None else str(value)
     if name in SHARES:
         return percent(value)
     if name in EPSILONS or name.startswith(BOUNDS):
@@ -37,17 +37,33 @@ def shown(name: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+Cell = str | Callable[[Any], str]
+"""The key of a row whose value a cell shows as people read it; or what makes the text of a row."""
+
+
+def show_table(rich: RichConsole, rows: Iterable[Any], columns: Mapping[str, Cell], title: str | None = None) -> None:
+    """Show a table of rows, by the heads of its columns."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(cell(row) if callable(cell) else shown(cell, row[cell]) for cell in columns.values()))
+    rich.print(table)
+
+
 def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the tickets of a set, one line each."""
-    read = ["columns read"] if "columns" in body["tickets"][0] else []
-    title = f"{body['ticket_set']} ({body['provenance']})"
-    table = Table("round", "density", "live", "accuracy", *read, title=title, title_justify="left")
-    for row in body["tickets"]:
-        missing = "withheld" if body["provenance"] == "private" else "-"
-        accuracy = missing if row["accuracy"] is None else percent(row["accuracy"])
-        columns = [", ".join(row["columns"]) for _ in read]
-        table.add_row(str(row["round"]), percent(row["density"]), f"{row['live']:,}", accuracy, *columns)
-    rich.print(table)
+    missing = "withheld" if body["provenance"] == "private" else "-"
+    columns: dict[str, Cell] = {name: name for name in ("round", "density", "live")}
+    columns["accuracy"] = lambda row: missing if row["accuracy"] is None else percent(row["accuracy"])
+    if "columns" in body["tickets"][0]:
+        columns["columns read"] = lambda row: ", ".join(row["columns"])
+    show_table(rich, body["tickets"], columns, f"{body['ticket_set']} ({body['provenance']})")
+
+
+def show_wrote(rich: RichConsole, body: Mapping[str, Any], *names: str) -> None:
+    """Show which files were written, of those that an answer names."""
+    for name in names:
+        if body.get(name):
+            rich.print(f"wrote {body[name]}")
 
 
 def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
@@ -83,41 +99,45 @@ def show_noted(title: str, rich: RichConsole, body: dict[str, Any]) -> None:
 
 def with_skill(body: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with what tells of its accuracy beside that, in words."""
-    skill, told = body.get("skill"), dict[str, Any]()
-    for name, value in body.items():
-        told[name] = value
-        if name == "accuracy" and skill is not None:
-            auc, mean = skill["auc"], skill["balanced_accuracy"]["value"]
-            told["majority"] = f"{percent(skill['majority_accuracy'])}, always {skill['majority']}"
-            told["balanced accuracy"] = percent(mean)
-            told["AUC"] = (
-                "none: one class" if auc is None else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**auc)
-            )
-            if len(skill["classes"]) <= FEW_CLASSES:
-                recall = (one for one in skill["classes"] if one["recall"] is not None)
-                told["recall"] = [f"{one['name']} {percent(one['recall'])}" for one in recall]
-            for point in skill["points"]:
-                if point["recall"] >= FIND:
-                    told[f"to find {percent(point['recall'])}"] = (
-                        f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
-                        f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
-                    )
-                    break
-            told["calibration error"] = skill["calibration_error"]
-            for group in skill.get("groups", ()):
-                if group["accuracy"] is None:
-                    told[group["name"]] = f"{group['records']:,} records, too few to tell"
-                    continue
-                ranks = (
-                    "no AUC"
-                    if group["auc"] is None
-                    else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
-                )
-                told[group["name"]] = (
-                    f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority"
-                    f" {percent(group['majority_accuracy'])}), {group['records']:,} records"
-                )
+    skill = body.get("skill")
+    if skill is None or "accuracy" not in body:
+        return dict(body)
+    names, figures = list(body), list(body.items())
+    place = names.index("accuracy") + 1
+    return dict([*figures[:place], *_told(skill).items(), *figures[place:]])
+
+
+def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells of an accuracy, by its name in words."""
+    told: dict[str, Any] = {
+        "majority": f"{percent(skill['majority_accuracy'])}, always {skill['majority']}",
+        "balanced accuracy": percent(skill["balanced_accuracy"]["value"]),
+        "AUC": "none: one class"
+        if skill["auc"] is None
+        else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**skill["auc"]),
+    }
+    if len(skill["classes"]) <= FEW_CLASSES:
+        rows = [row for row in skill["classes"] if row["recall"] is not None]
+        told["recall"] = [f"{row['name']} {percent(row['recall'])}" for row in rows]
+    if (point := next((point for point in skill["points"] if point["recall"] >= FIND), None)) is not None:
+        told[f"to find {percent(point['recall'])}"] = (
+            f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
+            f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
+        )
+    told["calibration error"] = skill["calibration_error"]
+    for group in skill.get("groups", ()):
+        told[group["name"]] = _of_group(group)
     return told
+
+
+def _of_group(group: Mapping[str, Any]) -> str:
+    if group["accuracy"] is None:
+        return f"{group['records']:,} records, too few to tell"
+    ranks = "no AUC" if group["auc"] is None else "AUC {value:.3f} ({low:.3f} to {high:.3f})".format(**group["auc"])
+    return (
+        f"{ranks}, accuracy {percent(group['accuracy']['value'])} (majority {percent(group['majority_accuracy'])}),"
+        f" {group['records']:,} records"
+    )
 
 
 def show_judged(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -134,25 +154,16 @@ def show_verdict(rich: RichConsole, skill: Mapping[str, Any] | None) -> None:
 
 def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the three stages in one table: what each made, and the certified epsilon after it."""
-    made, drawn, trained = body["generate"], body["select"], body["train"]
-    first, last = made["tickets"][0], made["tickets"][-1]
-    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
-    table.add_row(
-        "1 generate",
-        f"{len(made['tickets']) - 1} tickets, density {percent(first['density'])} to {percent(last['density'])},"
-        f" {made['provenance']}",
-        "inf" if made["provenance"] == "private" else "0",
-    )
+    tickets, drawn, trained = body["generate"], body["select"], body["train"]
+    first, last = (percent(tickets["tickets"][place]["density"]) for place in (0, -1))
     winner = drawn["winner"]
-    table.add_row(
-        "2 select",
-        f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}",
-        figure(drawn["privacy"]["certified"]["epsilon"]),
-    )
     accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
-    table.add_row(
-        "3 train",
-        f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}",
-        figure(trained["privacy"]["certified"]["epsilon"]),
-    )
+    made = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
+    chosen = f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}"
+    learned = f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}"
+    spent = (figure(stage["privacy"]["certified"]["epsilon"]) for stage in (drawn, trained))
+    table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
+    table.add_row("1 generate", made, "inf" if tickets["provenance"] == "private" else "0")
+    table.add_row("2 select", chosen, next(spent))
+    table.add_row("3 train", learned, next(spent))
     rich.print(table)

@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
@@ -19,9 +18,10 @@ from dpltm.cli.show import (
     show_pairs,
     show_privacy,
     show_stages,
+    show_table,
     show_tickets,
     show_verdict,
-    shown,
+    show_wrote,
     with_skill,
 )
 from dpltm.errors import InputError
@@ -72,11 +72,12 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
             style="bold",
         )
     if "revealed" in body:
-        table = Table("round", "density", "accuracy", "score", "probability")
-        for row in body["revealed"]:
-            shares = (percent(row[key]) for key in ("density", "accuracy"))
-            table.add_row(str(row["round"]), *shares, f"{row['score']:.4g}", percent(row["probability"]))
-        rich.print(table)
+        names = ("round", "density", "accuracy", "score")
+        show_table(
+            rich,
+            body["revealed"],
+            {**{name: name for name in names}, "probability": lambda row: percent(row["probability"])},
+        )
     show_privacy(rich, body["privacy"])
 
 
@@ -99,15 +100,11 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
     columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
     if "accuracy" in columns:
         columns.remove("score")  # which is the same
-    names = [body["metric"] if column == "score" else column.replace("_", " ") for column in columns]
-    table = Table(*names, title=f"best settings on {body['dataset']}", title_justify="left")
-    for row in rows[:MAX_ROWS]:
-        table.add_row(*("-" if row[column] is None else shown(column, row[column]) for column in columns))
-    rich.print(table)
+    heads = {body["metric"] if column == "score" else column.replace("_", " "): column for column in columns}
+    show_table(rich, rows[:MAX_ROWS], heads, f"best settings on {body['dataset']}")
     if len(rows) > MAX_ROWS:
         rich.print(f"{len(rows) - MAX_ROWS} more with --json")
-    if body["config"]:
-        rich.print(f"wrote {body['config']}")
+    show_wrote(rich, body, "config")
     show_notes(rich, body["privacy"])
 
 

@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from rich.table import Column, Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import show_notes, show_pairs, show_tickets
+from dpltm.cli.show import show_notes, show_pairs, show_table, show_tickets
 from dpltm.errors import InputError
 from dpltm.networks import model_spec
 from dpltm.options.tickets import (
@@ -29,7 +29,6 @@ from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
-from dpltm.tickets.charts import against_density, new_picture, write_charts
 from dpltm.tickets.compact import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
@@ -43,9 +42,8 @@ from dpltm.tickets.workbench.stages import front_of_import, imported_set, transf
 from dpltm.training.artifacts import TicketSet
 
 
-def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
+def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
     """Return the sets in a folder, and those that come with dpltm."""
-    del progress
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
         row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
@@ -62,14 +60,10 @@ def list_sets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     return {"folder": request.folder, "tickets": rows}
 
 
-def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
+def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
     """Return everything about a set; of one round, its layers."""
-    picture = new_picture(request.plot)
     name, number = split_round(request.set or "")
     tickets = find_set(name)
-    drawn = [] if picture is None else against_density(tickets)
-    if picture is not None and not drawn:
-        raise InputError(f"`plot`: {name} says no accuracies, so there is nothing to draw; leave it out")
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
     for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
         columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
@@ -77,24 +71,18 @@ def describe_set(request: ShowRequest, progress: Progress) -> dict[str, Any]:
             row["columns"] = columns
     if number is not None:
         body["layers"] = _layers(tickets.ticket(number))
-    if picture is not None:
-        write_charts(picture, drawn, f"{tickets.name}: {tickets.body.spec.text}")
-        progress.say(f"wrote {picture}")
-        body["plot"] = str(picture)
     return body
 
 
-def verify_set(request: VerifyRequest, progress: Progress) -> dict[str, Any]:
+def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
     """Return everything that is wrong with a set."""
-    del progress
     name = request.set or ""
     wrong = problems(set_path(name))
     return {"ticket_set": name, "ok": not wrong, "problems": wrong}
 
 
-def export_set(request: ExportRequest, progress: Progress) -> dict[str, Any]:
+def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
-    del progress
     name, number = split_round(request.set or "")
     path, whole = Path(request.out or ""), request.to == "set"
     _check_form(request, number)
@@ -171,9 +159,8 @@ def _layers(ticket: Ticket) -> list[dict[str, Any]]:
     ]
 
 
-def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
+def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
-    del progress
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
     origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
@@ -184,9 +171,8 @@ def import_set(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     return {**set_facts(str(out), saved), "tickets": ticket_rows(saved.body), "notes": notes}
 
 
-def compact(request: CompactRequest, progress: Progress) -> dict[str, Any]:
+def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     """Write a ticket, or a run, without the units that its mask leaves without use."""
-    del progress
     out, text = Path(request.out or ""), request.artifact or ""
     check_free(out)
     if (Path(text) / "config.json").exists():
@@ -207,11 +193,11 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
         return
     table = Table(Column("set", no_wrap=True), "network", "criterion", "provenance", "rounds")
     for row in body["tickets"]:
-        if row["problem"] is not None:
-            table.add_row(row["ticket_set"], "damaged: see", "dpltm", "tickets", "verify")
-        else:
+        facts = ["damaged: see", "dpltm", "tickets", "verify"]
+        if row["problem"] is None:
             rounds = f"{row['rounds']} ({percent(row['density'])})"
-            table.add_row(row["ticket_set"], row["model"], row["criterion"], row["provenance"], rounds)
+            facts = [row["model"], row["criterion"], row["provenance"], rounds]
+        table.add_row(row["ticket_set"], *facts)
     rich.print(table)
 
 
@@ -230,14 +216,15 @@ def show_set(rich: RichConsole, body: dict[str, Any]) -> None:
     for entry in lineage_from_json(body["lineage"]).entries:
         rich.print(f"- {describe(entry)}", style="dim")
     if "layers" in body:
-        table = Table("parameter", "shape", "live", "density")
-        for row in body["layers"]:
-            shape = "x".join(str(size) for size in row["shape"])
-            table.add_row(row["parameter"], shape, f"{row['live']:,}", percent(row["density"]))
-        rich.print(table)
+        names = ("parameter", "live", "density")
+        show_table(rich, body["layers"], {**{name: name for name in names}, "shape": lambda row: _sizes(row["shape"])})
     else:
         show_tickets(rich, body)
     show_notes(rich, body)
+
+
+def _sizes(shape: list[int]) -> str:
+    return "x".join(map(str, shape)) or "-"
 
 
 def _show_problems(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -257,23 +244,17 @@ def show_written(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_transfer(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show where each layer comes from, and the tickets."""
-    title = f"{body['model']}, {body['mode']}"
-    table = Table("layer", "from", "to", "mask", "weights", "density", title=title, title_justify="left")
-    for row in body["layers"]:
-        before, after = ("x".join(str(size) for size in row[key]) or "-" for key in ("before", "after"))
-        table.add_row(row["layer"], before, after, row["mask"], row["weights"], percent(row["density"]))
-    rich.print(table)
+    sizes = {"from": lambda row: _sizes(row["before"]), "to": lambda row: _sizes(row["after"])}
+    names = {name: name for name in ("mask", "weights", "density")}
+    show_table(rich, body["layers"], {"layer": "layer", **sizes, **names}, f"{body['model']}, {body['mode']}")
     show_tickets(rich, body)
     show_notes(rich, body)
 
 
 def show_compact(rich: RichConsole, body: dict[str, Any]) -> None:
     """Before and after."""
-    table = Table("", "before", "after", title=f"wrote {body['written']}", title_justify="left")
-    table.add_row("network", body["model"]["before"], body["model"]["after"])
-    for key in ("parameters", "live"):
-        table.add_row(key, *(f"{body[key][side]:,}" for side in ("before", "after")))
-    rich.print(table)
+    rows = [{"": name, **body[key]} for name, key in (("network", "model"), ("parameters",) * 2, ("live",) * 2)]
+    show_table(rich, rows, {name: name for name in ("", "before", "after")}, f"wrote {body['written']}")
 
 
 ls_command = answering(list_sets, show_list)

@@ -25,11 +25,11 @@ import numpy as np
 import torch.utils.data
 from torch import Tensor, nn
 
-from dpltm.errors import InputError, in_python, whole_number
+from dpltm.errors import InputError, naming, whole_number
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
-from dpltm.options import arguments
+from dpltm.options import Options, arguments
 from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -71,7 +71,7 @@ Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset | Mapping[str
 for a network of the user's own also a mapping of arrays; or a dataset, which has its labels: one of this package, or one of
 PyTorch's with random access, which is read once, or of Hugging Face (``dpltm.records.arrays``)."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Options)
 
 Labels = np.ndarray | Tensor | None
 """Labels ``(n,)``, from 0 to the number of classes - 1, or as a schema spells them; None beside a dataset, and where a data
@@ -117,7 +117,7 @@ def records_and_options(
         given: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
-    named = any(item.name == "name" for item in fields(cls))  # type: ignore[arg-type]
+    named = any(item.name == "name" for item in fields(cls))
     facts = {name: given[name] for name in FACTS if name in given}
     rest = {name: value for name, value in given.items() if name not in facts or (named and name == "name")}
     options = arguments(cls, rest, FACTS)
@@ -127,7 +127,7 @@ def records_and_options(
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts, taker)
     if isinstance(options, UnitOptions):
-        with in_python():
+        with naming():
             dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
@@ -163,7 +163,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
     x, y = arrays_of(x, y)
     _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
-    with in_python():
+    with naming():
         tickets = taker.tickets if isinstance(taker, Winner) else taker
         spec: Network | None = None
         if isinstance(tickets, (TicketSet, Run)):
@@ -201,7 +201,7 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         whole = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
         known = {**({} if whole else {"bounds": bounds}), **known, "classes": run.spec.classes, "for_training": False}
-    with in_python(classes=""):
+    with naming():
         return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
 
 
@@ -246,7 +246,7 @@ def generate(
     own = model if isinstance(model, OwnModel) else None
     given = options if own else {**options, "model": model}
     dataset, settings = records_and_options(x, y, given, GenerateOptions, own)
-    with in_python():
+    with naming():
         plan = generate_verb.plan(dataset, settings, paying(ledger, dataset), services, model=own)
         return generate_verb.generate(plan)
 
@@ -290,12 +290,12 @@ def select(
         settings = arguments(SelectOptions, options)
         if settings.rule == "mechanism":
             raise InputError("`x` is missing: the private records to draw on")
-        with in_python():
+        with naming():
             return select_verb.select_public(body, settings)
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
     if settings.rule != "mechanism":
         raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
-    with in_python(model="tickets"):
+    with naming(model="tickets"):
         plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
         return select_verb.select(plan)
 
@@ -348,7 +348,7 @@ def train(
     assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
-    with in_python(model="ticket"):
+    with naming(model="ticket"):
         entered = paying(ledger, dataset)
         features, seed = settings.features, settings.seed
         start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
@@ -390,7 +390,7 @@ def tune(
     services = called(progress, target=target, ledger=ledger)
     assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
     dataset, settings = records_and_options(x, y, options, TuneOptions, target)
-    with in_python(model="target"):
+    with naming(model="target"):
         return tune_verb.tune(target, dataset, settings, paying(ledger, dataset), services)
 
 
@@ -424,7 +424,7 @@ def transfer(
         number = tickets.round
     source = set_of(tickets)
     of_kind = isinstance(source.body.spec, ModelSpec)
-    with in_python(**({"model": "tickets"} if of_kind and model is None else {})):
+    with naming(**({"model": "tickets"} if of_kind and model is None else {})):
         return transfer_verb.transfer(source, dataset, settings, round=number, model=model).tickets
 
 
@@ -461,7 +461,7 @@ def evaluate(
     """
     services = called(progress, run=run, ledger=ledger)
     dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
-    with in_python(test="x"):
+    with naming():
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
 
@@ -486,6 +486,6 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     """
     services = called(progress, run=run)
     _check_no_dataset(x, "x")
-    with in_python():
+    with naming():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return predict_verb.predict(run, records, progress=services.progress)

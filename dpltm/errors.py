@@ -3,7 +3,7 @@
 Every message is one line and names the culprit (an argument, a file, a record), its value, what was expected and what to
 do about it. Arguments stand in backticks under their Python names, such as ```batch_size```; the command line shows its
 flags in their place (see :func:`named`). Where a function of the public face has another name for the same, it says so (see
-:func:`in_python`). The command line also maps each class to an exit code, see ``exit_code``.
+:func:`naming`). The command line also maps each class to an exit code, see ``exit_code``.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ class DpltmError(Exception):
 class InputError(DpltmError, ValueError):
     """Bad usage or bad input: an argument, a file or a record is not what it must be. A ``ValueError``, as Python has it.
 
-    Written as ``InputError(field, value, expected, fix)``, or as one whole sentence where the matter is another than a
+    Written as ``InputError(option, value, expected, fix)``, or as one whole sentence where the matter is another than a
     value out of range: ``InputError("`epochs`, `steps`: give one of them")``.
 
-    Args:
-        field: name of the argument, as Python has it; or the whole sentence, if nothing else is given.
+    Attributes:
+        option: name of the argument, as Python has it; None where the sentence begins with something else.
+        value: what was given; None if that is not said.
         expected: what it must be, as in "a positive number".
         fix: what to do about it, if ``expected`` does not say so.
     """
 
     exit_code = 2
 
-    def __init__(self, field: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
-        if value is not _ABSENT:
-            shown = f"{value:g}" if isinstance(value, float) else shown_value(value)
-            field = f"`{field}`: {shown} is not {expected}" + (f"; {fix}" if fix else "")
-        super().__init__(field)
-
-    @property
-    def field(self) -> str | None:
-        """Name of the argument that the message starts with; None where it is about something else."""
-        match = _MARK.match(str(self))
-        return match[1] if match else None
+    def __init__(self, option: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
+        self.value, self.expected, self.fix = value, expected, fix
+        if value is _ABSENT:
+            self.value, match = None, _MARK.match(option)
+            self.option = match[1] if match else None
+            super().__init__(option)
+            return
+        self.option = option
+        shown = f"{value:g}" if isinstance(value, float) else shown_value(value)
+        super().__init__(f"`{option}`: {shown} is not {expected}" + (f"; {fix}" if fix else ""))
 
 
 class CodeError(InputError):
@@ -94,54 +94,21 @@ def in_flags(text: str) -> str:
     return named(text, lambda name: "--" + _RENAMED.get(name, name).replace("_", "-"))
 
 
-_IN_PYTHON = {
-    "another `subset`, other records, or a ledger of their own": "other records `x`, or a `ledger` of their own",
-    "(`dataset`, `subset`)": "`x`",
-    "leave `subset` out": "load them without a subset",
-    "name a file with one by `test`": "take one that has, or arrays of records that were held out",
-    "name a `test` file": "give `test`, features and labels",
-    "give a file with records and features": "give records with features",
-    "give a file with two classes or more": "give records of two classes or more",
-    "LO,HI": "(LO, HI)",
-    "name SET, or leave it out": "leave it out",
-    "say their number by `words`": "load them with dpltm.records.load(path, words=...)",
-    "carry it over with dpltm tickets transfer": "carry it over with dpltm.transfer",
-    "name it by `model` FILE.py:NAME": "load it as dpltm.tickets.load(path, model=MyNet)",
-    "(dpltm privacy budget)": "(declare one in the ledger)",
-    "(`ledger`, `population`)": "(`ledger`)",
-    "as dpltm tune writes it:": "as the settings that dpltm.tune returns have it:",
-}
-"""Phrases of messages about the command line, and their counterparts in a call of the public face."""
-
-_OR_PASS = re.compile(r" or pass `([a-z]+)`")
-_WITH_ROUND = re.compile(r"^(.+)@(-?\d+): no such round; it has")
-_BY_ROUND = re.compile(r"train one by its round, as in .+@(\d+)$")
-_UNKNOWN_NETWORK = re.compile(r"^(`(?:ticket|target)`: unknown network .+)$")
-_GENERATED = re.compile(r"make one with dpltm generate --out .+|name a folder made by dpltm generate")
+_IN_PYTHON = {"dataset": "x", "subset": "x", "input": "x", "unit_column": "units"}
+"""What functions of the public face call records, and whose each is."""
 
 
 @contextlib.contextmanager
-def in_python(**renamed: str) -> Iterator[None]:
-    """A block whose refusals name the arguments of a function of the public face, and calls in the place of commands.
+def naming(**names: str) -> Iterator[None]:
+    """A block whose refusals name the arguments of a function of the public face.
 
     Args:
-        **renamed: by the name that the library has for it, what the function calls an argument; records are ``x``. Empty
-            for what it does not take.
+        **names: what the function calls an argument, by the name that the library has for it; records are ``x``.
     """
-    renamed = {"dataset": "x", "subset": "x", "input": "x", "unit_column": "units", **renamed}
     try:
         yield
     except DpltmError as error:
-        text = str(error)
-        for said, meant in _IN_PYTHON.items():
-            text = text.replace(said, meant)
-        text = _OR_PASS.sub(lambda match: match[0] if renamed.get(match[1], match[1]) else "", text)
-        text = _WITH_ROUND.sub(r"`round`: \2 is no round of \1, which has", text)
-        text = _BY_ROUND.sub(r"train one, as in dpltm.train(tickets, x, y, round=\1)", text)
-        text = _GENERATED.sub("name a folder that dpltm.tickets.save wrote", text)
-        text = named(text, lambda name: f"`{renamed.get(name, name)}`")
-        text = _UNKNOWN_NETWORK.sub(r"\1; of artifacts on disk give what dpltm.tickets.load(path) returns", text)
-        error.args = (text,)
+        error.args = (named(str(error), lambda name: f"`{names.get(name, _IN_PYTHON.get(name, name))}`"),)
         raise
 
 

@@ -41,7 +41,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, DpltmError, InputError, in_python, named, shown_value, whole_number
+from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
 from dpltm.features.inputs import Services
 from dpltm.features.setup import features_of
 from dpltm.networks.masks import Mask
@@ -141,7 +141,7 @@ class Spent:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
         records, before = RecordSet(dataset.rows), len(ledger.entries)
         try:
-            with in_python(dataset="x"), self.lock:  # a score in another thread comes before, or sees these records
+            with naming(), self.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
                 check_private(ledger.account(self.lineage), part)
                 fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
@@ -381,14 +381,14 @@ class TicketEstimator(BaseEstimator):
             )
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        with in_python():
+        with naming():
             schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         self._columns = columns = Columns.of(self.bounds, features, self.record_shape, schema)
         codes, classes = self._encoded(y)
         whose = None if units is None else owners(units)
         values, known = columns.read(x)
-        with in_python():
+        with naming():
             dataset = from_arrays(
                 values, codes, bounds=columns.bounds, classes=classes, records=self.n_records, units=whose,
                 unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
@@ -449,7 +449,7 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
-        with in_python(model="tickets"):
+        with naming(model="tickets"):
             options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
             draw = select_verb.plan(tickets, dataset, options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
@@ -556,7 +556,7 @@ class TicketEstimator(BaseEstimator):
         dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"}).tested()
         rows, names = known(dataset.rows), None
         if of_persons:
-            with in_python():
+            with naming():
                 names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
             rows = rows.owned(names, self.run_.config["unit"])
         return replace(dataset, train=replace(dataset.train, rows=rows)), names
@@ -571,7 +571,7 @@ class TicketEstimator(BaseEstimator):
                     " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
                 )
             ledger = self._open_ledger()
-            with in_python(test="x", dataset="x"), spent.lock:
+            with naming(), spent.lock:
                 part = ledger.part(scored)
                 check_declared(ledger.account(spent.lineage), part, "measured without a price")
                 persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)

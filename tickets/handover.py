@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import DpltmError, InputError, first_line, in_python
+from dpltm.errors import DpltmError, InputError, first_line, naming
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import network_id
@@ -108,7 +108,7 @@ def export_run(run: Run, path: str | Path, *, yes: bool = False, progress: Progr
     Guarantees:
         Nothing but the run is looked at. What leaves is what its certified figure covers, and public inputs.
     """
-    with in_python(out="path"):
+    with naming(out="path"):
         if not isinstance(run, Run):
             raise InputError("run", run, "a run", "give what dpltm.train returns, or dpltm.tickets.load(path)")
         return exported(run, as_path(path), consent=yes, progress=progress)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from dpltm.errors import ArtifactError, InputError, first_line, in_python
+from dpltm.errors import ArtifactError, InputError, first_line, naming
 from dpltm.networks import Network, build
 from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
@@ -84,7 +84,7 @@ def listing(folder: Path) -> Iterator[Listed]:
 def problems(path: Path) -> list[str]:
     """Return everything that is wrong with a set, its card and what lies with it."""
     if not path.is_dir() or not (path / "tickets.json").exists():
-        raise ArtifactError(f"{path}: no ticket set there; name a folder made by dpltm generate")
+        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
 
     messages: list[str] = []
 
@@ -129,7 +129,7 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
     path = as_path(path)
     if not isinstance(value, (TicketSet, Winner, Run)):
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
-    with in_python(out="path", dataset="value"):
+    with naming(out="path", dataset="value"):
         if isinstance(value, Run):
             named = replace(value, path=path, label=str(path))
             with new_folder(path) as folder:
@@ -167,7 +167,7 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
         check_no_code(model)
     named = None if model is None else own_model(model, **functions)
     try:
-        with in_python():
+        with naming():
             if (folder / "config.json").is_file():
                 run = load_run(folder)
                 return run if named is None else run_with_code(run, named)

@@ -165,9 +165,9 @@ def load_ticket_set(path: Path) -> TicketSet:
             raise ArtifactError(
                 f"{path}: names code, and no ticket set; give it as `model`, with `dense` or beside a set"
             )
-        raise ArtifactError(f"{path}: no ticket set there; make one with dpltm generate --out {path}")
+        raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
     if not (path / "tickets.json").is_file():
-        raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder made by dpltm generate")
+        raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder that holds one")
     where, document = path / "tickets.json", described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]

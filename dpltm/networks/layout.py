@@ -93,7 +93,8 @@ class Layout(Network):
     def no_code(self, label: str) -> InputError:
         """Return what is raised where its code is needed; ``label`` says whose network it is."""
         return InputError(
-            f"{label}: the code of its network, {self.text!a:.100}, is not at hand; name it by `model` FILE.py:NAME"
+            f"{label}: the code of its network, {self.text!a:.100}, is not at hand; name its model, as FILE.py:NAME or in"
+            " dpltm.tickets.load(path, model=MyNet)"
         )
 
     @cached_property

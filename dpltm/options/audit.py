@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions
+from dpltm.options import DELTA, Range, option
+from dpltm.options.data import DataOptions, LedgerOptions, UnprotectedOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditRequest(LedgerOptions, DataOptions):
+class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
     """Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.
 
     RUN is a training with `audit`, whose made-up records are looked for in what it released. SET is a set of tickets of
@@ -33,8 +30,7 @@ class AuditRequest(LedgerOptions, DataOptions):
         argument=True,
         required=True,
     )
-    confidence: float = option(0.95, "That all bounds hold with, together.", "P")
-    messages: int = option(2000, "Messages of either record, of a scheme.", "N")
+    confidence: float = option(0.95, "That all bounds hold with, together.", "P", within=Range(0.5, 1, below=True))
+    messages: int = option(2000, "Messages of either record, of a scheme.", "N", within=Range(20))
     plot: str | None = option(None, "Draw claims and bound (.png, .svg or .pdf).", "FILE")
-    delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run")
-    unprotected: bool = option(False, UNPROTECTED_HELP)
+    delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run", within=DELTA)

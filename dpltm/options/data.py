@@ -1,20 +1,15 @@
-"""Options that many verbs take: which records, whose they are, which ledger pays, and the feature map."""
+"""Options that many verbs take: which records, whose they are, which ledger pays, what is promised, and the feature map."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpltm.features import metavar
-from dpltm.options import option
+from dpltm.options import DELTA, METRICS, SEED, Options, Range, option
 from dpltm.privacy.checks import PER_UNIT
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
-UNPROTECTED_HELP = (
-    "Release without protection from an account that holds releases with it, and no guarantee from then on."
-)
-POPULATION_HELP = "Whose account the ledger is; refused where it is another's. A name alone separates nothing."
 BY_HELP = (
     "Tell skill of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
 )
@@ -23,8 +18,7 @@ UNIT_COLUMN_HELP = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataOptions(Options):
     """Records: which ones, and the public facts about them."""
 
     dataset: str | None = option(
@@ -32,61 +26,45 @@ class DataOptions:
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
         "NAME|FILE",
         section="Records",
-        affects="records",
     )
     subset: str | None = option(
         None,
         "Part of the training records: 0.5 or 0.5:1.0 by a public hash of each, or 0:5000 by places of a known dataset.",
         "FRACTION|A:B",
-        affects="records",
     )
-    label: str | None = option(None, "Label column of a table.", "COLUMN", affects="records")
+    label: str | None = option(None, "Label column of a table.", "COLUMN")
     schema: str | None = option(
-        None,
-        "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.",
-        "FILE.toml",
-        affects="records",
+        None, "Public schema of a table with words, dates or holes, as dpltm datasets schema drafts it.", "FILE.toml"
     )
-    bounds: str | None = option(
-        None, "Public bounds of every feature; values outside saturate.", "LO,HI", affects="records"
-    )
-    classes: int | None = option(None, "Public number of classes.", "K", affects="records")
+    bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
+    classes: int | None = option(None, "Public number of classes.", "K")
     records: int | None = option(
         None,
         "Public number of records, or of persons where those are protected; rates and scores are computed from it.",
         "N",
-        affects="records",
     )
     test: str | None = option(
         None,
         "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
         "FILE|FRACTION",
-        affects="records",
     )
     rows_coincide: bool = option(
         False,
         "Records of different people may well be equal, so a test record that is a training record too is no fault.",
-        affects="records",
     )
     words: int | None = option(
         None,
-        "Public size of the table of words; of a file of features, says that they are positions in it.",
+        "Public size of the table of words; of a file of features, says that they are positions in it. Of a text the last"
+        " 256 words are kept.",
         "N",
         shown="10000 for texts",
-        affects="records",
     )
-    length: int | None = option(
-        None, "How many words of a text are kept, the last ones.", "N", shown="256", affects="records"
-    )
-    users: int | None = option(
-        None, "Public number of users, their largest id, of a .dat file of ratings.", "N", affects="records"
-    )
-    items: int | None = option(None, "Public number of items, their largest id.", "N", affects="records")
-    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected", affects="records")
+    users: int | None = option(None, "Public number of users, their largest id, of a .dat file of ratings.", "N")
+    items: int | None = option(None, "Public number of items, their largest id.", "N")
+    unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerUnitOptions:
+class PerUnitOptions(Options):
     """How many records of a person count, where persons are protected."""
 
     per_unit: int | None = option(
@@ -95,11 +73,9 @@ class PerUnitOptions:
         "K",
         shown=str(PER_UNIT),
         section="What is protected",
-        affects="records",
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnitOptions(PerUnitOptions):
     """What is protected, of ratings as well."""
 
@@ -108,12 +84,10 @@ class UnitOptions(PerUnitOptions):
         "What is protected: one record, or of ratings all that one user gave.",
         choices=("record", "user"),
         section="What is protected",
-        affects="records",
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharesOptions:
+class SharesOptions(Options):
     """Shares of the classes, where those are public."""
 
     class_shares: str | None = option(
@@ -122,20 +96,45 @@ class SharesOptions:
         "P,P,...",
         shown="those of the schema",
         section="Classes",
-        affects="records",
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class LedgerOptions:
+class LedgerOptions(Options):
     """Account: which ledger pays, and whose it is."""
 
     ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown=LEDGER_SHOWN, section="Account")
-    population: str | None = option(None, POPULATION_HELP, "NAME")
+    population: str | None = option(
+        None,
+        "Whose account the ledger is; refused where it is another's. A name alone separates nothing.",
+        "NAME",
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureOptions:
+class UnprotectedOptions(Options):
+    """Consent to the end of a guarantee."""
+
+    unprotected: bool = option(
+        False,
+        "Release without protection from an account that holds releases with it, and no guarantee from then on.",
+        section="Account",
+    )
+
+
+class DeltaOptions(Options):
+    """Delta of what is promised."""
+
+    delta: float = option(1e-5, "Delta of the guarantee; below 1/n.", "D", section="Guarantee", within=DELTA)
+
+
+class GuaranteeOptions(DeltaOptions):
+    """What is promised, and against which neighbours."""
+
+    adjacency: str = option(
+        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="Guarantee"
+    )
+
+
+class FeatureOptions(Options):
     """Features: all that stands in front of the network."""
 
     features: str | None = option(
@@ -145,7 +144,63 @@ class FeatureOptions:
         metavar(),
         shown="none; of a table that train gets without a network fourier; a ticket set remembers its own",
         section="Features",
-        affects="records",
+    )
+
+
+class MetricOptions(Options):
+    """How networks are judged."""
+
+    metric: str = option(
+        "accuracy",
+        "What settings, candidates or a run are judged by. auc has no price on private records; rmse is of ratings.",
+        choices=METRICS,
+        section="Metric",
+    )
+
+
+class OptimizerOptions(Options):
+    """What noisy gradients do to weights; all of it has the same guarantee."""
+
+    optimizer: str = option(
+        "sgd",
+        "Optimizer; all have the same guarantee.",
+        choices=("sgd", "momentum", "adam", "adagrad"),
+        section="Optimizer",
+    )
+    average: str = option(
+        "none",
+        "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
+        choices=("none", "ema", "poly"),
+    )
+
+
+class FolderOptions(Options):
+    """A folder that is written."""
+
+    out: str | None = option(None, "Folder to write.", "DIR", required=True, section="Output")
+
+
+class SeedOptions(Options):
+    """What may be drawn again."""
+
+    seed: int = option(
+        0,
+        "Decides starting weights, batches and what is tried; never the noise or the sampling.",
+        "N",
+        within=SEED,
+        section="Computation",
+    )
+
+
+class RoundOptions(SeedOptions):
+    """How training without noise computes."""
+
+    threads: int | None = option(
+        None,
+        "CPU threads; the same seed and threads give the same bits.",
+        "N",
+        shown="torch's choice",
+        within=Range(1, 1024),
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
-from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, LedgerOptions
+from dpltm.options import EPSILON, Options, option
+from dpltm.options.data import UNIT_COLUMN_HELP, DataOptions, GuaranteeOptions, LedgerOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class LsRequest:
+class LsRequest(Options):
     """The datasets known by name, and whether their file is at hand.
 
     Examples:
@@ -17,8 +14,7 @@ class LsRequest:
     """
 
 
-@dataclass(frozen=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Options):
     """Download a dataset that is known by name, from OpenML, into the data home.
 
     Commands that name it would do so by themselves, and read the download anew each time. What may not be handed on, or is a
@@ -31,7 +27,6 @@ class FetchRequest:
     dataset: str | None = option(None, "Name, as in dpltm datasets ls.", "NAME", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class InfoRequest(DataOptions):
     """The public facts about a dataset, checked by loading it. Nothing is computed from its private values.
 
@@ -43,22 +38,19 @@ class InfoRequest(DataOptions):
     dataset: str | None = option(None, "Name or path.", "NAME|FILE", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindOptions:
-    """What finding unknown parts of a schema may spend, and against which neighbours."""
+class FindOptions(GuaranteeOptions):
+    """What finding unknown parts of a schema may spend, and against which neighbours; of delta a hundredth is for names."""
 
     private: float | None = option(
         None,
         "The records are private: find what is not known by noisy histograms, for this epsilon, such as 0.2.",
         "E",
         section="Finding what is not known",
+        within=EPSILON,
     )
     from_public: bool = option(False, "The records are declared public: read what is not known off them.")
-    delta: float = option(1e-5, "Delta of the guarantee; a hundredth of it is for names of categories.", "D")
-    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
-from dpltm.options.data import BY_HELP, LEDGER_SHOWN, POPULATION_HELP, DataOptions
+from dpltm.options import Options, option
+from dpltm.options.data import BY_HELP, DataOptions, FolderOptions, LedgerOptions
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateRequest(CodeOptions, DataOptions):
+class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset, or on all records of `input`.
 
     They are declared separate from the private records: nothing is spent, and nothing is promised for them. Columns and
@@ -27,11 +24,8 @@ class EvaluateRequest(CodeOptions, DataOptions):
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
     input: str | None = option(None, "Records with labels, in the place of `dataset` and its test split.", "FILE")
     by: str | None = option(None, BY_HELP, "COLUMN")
-    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, "NAME")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PredictRequest(CodeOptions):
     """Class and class probabilities that a run's model gives to records without labels.
 
@@ -62,8 +56,7 @@ class PredictRequest(CodeOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportRequest(CodeOptions):
+class ExportRequest(FolderOptions, CodeOptions):
     """A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.
 
     In it are the network for ONNX Runtime, `predict.py`, which predicts by it, and `encode.py`, which makes its inputs from
@@ -76,14 +69,12 @@ class ExportRequest(CodeOptions):
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
     yes: bool = option(
         False, "Export masks made from private records with no mechanism, knowing what they may reveal."
     )
 
 
-@dataclass(frozen=True)
-class ReportRequest:
+class ReportRequest(Options):
     """One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.
 
     The page is a single file of HTML that needs no network. With `card` it is a model card in Markdown instead, which dpltm
@@ -116,8 +107,7 @@ class ReportRequest:
     plot: str | None = option(None, "Draw the curves of the report as well.", "FILE.png|.svg|.pdf")
 
 
-@dataclass(frozen=True)
-class CompareRequest:
+class CompareRequest(Options):
     """Runs in one table: accuracy with its interval, both epsilons, density, parameters.
 
     A folder of a sweep stands for all of its runs. Runs are compared if they were trained on the same records and measured

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dpltm.networks import network_metavar
-from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions, PerUnitOptions
+from dpltm.options import COUNT, EPSILON, FROM_ZERO, POSITIVE, option
+from dpltm.options.data import (
+    DataOptions,
+    DeltaOptions,
+    FeatureOptions,
+    LedgerOptions,
+    PerUnitOptions,
+    RoundOptions,
+    UnprotectedOptions,
+)
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
@@ -30,8 +37,7 @@ def _iterations(criterion: Criterion) -> str:
     return str(training.iterations) if training.epochs is None else f"{training.epochs:g} epochs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenerateOptions(PerUnitOptions, FeatureOptions):
+class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOptions, FeatureOptions):
     """How tickets are made, and what that may spend."""
 
     provenance: str | None = option(
@@ -41,7 +47,7 @@ class GenerateOptions(PerUnitOptions, FeatureOptions):
         section="Pruning",
     )
     model: str = option("mlp:300,100", "Network.", f"{network_metavar()}|{CODE}")
-    rounds: int = option(15, "Pruning rounds.", "N")
+    rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
     prune: str | None = option(
         None,
         "Fraction of live weights dropped per round, per layer; the last repeats.",
@@ -59,33 +65,35 @@ class GenerateOptions(PerUnitOptions, FeatureOptions):
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
-    rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP")
+    rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP", within=FROM_ZERO)
     iterations: int | None = option(
         None,
         "Minibatch steps per round; of dp-train, in all.",
         "N",
         shown=_default(_iterations),
         section="Training of a round",
+        within=COUNT,
     )
-    batch_size: int | None = option(None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size))
-    lr: float | None = option(None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"))
+    batch_size: int | None = option(
+        None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size), within=COUNT
+    )
+    lr: float | None = option(
+        None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"), within=POSITIVE
+    )
     epsilon: float | None = option(
-        None, "Budget of criteria under DP: the ledger's certified epsilon afterwards.", "E", section="Budget"
+        None,
+        "Budget of criteria under DP: the ledger's certified epsilon afterwards.",
+        "E",
+        section="Budget",
+        within=EPSILON,
     )
-    delta: float = option(1e-5, "Delta of the printed guarantee.", "D")
     no_predictors: bool = option(
         False, "Leave out the trained networks that select scores: a third of the size.", section="The set"
     )
     reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
-    unprotected: bool = option(False, UNPROTECTED_HELP)
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
-    seed: int = option(0, "Decides starting weights and batches; never the noise.", "N", section="Computation")
-    threads: int | None = option(
-        None, "CPU threads; the same seed and threads give the same bits.", "N", shown="torch's choice"
-    )
 
 
-@dataclass(frozen=True, kw_only=True)
 class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
@@ -105,6 +113,13 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
         dpltm generate --dataset cifar10 --model nets.py:MyNet --provenance public --out mine.tickets
     """
 
+    prunable: str | None = option(
+        None,
+        "Weights that may be pruned.",
+        "PATTERN,...",
+        shown="all of two and more dimensions that are trained",
+        section="Your own network",
+    )
     dataset: str | None = option(
         "digits",
         "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",

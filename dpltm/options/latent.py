@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.features import metavar
 from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
-from dpltm.options import option
-from dpltm.options.data import DataOptions, LedgerOptions
+from dpltm.options import COUNT, EPSILON, PART, POSITIVE, Options, Range, option
+from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
 MAX_COPIES = 10**6
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpsilonRequest:
+class EpsilonRequest(Options):
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
 
     Examples:
@@ -35,12 +32,17 @@ class EpsilonRequest:
         "Epsilon of the randomised response that sends the label of each copy; it adds up.",
         "E",
         shown="label public",
+        within=EPSILON,
     )
-    copies: int = option(1, "Copies of a record that are sent, each with coins of its own; they add up.", "N")
+    copies: int = option(
+        1,
+        "Copies of a record that are sent, each with coins of its own; they add up.",
+        "N",
+        within=Range(1, MAX_COPIES),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemeOptions:
+class SchemeOptions(Options):
     """How a record becomes what is sent, and the public records that this is settled by."""
 
     public: str | None = option(
@@ -61,7 +63,7 @@ class SchemeOptions:
         choices=PROTOCOLS,
         section="Protocol",
     )
-    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True)
+    epsilon: float | None = option(None, "What the protocol claims for a record.", "E", required=True, within=EPSILON)
     alpha: float | None = option(None, f"Of {listed(WITH_ALPHA, 'and')}.", "A")
     format: str | None = option(
         None,
@@ -76,8 +78,7 @@ class SchemeOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchemeRequest(LedgerOptions, SchemeOptions):
+class SchemeRequest(FolderOptions, LedgerOptions, SchemeOptions):
     """Agree on how records are randomised, before any is: features, their public statistics, protocol, budget.
 
     The records of `public` are declared public in their ledger. The folder that is written is public: every owner encodes
@@ -87,11 +88,8 @@ class SchemeRequest(LedgerOptions, SchemeOptions):
         dpltm latent scheme --public mnist --features drawings --epsilon 4 --out images.scheme
     """
 
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
-
-@dataclass(frozen=True, kw_only=True)
-class EncodeRequest(LedgerOptions, DataOptions):
+class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     """Randomise records where they are; what is written may leave the machine.
 
     Every record is encoded by SCHEME with coins of its own. Encoding a record again is another release of it, which adds up
@@ -104,13 +102,9 @@ class EncodeRequest(LedgerOptions, DataOptions):
     scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
     out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
-    delta: float = option(
-        1e-5, "Delta of the ledger's figure; what is sent itself has delta 0.", "D", section="Guarantee"
-    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainRequest:
+class TrainRequest(FolderOptions, RoundOptions):
     """Train a network on messages of dpltm latent encode.
 
     Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
@@ -136,10 +130,7 @@ class TrainRequest:
         shown="mlp:128",
         section="Training",
     )
-    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X")
-    epochs: float = option(5.0, "Passes over the messages.", "N")
-    batch_size: int = option(64, "Messages per step.", "N")
-    lr: float = option(0.5, "Step size.", "X")
-    seed: int = option(0, "Decides starting weights and batches.", "N")
-    threads: int | None = option(None, "CPU threads.", "N", shown="torch's choice")
-    out: str | None = option(None, "Folder to write.", "DIR", required=True, section="")
+    dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X", within=PART)
+    epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
+    batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
+    lr: float = option(0.5, "Step size.", "X", within=POSITIVE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
+from dpltm.options import EPSILON, Options, option
+from dpltm.options.data import DeltaOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
 
 
-@dataclass(frozen=True, kw_only=True)
-class LedgerRequest:
+class LedgerRequest(DeltaOptions):
     """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
 
     Examples:
@@ -19,14 +17,12 @@ class LedgerRequest:
     """
 
     files: tuple[str, ...] | None = option(None, "Ledger files.", "FILE...", argument=True, required=True)
-    delta: float = option(1e-5, "Delta of the guarantee.", "D")
     accountant: str = option(
         "pld", "Accountant of the certified figure; clt adds its approximation as nominal.", choices=ACCOUNTANTS
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BudgetRequest:
+class BudgetRequest(DeltaOptions):
     """Show the budget that a ledger sets on its population, or set one.
 
     Before any release that would exceed it, every command that pays by this ledger refuses. The last one set counts; all
@@ -40,14 +36,14 @@ class BudgetRequest:
     """
 
     file: str | None = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
-    epsilon: float | None = option(None, "Largest certified epsilon of everything on record together.", "E")
-    delta: float = option(1e-5, "Delta at which it is read.", "D")
+    epsilon: float | None = option(
+        None, "Largest certified epsilon of everything on record together.", "E", within=EPSILON
+    )
     unit: str | None = option(None, "Of a new ledger: whom it protects.", "NOUN", shown="record")
     population: str | None = option(None, "Of a new ledger: whose account it is, by name.", "NAME")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApartRequest:
+class ApartRequest(Options):
     """Declare that another population has nobody in common with that of a ledger.
 
     What concerns them is then shown beside its figure, and counts in neither figure nor budget. Nobody checks it.
@@ -60,8 +56,7 @@ class ApartRequest:
     name: str | None = option(None, "The other population.", "NAME", required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckRequest:
+class CheckRequest(Options):
     """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 
     Of a run: whether its weights are those that its lineage, its figures, and the cards and pages in its folder are of, and

@@ -3,63 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.networks import names_code
-from dpltm.options import option
+from dpltm.options import Options, option
 
 CODE = "FILE.py:NAME|package.module:NAME"
 """Form of a name of code, as help shows it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(Options):
     """Given weights, and patterns of parameter names (docs/own-network.md)."""
 
-    start: str | None = option(
-        None, "Weights to start from, by parameter name.", "FILE", section="Your own network", affects="plan"
-    )
-    start_prefix: str | None = option(
-        None, "Take the names that begin so, without it, such as bert.", "TEXT", affects="plan"
-    )
-    start_skip: str | None = option(
-        None,
-        "Parameters that `start` need not have, which start as the code says.",
-        "PATTERN,...",
-        affects="plan",
-    )
+    start: str | None = option(None, "Weights to start from, by parameter name.", "FILE", section="Your own network")
     start_provenance: str | None = option(
-        None,
-        "What given weights depend on; you declare it.",
-        choices=("data-free", "public"),
-        affects="plan",
+        None, "What given weights depend on; you declare it.", choices=("data-free", "public")
     )
-    freeze: str | None = option(
-        None, "Parameters that are not trained, such as encoder.*", "PATTERN,...", affects="plan"
-    )
-    prunable: str | None = option(
-        None,
-        "Weights that may be pruned.",
-        "PATTERN,...",
-        shown="all of two and more dimensions that are trained",
-        affects="plan",
-    )
+    freeze: str | None = option(None, "Parameters that are not trained, such as encoder.*", "PATTERN,...")
 
 
-GIVEN = tuple(item.name for item in fields(NetworkOptions))
-"""Names of those options."""
+GIVEN = (*(item.name for item in fields(NetworkOptions)), "prunable")
+"""Names of what is said of a network; the last where tickets are made."""
 
 
 def check_set_decides(options: NetworkOptions, model: str | None) -> None:
     """Raise InputError for what is said of a network where a ticket set decides it; its code may be named."""
-    said = [name for name in GIVEN if getattr(options, name) is not None]
+    stated = [item.name for item in fields(NetworkOptions) if getattr(options, item.name) is not None]
     if model is not None and not names_code(model):
-        said.append("model")
-    if said:
-        raise InputError(f"`{said[0]}`: the ticket set decides the network; leave `{said[0]}` out")
+        stated.append("model")
+    if stated:
+        raise InputError(f"`{stated[0]}`: the ticket set decides the network; leave `{stated[0]}` out")
 
 
 def names_file(model: str | None) -> bool:
@@ -69,15 +45,13 @@ def names_file(model: str | None) -> bool:
 
 def beside(section: Mapping[str, Any], config: Path) -> Mapping[str, Any]:
     """Return a table of a configuration file in which a file of code is a path from its folder."""
-    found = dict(section)
     model = section.get("model")
     if isinstance(model, str) and names_file(model):
-        found["model"] = str(config.parent / model)
-    return found
+        return {**section, "model": str(config.parent / model)}
+    return section
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeOptions:
+class CodeOptions(Options):
     """The code of what is read."""
 
     model: str | None = option(

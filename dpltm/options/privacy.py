@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
+from dpltm.options import COUNT, EPSILON, POSITIVE, Range, option
+from dpltm.options.data import GuaranteeOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
+from dpltm.privacy.checks import MAX_NOISE
 
 DRAWS = ("exponential", "permute-and-flip")
 PLAIN = ("gaussian", "laplace", "randomized-response")
 
+MULTIPLIER = Range(high=MAX_NOISE, above=True)
 
-@dataclass(frozen=True, kw_only=True)
-class SettingOptions:
+MAX_RELEASES = 100_000
+"""Releases that are not a training's, one by one."""
+
+
+class SettingOptions(GuaranteeOptions):
     """Training: its public settings, as the accountant sees them."""
 
     noise_multiplier: float | None = option(
-        None, "Noise over sensitivity (under replace-one: over the doubled one).", "S", section="Training"
+        None,
+        "Noise over sensitivity (under replace-one: over the doubled one).",
+        "S",
+        section="Training",
+        within=MULTIPLIER,
     )
     sampling_rate: str | None = option(None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q")
     sampling: str | None = option(
@@ -26,27 +34,25 @@ class SettingOptions:
         "poisson|truncated:B|allocation:K",
         shown="poisson",
     )
-    records: int | None = option(None, "Public number of records, of `sampling` truncated.", "N")
-    steps: int | None = option(None, "Number of noisy steps.", "T")
-    epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N")
-    delta: float = option(1e-5, "Delta of the guarantee.", "D")
-    eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", "E")
+    records: int | None = option(None, "Public number of records, of `sampling` truncated.", "N", within=COUNT)
+    steps: int | None = option(None, "Number of noisy steps.", "T", within=COUNT)
+    epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N", within=POSITIVE)
+    eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", "E", within=EPSILON)
     mechanism: str = option("exponential", "How that draw is made.", choices=DRAWS)
-    adjacency: str = option("add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(SettingOptions):
     """Training, or other releases in its place."""
 
     mechanism: str = option(
         "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
     )
-    categories: int = option(2, "Of randomized-response.", "K")
-    group: int = option(1, "Without sampling: records that are protected together.", "N")
+    categories: int = option(2, "Of randomized-response.", "K", within=Range(2, 10**9))
+    group: int = option(
+        1, "Without sampling: records that are protected together.", "N", within=Range(1, MAX_RELEASES)
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpsilonRequest(ReleaseOptions):
     """What a training costs, by every accountant; or other releases, from all records each.
 
@@ -61,7 +67,6 @@ class EpsilonRequest(ReleaseOptions):
     """
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoiseRequest(SettingOptions):
     """What a budget allows: the least noise, the most steps, or the largest sampling rate.
 
@@ -75,11 +80,10 @@ class NoiseRequest(SettingOptions):
         dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --noise-multiplier 1.1
     """
 
-    epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", "E")
+    epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", "E", within=EPSILON)
     accountant: str = option("pld", "Accountant to calibrate by; clt can satisfy no budget.", choices=ACCOUNTANTS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CurveRequest(ReleaseOptions):
     """What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dpltm.options import option
-from dpltm.options.data import POPULATION_HELP
+from dpltm.options import EPSILON, SEED, Range, option
+from dpltm.options.data import DeltaOptions, LedgerOptions, SeedOptions
 
 
-@dataclass(frozen=True)
-class RunRequest:
+class RunRequest(LedgerOptions, DeltaOptions):
     """All three stages from one TOML file, under one budget that is split between selection and training.
 
     The file has a table for each command, with the names of its options as keys: run, generate, select, train. Datasets
@@ -30,18 +27,12 @@ class RunRequest:
         dpltm run --config examples/papers/dpltm-har.toml --seeds 3 --jobs 2
     """
 
-    epsilon: float = option(1.0, "Whole budget on the private records.", "E")
-    delta: float = option(1e-5, "Delta of the guarantee.", "D")
-    split: float = option(0.9, "Part of the budget for training; the rest draws the winner.", "F")
-    seed: int | None = option(None, "Seed of generation.", "N", shown="0")
-    out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
-    ledger: str | None = option(
-        None,
-        "Ledger file that pays.",
-        "FILE",
-        shown="that of the dataset; of a recipe, dpltm.ledger.jsonl in its folder",
+    epsilon: float = option(1.0, "Whole budget on the private records.", "E", within=EPSILON)
+    split: float = option(
+        0.9, "Part of the budget for training; the rest draws the winner.", "F", within=Range(0, 1, True, True)
     )
-    population: str | None = option(None, POPULATION_HELP, "NAME")
+    seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
+    out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
     seeds: int | None = option(None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own")
     quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
     jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor")
@@ -51,8 +42,7 @@ class RunRequest:
     dry_run: bool = option(False, "Check everything and print what would be done.")
 
 
-@dataclass(frozen=True)
-class DemoRequest:
+class DemoRequest(SeedOptions, DeltaOptions):
     """The three stages on the embedded digits: one half is the public source of tickets, the other half is private.
 
     Ends in a table and the certified epsilon. No file is kept unless `out` says where; the ledger lies there as well.
@@ -64,7 +54,5 @@ class DemoRequest:
         dpltm demo --out demo
     """
 
-    epsilon: float = option(3.0, "Whole budget on the private half.", "E")
-    delta: float = option(1e-5, "Delta of the guarantee.", "D")
+    epsilon: float = option(3.0, "Whole budget on the private half.", "E", within=EPSILON)
     out: str | None = option(None, "Folder to keep tickets, run and ledger in.", "DIR", shown="nothing is kept")
-    seed: int = option(0, "Seed of generation.", "N")

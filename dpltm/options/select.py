@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from dpltm.options import METRICS, option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, LedgerOptions, SharesOptions, UnitOptions, data_options
+from dpltm.options import FROM_ZERO, POSITIVE, Range, option
+from dpltm.options.data import (
+    DataOptions,
+    GuaranteeOptions,
+    LedgerOptions,
+    MetricOptions,
+    SharesOptions,
+    UnitOptions,
+    UnprotectedOptions,
+    data_options,
+)
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectOptions(SharesOptions, UnitOptions):
+class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesOptions, UnitOptions):
     """How the winner is chosen, and what that may spend."""
 
-    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw")
+    eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw", within=POSITIVE)
     score: str = option(
         "product",
         "Product is A(1 - nu C), DPLTM's; additive is A - lambda C, the better choice: with nu 50 the product rewards lower"
         " accuracy for every ticket above 2 % density.",
         choices=("product", "additive"),
     )
-    metric: str = option(
-        "accuracy", "What A is; of rmse 1 less the squared error over its largest. auc has no price.", choices=METRICS
-    )
-    nu: float = option(50.0, "Weight of the density C in the product score.", "X")
-    lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda")
+    nu: float = option(50.0, "Weight of the density C in the product score.", "X", within=FROM_ZERO)
+    lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda", within=FROM_ZERO)
     sensitivity: str | None = option(
         None,
         "Exact where it holds (tickets not made from these records); paper is DPLTM's |1 - nu|.",
@@ -40,17 +44,17 @@ class SelectOptions(SharesOptions, UnitOptions):
         choices=("mechanism", "smallest-within"),
         section="Choice without a draw",
     )
-    tolerance: float = option(0.01, "Only with `rule` smallest-within: accuracy that may be lost.", "X")
-    max_density: float = option(0.1, "Only with `rule` smallest-within: density that may be kept.", "X")
-    adjacency: str = option(
-        "add-remove", "Neighbouring relation.", choices=("add-remove", "replace-one"), section="Guarantee"
+    tolerance: float = option(
+        0.01, "Only with `rule` smallest-within: accuracy that may be lost.", "X", within=Range(high=1)
     )
-    delta: float = option(1e-5, "Delta of the printed guarantee.", "D")
-    reveal: bool = option(False, "Print scores and probabilities; entered in the ledger as unprotected.")
-    unprotected: bool = option(False, UNPROTECTED_HELP)
+    max_density: float = option(
+        0.1, "Only with `rule` smallest-within: density that may be kept.", "X", within=Range(high=1, above=True)
+    )
+    reveal: bool = option(
+        False, "Print scores and probabilities; entered in the ledger as unprotected.", section="Output"
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
     """Phase 2: draw the winning ticket on private records under differential privacy.
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.networks import network_metavar
-from dpltm.options import option
-from dpltm.options.data import UNPROTECTED_HELP, DataOptions, FeatureOptions, LedgerOptions
+from dpltm.options import Options, option
+from dpltm.options.data import (
+    DataOptions,
+    FeatureOptions,
+    FolderOptions,
+    LedgerOptions,
+    SeedOptions,
+    UnprotectedOptions,
+)
 from dpltm.options.network import CodeOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class LsRequest:
+class LsRequest(Options):
     """The ticket sets in a folder, and those that come with dpltm.
 
     Examples:
@@ -22,24 +26,19 @@ class LsRequest:
     folder: str = option(".", "Folder to look in.", "[DIR]", argument=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowRequest:
+class ShowRequest(Options):
     """What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.
 
     Examples:
         dpltm tickets show digits.tickets
         # one ticket, layer by layer
         dpltm tickets show digits.tickets@5
-        # a picture
-        dpltm tickets show digits.tickets --plot density.png
     """
 
     set: str | None = option(None, "Ticket set.", "SET[@ROUND]", argument=True, required=True)
-    plot: str | None = option(None, "Draw the accuracy of all tickets against their density.", "FILE.png|.svg|.pdf")
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyRequest:
+class VerifyRequest(Options):
     """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.
 
     The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
@@ -51,8 +50,7 @@ class VerifyRequest:
     set: str | None = option(None, "Ticket set.", "SET", argument=True, required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportRequest:
+class ExportRequest(Options):
     """Writes a ticket set for somebody else, or one ticket for other tools.
 
     A set leaves its winner behind, and so it does predictors and accuracies that private records made
@@ -76,8 +74,7 @@ class ExportRequest:
     yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportOptions:
+class ImportOptions(UnprotectedOptions):
     """Model: what it is, and what it depends on."""
 
     model: str = option("mlp:300,100", "Network.", network_metavar(), section="Model")
@@ -87,11 +84,9 @@ class ImportOptions:
         choices=("public", "private", "data-free"),
     )
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
-    unprotected: bool = option(False, UNPROTECTED_HELP)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportRequest(ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
+class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
     """Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.
 
     Parameters are named as those of `model` (fc1.weight_orig, fc1.weight_mask, fc1.bias, ...). `dataset` says what records
@@ -104,11 +99,9 @@ class ImportRequest(ImportOptions, LedgerOptions, FeatureOptions, DataOptions):
     """
 
     file: str | None = option(None, "Safetensors file.", "FILE", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompactRequest:
+class CompactRequest(FolderOptions):
     """Removes for good what a mask leaves without use: a smaller network that computes the same.
 
     SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases.
@@ -121,11 +114,9 @@ class CompactRequest:
     """
 
     artifact: str | None = option(None, "A ticket or a run.", "SET@ROUND|RUN", argument=True, required=True)
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferOptions:
+class TransferOptions(SeedOptions):
     """Transfer: what tickets for other records take over."""
 
     mode: str = option(
@@ -134,12 +125,10 @@ class TransferOptions:
     fresh: str = option(
         "sparse", "Layers made new: as sparse as those they replace, at random, or dense.", choices=("sparse", "dense")
     )
-    seed: int = option(0, "Decides what is drawn anew.", "N")
     name: str | None = option(None, "Label of the new set.", "TEXT", shown="that of SET")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferRequest(CodeOptions, TransferOptions, DataOptions):
+class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
     """Makes tickets for other records: another input width, image size, number of channels or of classes.
 
     Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. The other modes are
@@ -155,4 +144,3 @@ class TransferRequest(CodeOptions, TransferOptions, DataOptions):
     start_provenance: str | None = option(
         None, "What weights of `model` depend on that are no random draw.", choices=("data-free", "public")
     )
-    out: str | None = option(None, "Folder to write.", "DIR", required=True)

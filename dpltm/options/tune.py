@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpltm.networks import network_metavar
-from dpltm.options import METRICS, option
-from dpltm.options.data import LEDGER_SHOWN, POPULATION_HELP, DataOptions, FeatureOptions
+from dpltm.options import COUNT, EPSILON, option
+from dpltm.options.data import (
+    DataOptions,
+    DeltaOptions,
+    FeatureOptions,
+    LedgerOptions,
+    MetricOptions,
+    OptimizerOptions,
+    SeedOptions,
+)
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import CERTIFIED
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions(FeatureOptions):
+class TuneOptions(SeedOptions, MetricOptions, OptimizerOptions, DeltaOptions, FeatureOptions):
     """A search for the settings of a private training, under the same budget and noise."""
 
     rounds: str | None = option(
@@ -24,25 +29,22 @@ class TuneOptions(FeatureOptions):
         "N",
         required=True,
         section="Private training",
+        within=COUNT,
     )
-    epsilon: float | None = option(None, "Budget of the private training.", "E", required=True)
-    delta: float = option(1e-5, "Delta of its guarantee.", "D")
+    epsilon: float | None = option(None, "Budget of the private training.", "E", required=True, within=EPSILON)
     lr: str = option("0.5,1,2,4", "Step sizes to try.", "X,X,...", section="Settings to try")
     clip_norm: str = option("1", "Clip norms to try.", "C,C,...")
     epochs: str = option("15", "Passes over the private records to try.", "N,N,...")
     batch_size: str | None = option(None, "Expected batch sizes to try.", "N,N,...", shown="1600, at most records/4")
-    optimizer: str = option("sgd", "Optimizer.", choices=("sgd", "momentum", "adam", "adagrad"), section="Search")
-    schedule: str = option("constant", "Step size over the run.", choices=("constant", "linear", "cosine"))
-    average: str = option("none", "Average of the weights.", choices=("none", "ema", "poly"))
-    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED)
-    metric: str = option("accuracy", "What settings are ranked by.", choices=METRICS)
-    trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all")
-    repeats: int = option(1, "Trainings of each; their mean decides.", "N")
-    seed: int = option(0, "Decides starting weights and which combinations are drawn.", "N")
+    schedule: str = option(
+        "constant", "Step size over the run.", choices=("constant", "linear", "cosine"), section="Optimizer"
+    )
+    accountant: str = option("pld", "Accountant that noise is calibrated by.", choices=CERTIFIED, section="Search")
+    trials: int | None = option(None, "Combinations to try, drawn at random.", "N", shown="all", within=COUNT)
+    repeats: int = option(1, "Trainings of each; their mean decides.", "N", within=COUNT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest(NetworkOptions, TuneOptions, DataOptions):
+class TuneRequest(NetworkOptions, LedgerOptions, TuneOptions, DataOptions):
     """Searches the settings of a private training on public records, at no cost.
 
     Every combination of the lists below, or `trials` of them drawn at random, is trained on `dataset`, which is thereby
@@ -63,6 +65,4 @@ class TuneRequest(NetworkOptions, TuneOptions, DataOptions):
         shown="as in train",
         section="Network",
     )
-    out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output and ledger")
-    ledger: str | None = option(None, "Ledger file.", "FILE", shown=LEDGER_SHOWN)
-    population: str | None = option(None, POPULATION_HELP, "NAME")
+    out: str | None = option(None, "Configuration file to write.", "FILE.toml", section="Output")

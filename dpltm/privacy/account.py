@@ -300,7 +300,7 @@ def check_private(account: Account, part: Part) -> None:
         if entry.kind in _SAID and _meets(entry.part, part, by_name=entry.kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} was declared {_SAID[entry.kind]}, and {part} shares records with it; the same"
-                " records cannot be private here: take another `subset`, other records, or a ledger of their own"
+                " records cannot be private here: take other records, or a `ledger` of their own"
             )
     for entry in account.paid:
         if entry.part.regroups(part):
@@ -333,7 +333,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
         if _meets(entry.part, part, by_name=kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
-                f" shares records with it; the same records cannot be {kind}: take other records, or another `subset`"
+                f" shares records with it; the same records cannot be {kind}: take other records"
                 + ("" if kind == "public" else ", or `eval_private` for a measurement that is paid for")
             )
 

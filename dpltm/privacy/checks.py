@@ -25,20 +25,6 @@ def check_epsilon(name: str, value: float | None) -> None:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {MAX_EPSILON:g}")
 
 
-def check_noise(value: float | None) -> None:
-    """Raise InputError unless the noise multiplier, if given, is a number that may be meant."""
-    if value is not None and not 0 <= value <= MAX_NOISE:
-        raise InputError(f"`noise_multiplier`: {value:g} is not a number from 0 to {MAX_NOISE:g}")
-
-
-def check_count(name: str, value: int | None) -> None:
-    """Raise InputError unless the argument ``name``, if given, is a whole number from 1 that a training may come to."""
-    if value is not None and value < 1:
-        raise InputError(f"`{name}`: {value} is not a positive whole number")
-    if value is not None and value > MAX_STEPS:
-        raise InputError(f"`{name}`: {value:,} is more than {MAX_STEPS:,}; ask for fewer")
-
-
 def participations_of(sampling: str | None) -> int | None:
     """Return K of ``allocation:K``; None for other sampling, and nothing. InputError for what is none."""
     return _number_of("allocation", sampling)
@@ -76,10 +62,6 @@ def check_delta_alone(delta: float) -> None:
 def check_delta_of(delta: float, records: int, at_hand: int, unit: str = "record") -> None:
     """Raise InputError unless 0 < delta < 1/n for the public number of records, and for those at hand (private, never
     said)."""
-    if 0 < delta < MIN_DELTA:
-        raise InputError(
-            f"`delta`: {delta:g} is below {MIN_DELTA:g}, which the accountant does not resolve; take a larger one"
-        )
     if not 0 < delta < 1 / records:
         raise InputError(
             f"`delta`: {delta:g} is not between 0 and 1/n = {1 / records:.3g} for {records} {unit}s;"

@@ -69,7 +69,7 @@ class SelectionPlan:
         if self.rule == "exact" and not self.fixed_predictors:
             raise InputError(
                 "`sensitivity`: exact does not hold, since these tickets' predictors were trained on the records to be"
-                " scored; score on other records (`dataset`, `subset`), or use `sensitivity` paper"
+                " scored; score on other records, or use `sensitivity` paper"
             )
         if self.rule == "paper" and self.score == "additive":
             raise InputError("`sensitivity`: paper is stated for `score` product only; use `sensitivity` exact")

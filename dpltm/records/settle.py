@@ -246,7 +246,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
     if x.ndim < 2:
         raise DataError(f"{where} has shape {x.shape}; expected (records, features...); reshape it, one record a row")
     if x.size == 0:
-        raise DataError(f"{where} has shape {x.shape} and holds no data; give a file with records and features")
+        raise DataError(f"{where} has shape {x.shape} and holds no data; give records with features")
     if raw.y is not None and len(x) != len(np.atleast_1d(raw.y)):
         raise DataError(
             f"{where} has {len(x)} records but {raw.y_name} has {len(np.atleast_1d(raw.y))} labels; give one label a record"
@@ -425,7 +425,7 @@ def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None)
             f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
         )
     if (y == y[0]).all():
-        fix = "give a file with two classes or more"
+        fix = "give records of two classes or more"
         if subset is not None:
             fix = "rows may be grouped by label: shuffle the file or take a wider subset"
         raise DataError(f"{where} has label {y[0]} in all of its records; {fix}")

@@ -27,7 +27,7 @@ class Subgroups(NamedTuple):
 def check_column(dataset: Dataset, name: str) -> None:
     """Raise InputError for a column that tells no subgroups of the test split, or where there is none."""
     if dataset.test is None:
-        raise InputError("`by`: subgroups are those of a test split; name a `test` file, or leave `by` out")
+        raise InputError("`by`: subgroups are those of a test split; give `test`, or leave `by` out")
     _find(dataset, name)
 
 

@@ -215,7 +215,7 @@ def by_user(dataset: Dataset, slots: int) -> Dataset:
             " column with the person of each record by `unit_column`"
         )
     if not dataset.whole:
-        raise DataError("`unit` user: takes every user; leave `subset` out, which is a range of ratings")
+        raise DataError("`unit` user: takes every user, and a subset is a range of ratings; take all of them")
     out, (x, test) = held_out_users(dataset.tables[0]), (dataset.train._closed.x, dataset.test)
     users = int(np.count_nonzero(~out))
     _check_slots(users, slots, 2)

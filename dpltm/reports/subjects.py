@@ -127,7 +127,7 @@ def run_subject(
         "per_unit": (count(options.get("per_unit")) or PER_UNIT) if config.get("of_persons") else None,
         **{key: number(facts.get(key)) for key in _FACTS},
         **{key: text(facts.get(key)) for key in _WORDS},
-        "precision": text(options.get("precision")),
+        "precision": text(options.get("precision", "float32")),
         "budget": number(options.get("epsilon")),
         **_clipping(options, facts),
         "sums": _sums(options, facts, text(config.get("model"))) if facts else None,

@@ -147,7 +147,7 @@ class TicketSet:
         dataset = take_over_map(
             dataset.in_order(columns_in(self.config), self.label), self.feature_map, None, self.label
         )
-        check_takes(self.body.spec, dataset, self.label, ", or carry it over with dpltm tickets transfer")
+        check_takes(self.body.spec, dataset, self.label, ", or carry it over (dpltm tickets transfer, dpltm.transfer)")
         return dataset
 
     @property

@@ -62,8 +62,6 @@ def check_canaries(count: int | None, filter: Filter, live: int, noise_multiplie
         return
     if follows(filter) is not None:
         raise InputError("`clip_quantile`: an audit knows canaries of one norm; leave it out, or `audit`")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"`audit`: {count} is not a positive whole number of canaries, such as 1000")
     if count < LEAST:
         raise InputError(
             f"`audit`: {count} canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least {LEAST},"

@@ -61,8 +61,12 @@ NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map 
 
 NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dense` without SET"
 
-_ALLOWED = ("head", "device", "kernels", "physical_batch", "seed")
-"""Options of the plan that the head takes; it settles all others, or has no use for them."""
+_SETTLED = (
+    "filter", "clip_norm", "clip_quantile", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "class_weight",
+    "epochs", "steps", "batch_size", "sampling", "lr", "optimizer", "schedule", "average", "budget_stop", "centre",
+    "compile", "audit", "precision",
+)  # fmt: skip
+"""Options that the head settles, or has no use for."""
 
 
 def is_least_squares(options: TrainOptions) -> bool:
@@ -75,8 +79,7 @@ def check_head(options: TrainOptions) -> None:
     if not is_least_squares(options):
         return
     for item in fields(TrainOptions):
-        settled = item.metadata["affects"] == "plan" and item.name not in _ALLOWED
-        if settled and getattr(options, item.name) != item.default:
+        if item.name in _SETTLED and getattr(options, item.name) != item.default:
             raise InputError(
                 f"`{item.name}`: has no use with `head` least-squares, which has nothing to tune; leave it out"
             )

@@ -54,7 +54,6 @@ from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_pr
 from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.checks import check_count
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
 from dpltm.pruning.generation import check_lr
@@ -88,7 +87,6 @@ class NoisySteps:
     def __post_init__(self) -> None:
         check_filter_bound(self.filter)
         check_lr(self.lr)
-        check_count("physical_batch", self.options.physical_batch)
         if self.options.compile:
             check_compiles(self.filter)
         if self.class_weight is not None and not all(0 <= weight <= 1 for weight in self.class_weight):

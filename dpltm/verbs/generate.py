@@ -22,12 +22,11 @@ from dpltm.networks.evaluation import accuracy, check_score
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.state import put, weights_of
-from dpltm.options import check_choices, parse_numbers
+from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, PartOf, reading
-from dpltm.privacy.checks import check_count, check_epsilon
 from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
@@ -389,7 +388,6 @@ def _settings(plan: Generation) -> dict[str, Any]:
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
-    check_choices(options)
     provenance = _provenance(options)
     if options.epsilon is not None and options.criterion not in DP_CRITERIA:
         raise InputError(
@@ -397,7 +395,6 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         )
     if options.epsilon is None and options.criterion in DP_CRITERIA:
         raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
-    check_epsilon("epsilon", options.epsilon)
     if options.per_unit is not None and options.criterion not in DP_CRITERIA:
         raise InputError(
             f"`per_unit`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} bounds nothing"
@@ -409,8 +406,6 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         raise InputError(
             f"`{unused[0]}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
         )
-    if provenance not in ("private", "dp") and not 0 < options.delta < 1:  # of these, the number of records has a say
-        raise InputError(f"`delta`: {options.delta:g} is not between 0 and 1")
     config = _draft(options)
     if provenance == "data-free":
         check_without_data(config)
@@ -477,8 +472,6 @@ def _draft(options: GenerateOptions, records: int = MANY) -> GenerationConfig:
     training = criterion.training
     batch = options.batch_size or training.batch_of(records)
     iterations = options.iterations or training.iterations_of(records, batch)
-    check_count("batch_size", options.batch_size)
-    check_count("iterations", options.iterations)
     return GenerationConfig(
         rounds=options.rounds,
         prune=None if options.prune is None else parse_numbers("prune", options.prune),

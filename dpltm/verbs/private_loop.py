@@ -21,12 +21,12 @@ from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import check_names, content_id, reshard, sharded, weights_of
-from dpltm.options import arguments, check_required
+from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
 from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading, standing
-from dpltm.privacy.checks import PER_UNIT, check_count, check_delta_of, check_epsilon, check_noise
+from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from dpltm.training.artifacts import Run
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoopSettings(LoopOptions):
     """Settings of a loop, all but ``units`` public: those of ``LoopOptions``, and values that are no options of a command.
 
@@ -73,7 +72,7 @@ class LoopSettings(LoopOptions):
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
-    filter: Filter = Clip(1.0)  # noqa: RUF009  (a frozen value)
+    filter: Filter = Clip(1.0)
     mask: Mask | None = None
     prepare: Callable[[Tensor], Tensor] | None = None
     on_step: Callable[[int, float], object] | None = None
@@ -88,11 +87,6 @@ class LoopSettings(LoopOptions):
             check_type(name, value)
         others = {name: value for name, value in given.items() if name not in _OBJECTS}
         options = arguments(LoopOptions, others, _OBJECTS)
-        check_required(options)
-        for name in ("steps", "save_every"):
-            check_count(name, getattr(options, name))
-        if options.records is not None and options.records < 1:
-            raise InputError(f"`records`: {options.records} is not a positive whole number")
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
         if objects.get("units") is None:
@@ -102,8 +96,6 @@ class LoopSettings(LoopOptions):
         elif options.microbatch is not None or options.compile:
             name = "compile" if options.compile else "microbatch"
             raise InputError(f"`{name}`: is for gradients of single records; leave it out, or `units`")
-        check_noise(options.noise_multiplier)
-        check_epsilon("epsilon", options.epsilon)
         return cls(**asdict(options), **objects)
 
     @property

@@ -40,11 +40,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpltm.errors import DataError, InputError
-from dpltm.options import check_choices
 from dpltm.options.datasets import FindOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
@@ -363,10 +361,8 @@ def find_schema(
         InputError: options out of range, or what is found might make a schema that is too large to be read.
         BudgetError: a budget in the ledger does not allow it.
     """
-    check_choices(options)
     if options.private is None:
         raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
-    check_epsilon("private", options.private)
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
     adjacency = cast(Adjacency, options.adjacency)

@@ -14,7 +14,6 @@ from dpltm.networks import build
 from dpltm.networks.evaluation import PricedScore, check_priced, check_score, total_score
 from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
-from dpltm.options import check_choices
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.describe import figure
@@ -243,14 +242,13 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
     unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
     if not tickets.is_scored and (options.rule == "mechanism" or unmeasured):
         raise InputError(
-            f"{tickets.label}: its tickets have no predictors to score; train one by its round, as in"
-            f" {tickets.label}@{tickets.body.tickets[-1].round}"
+            f"{tickets.label}: its tickets have no predictors to score; train one by its round, such as"
+            f" {tickets.body.tickets[-1].round}"
         )
 
 
 def check_options(options: SelectOptions) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
-    check_choices(options)
     check_priced(options.metric)
     if options.rule == "mechanism":
         if options.eps1 is None:
@@ -266,8 +264,6 @@ def check_options(options: SelectOptions) -> None:
             raise InputError(
                 f"`{name}`: smallest-within reads the public accuracies in the set and no records; leave it out"
             )
-    if not (0 <= options.tolerance <= 1 and 0 < options.max_density <= 1):
-        raise InputError("`tolerance`, `max_density`: must be between 0 and 1")
 
 
 def settle(

@@ -22,7 +22,6 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.options import check_choices
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -30,8 +29,6 @@ from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_sh
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
 from dpltm.privacy.checks import (
     MAX_STEPS,
-    check_epsilon,
-    check_noise,
     default_batch,
     participations_of,
     steps_of,
@@ -374,7 +371,6 @@ def _step_size(plan: TrainingPlan) -> float | None:
 
 def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
-    check_choices(options)
     head.check_head(options)
     _check_noise(options)
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
@@ -385,20 +381,12 @@ def check_options(options: TrainOptions) -> Filter:
     _check_budget(options)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise InputError("`device`: cuda is not there (no such device, or torch was built without it); use cpu")
-    if not 0 <= options.seed < 2**63:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^63 - 1")
     if options.epochs is not None and options.steps is not None:
         raise InputError("`epochs`, `steps`: give one of them")
-    if options.epochs is not None and not (options.epochs > 0 and math.isfinite(options.epochs)):
-        raise InputError("epochs", options.epochs, "a positive number")
-    if options.steps is not None and options.steps < 1:
-        raise InputError("steps", options.steps, "a positive whole number")
     if participations_of(options.sampling) is not None:  # which has one price for all steps
         _check_alone(options, f"`sampling` {options.sampling}", "budget_stop", "epochs")
         if options.steps is not None:
             _check_alone(options, f"`sampling` {options.sampling} and `steps`", "batch_size")
-    if options.centre is not None and not 0 <= options.centre < 1:
-        raise InputError("centre", options.centre, "a part between 0 and 1, such as 0.05")
     if options.centre and options.epsilon is None:
         raise InputError("`centre`: a part of a budget, so it needs `epsilon`; `noise_multiplier` states no budget")
     return filter
@@ -438,11 +426,8 @@ def _check_budget(options: TrainOptions) -> None:
         raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
     if options.epsilon is not None:
         check_certifies(options.accountant)
-    check_epsilon("eval_private", options.eval_private)
     if options.eval_private is not None:
         check_priced(options.metric)
-    check_epsilon("epsilon", options.epsilon)
-    check_noise(options.noise_multiplier)
 
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:

@@ -31,12 +31,6 @@ class TransferredSet:
     notes: tuple[str, ...]
 
 
-def check_options(options: TransferOptions) -> None:
-    """Raise InputError for an option out of range."""
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
-
-
 def transfer(
     tickets: TicketSet,
     dataset: Dataset,
@@ -51,7 +45,6 @@ def transfer(
         dataset: of which only the shape is looked at.
         model: a network of the user's own for them; None for the tickets' kind.
     """
-    check_options(options)
     dataset, columns, notes = _by_name(tickets, dataset)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body

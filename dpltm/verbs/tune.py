@@ -31,13 +31,13 @@ from dpltm.networks.evaluation import (
     skill,
 )
 from dpltm.networks.own import OwnModel
-from dpltm.options import check_choices, check_required, parse_numbers
+from dpltm.options import parse_numbers
 from dpltm.options.network import check_set_decides
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions, TuneRequest
 from dpltm.privacy.account import Account, check_unprotected
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.checks import MAX_STEPS, check_count, check_delta_alone, check_epsilon, default_batch, steps_of
+from dpltm.privacy.checks import MAX_STEPS, default_batch, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
@@ -139,8 +139,6 @@ def tune(
     """
     from joblib import Parallel, delayed
 
-    check_required(options)
-    check_choices(options)
     dataset, tickets = in_front(target, dataset, options.features), target if isinstance(target, TicketSet) else None
     settled = _settled(options, tickets)
     if isinstance(target, TicketSet):
@@ -214,7 +212,7 @@ def _named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[Non
     if options.rounds is None:
         return [None]
     if not of_set:
-        raise InputError("`rounds`: only for a ticket set; name SET, or leave it out")
+        raise InputError("`rounds`: only for a ticket set; leave it out")
     numbers = options.rounds.split(",")
     if not all(number.isdecimal() and len(number) < 5 for number in numbers):
         raise InputError(f"`rounds`: {options.rounds!r} is not a list of rounds, such as 0,3,6")
@@ -223,17 +221,9 @@ def _named_rounds(options: TuneOptions, *, of_set: bool) -> list[int] | list[Non
 
 def _grid(options: TuneOptions, rounds: Iterable[int | None]) -> list[tuple[Any, ...]]:
     """Return rounds with values of ``SEARCHED``: all, or so many draws; refuse what can be refused whatever the records."""
-    check_epsilon("epsilon", options.epsilon)
-    check_delta_alone(options.delta)
-    records = options.for_records or 0
-    if records < 1:
-        raise InputError(f"`for_records`: {records} is not a positive whole number")
-    check_count("repeats", options.repeats)
-    check_count("trials", options.trials)
+    records = options.for_records or 1
     if not options.delta < 1 / records:
         raise InputError(f"`delta`: {options.delta:g} is not below 1/n for {records} records; take a smaller one")
-    if not 0 <= options.seed < 2**62:
-        raise InputError(f"`seed`: {options.seed} is not between 0 and 2^62 - 1")
     lists: list[list[Any]] = [[*rounds]]
     for name in SEARCHED:
         text = getattr(options, name)

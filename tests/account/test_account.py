@@ -148,7 +148,7 @@ def test_declarations_cost_nothing_and_every_release_does():
 def test_units_are_never_added():
     with pytest.raises(InputError, match="patient") as refused:
         account(released(1, NOISE), released(2, NOISE, unit="patient"))
-    assert refused.value.field == "unit"
+    assert refused.value.option == "unit"
     people = account(released(1, NOISE, unit="patient"), Entry("public", id="2", home=HERE), unit="patient")
     assert people.epsilon(DELTA) == epsilon([NOISE], DELTA)
 

@@ -115,7 +115,7 @@ def test_one_plan_paid_twice_is_two_releases():
 def test_people_of_another_unit_or_population_are_refused(shelf, draft, field):
     with pytest.raises(InputError) as refused:
         enter(Ledger(store=shelf), draft)
-    assert refused.value.field == field
+    assert refused.value.option == field
     nameless = Ledger()
     with pytest.raises(InputError):
         nameless.declare(draft)
@@ -218,7 +218,7 @@ def _declare_in_child(ledger, found):
     try:
         ledger.declare(DRAFT)
     except InputError as error:
-        found.put((error.field, len(ledger.entries)))
+        found.put((error.option, len(ledger.entries)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")

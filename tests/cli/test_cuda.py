@@ -20,7 +20,7 @@ TRAIN = ("train", "--dense", *PRIVATE, "--delta", "1e-4", "--epsilon", "4", "--s
     "more",
     [
         ("--model", "mlp:32"),
-        ("--model", "mlp:32", "--filter", "tanh", "--physical-batch", "40"),
+        ("--model", "mlp:32", "--filter", "tanh"),
         ("--features", "scatter:1,2", "--optimizer", "momentum"),
         ("--model", "mlp:32", "--eval-private", "1", "--average", "ema"),
         ("--features", "unit", "--centre", "0.2"),

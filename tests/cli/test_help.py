@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from typer.completion import completion_init
 from child_processes import read_terminal
 from dpltm.cli.commands import Later, command_of, folded
 from dpltm.cli.main import app, run
-from dpltm.options import option, resolve, section_of
+from dpltm.options import Options, option, resolve, section_of
 from dpltm.options.data import DataOptions
 
 DPLTM = (sys.executable, "-m", "dpltm.cli.main")
@@ -102,13 +102,11 @@ def test_panels_have_short_titles_and_are_no_long_lists(names: tuple[str, ...]) 
 
 
 def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class More:
+    class More(Options):
         """Of the answer."""
 
         red: bool = option(False, "Paint it.", section="Colours")
 
-    @dataclass(frozen=True, kw_only=True)
     class Request(More, DataOptions):
         """Does something.
 

@@ -100,7 +100,7 @@ def test_all_commands(nets, done):
     ):
         told = done(command)
         assert told.code == 2
-        assert told.err.endswith("is not at hand; name it by --model FILE.py:NAME\n"), told.err
+        assert told.err.endswith("as FILE.py:NAME or in dpltm.tickets.load(path, model=MyNet)\n"), told.err
 
 
 def test_labels_that_are_no_class_numbers_are_for_python(nets, done):
@@ -165,17 +165,18 @@ def test_the_file_of_what_a_package_hands_on_is_its_own(nets, done, monkeypatch)
 
 def test_given_weights_frozen_and_prunable_parameters(nets, done):
     torch.manual_seed(1)
-    body = {"body.conv.weight": torch.randn(4, 1, 3, 3), "body.conv.bias": torch.randn(4)}
-    body |= {"body.norm.weight": torch.ones(4), "body.norm.bias": torch.zeros(4), "more": torch.zeros(2)}
+    body = {"conv.weight": torch.randn(4, 1, 3, 3), "conv.bias": torch.randn(4)}
+    body |= {"norm.weight": torch.ones(4), "norm.bias": torch.zeros(4)}
+    body |= {"head.weight": torch.zeros(10, 4), "head.bias": torch.zeros(10)}
     save_file(body, "w.safetensors")
-    given = "--start w.safetensors --start-prefix body. --start-skip head.* --freeze conv.*,norm.*"
+    given = "--start w.safetensors --freeze conv.*,norm.*"
     command = f"train --dense {PRIVATE} --model {nets}:Small {given} --epsilon 2 --steps 2 --out a.run"
     assert done(command).err.startswith(
         "error: --start-provenance is missing: say what the weights of --start depend on"
     )
     assert done(f"{command} --start-provenance public --json").json["live"] == 40 + 10
     weights = load_file("a.run/model.safetensors")
-    assert torch.equal(weights["conv.weight"], body["body.conv.weight"])
+    assert torch.equal(weights["conv.weight"], body["conv.weight"])
 
 
 @pytest.mark.usefixtures("nets")

@@ -65,7 +65,7 @@ def test_releases_of_a_group(cli):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--mechanism laplace", "--noise-multiplier is missing, such as 1.1"),
+        ("--mechanism laplace", "--noise-multiplier is missing: the noise, such as 1.1"),
         ("--mechanism randomized-response", "--eps1 is missing: the epsilon of one answer, such as 1.1"),
         (
             "--mechanism laplace --noise-multiplier 1 --sampling-rate 0.1",
@@ -90,7 +90,7 @@ def test_releases_of_a_group(cli):
         ),
         (
             "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9",
-            "--records: the public number of records, from 1, goes with --sampling truncated; give both",
+            "--records: the public number of records goes with --sampling truncated; give both",
         ),
         (
             "--noise-multiplier 1 --sampling-rate 0.01 --steps 9 --records 500",
@@ -98,7 +98,7 @@ def test_releases_of_a_group(cli):
         ),
         (
             "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9 --records -5",
-            "--records: the public number of records, from 1",
+            "--records: -5 is not a positive whole number",
         ),
         ("--mechanism laplace --noise-multiplier 1 --records 5", "--records: does not go with --mechanism laplace"),
         (
@@ -106,7 +106,7 @@ def test_releases_of_a_group(cli):
             "costs more than a tenth of --delta 1e-05 over 3,515 steps; take at least truncated:353",
         ),
         ("--mechanism laplace --noise-multiplier 0", "--noise-multiplier: 0 is not a positive number"),
-        ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a whole number from 1"),
+        ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a positive whole number"),
         (
             "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --group 2",
             "--group: goes with --mechanism gaussian, laplace",
@@ -242,7 +242,7 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     assert again["nominal"] is None
     curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert curve["of"].endswith(", every record in 15 of 555 steps")
+    assert ", every record in 15 of 555 steps" in curve["of"]
     assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
     out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
     assert out.startswith("--steps or --epochs: give one of them")
@@ -260,7 +260,7 @@ def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
     assert again["mu"] == pytest.approx(gdp.clt_mu(noise["noise_multiplier"], 256 / 60000, 3515))
     curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
     assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert curve["of"].endswith(", 3,515 steps, 353 records at most")
+    assert ", 3,515 steps, 353 records at most" in curve["of"]
     assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
     out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
     assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")

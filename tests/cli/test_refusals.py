@@ -29,7 +29,7 @@ PERSONS += " --ledger l2 --out new"
 RATINGS = (
     "train --dense --dataset movielens-small --model ncf --steps 2 --batch-size 40 --noise-multiplier 1 --out new"
 )
-WORDS = "--words 30 --length 12 --classes 2"
+WORDS = "--words 30 --classes 2"
 OF_TEXTS = f"generate --dataset texts.npz {WORDS} --rounds 1"
 TEXTS = f"train --dense --dataset texts.npz {WORDS} --noise-multiplier 1 --delta 1e-3 --steps 2 --out new"
 MIXED = "train --dense --dataset d.csv --schema s.toml --epsilon 1 --model mlp:4 --steps 3 --out new"
@@ -73,7 +73,7 @@ loop:                                 | privacy ledger loop
 --dataset: digits[0.0:0.5] was        | {TRAIN} --adjacency replace-one
 --epsilon:                            | {DENSE} --epsilon abc
 --steps:                              | {DENSE} --steps 1e9
---epochs, --steps:                    | {DENSE} --steps 1000000000
+--steps:                              | {DENSE} --steps 1000000000
 --seed:                               | {DENSE} --seed 99999999999999999999
 --out:                                | {DENSE} --out {"x" * 300}
 --out:                                | {TRAIN} --out pub
@@ -82,11 +82,6 @@ loop:                                 | privacy ledger loop
 --delta:                              | {DENSE} --records 2 --delta 0.4
 --features: fourier:64,0:             | {DENSE} --features fourier:64,0
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
---plot: there.png exists              | {TRAIN} --plot there.png
-curve.bmp: not a picture              | {TRAIN} --plot curve.bmp
-there.png/c.png: cannot be written    | tickets show pub --plot there.png/c.png
---plot: r.png is where --out goes     | train pub@1 {PRI} --epsilon 1 --out r.png --plot ./r.png
---plot: r.png is where --ledger goes  | {TRAIN} --ledger r.png --plot ./r.png
 --audit: 5 canaries                   | {DENSE} --audit 5
 --plot: there.png exists              | audit r --plot there.png
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new

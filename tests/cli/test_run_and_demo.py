@@ -130,7 +130,7 @@ SPLIT = (
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--split", "nan"), "--split: nan is not between 0 and 1; 0.9 leaves a tenth for the selection"),
+        (("--split", "nan"), "--split: nan is not a positive number below 1"),
         (
             ("--delta", "0.01"),
             "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.records import Layout, load_records
 from dpltm.tickets.run import load_run
 
-WORDS = "--words 30 --length 12 --classes 2"
+WORDS = "--words 30 --classes 2"
 TEXTS, OTHER = f"--dataset texts.npz {WORDS}", f"--dataset other.npz {WORDS}"
 ROUNDS = "--rounds 2 --prune 0.3"
 LITTLE = "--iterations 5 --batch-size 30 --provenance public"
@@ -27,6 +29,13 @@ def ragged(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     offsets = np.cumsum([0, *generator.integers(3, 20, count)])
     return generator.integers(0, 40, offsets[-1]).astype(np.uint32), offsets, generator.integers(0, 2, count)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_texts() -> Iterator[None]:
+    """Of each text the last 12 words, not 256."""
+    with mock.patch.object(Layout.__init__, "__defaults__", (10_000, 12)):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +83,7 @@ def test_select_train_use(cli, name):
 @pytest.mark.usefixtures("texts")
 def test_copies_of_a_set(cli, name, stay):
     """Another table has other words; what is behind it stays. Of a recurrent layer biases stay with all of its weights."""
-    wider = "--dataset texts.npz --words 40 --length 15 --classes 2"
+    wider = "--dataset texts.npz --words 40 --classes 2"
     answer = cli(f"tickets transfer {name} {wider} --out wider --json").json
     assert answer["model"].split(":")[1] == "40"
     assert {row["layer"] for row in answer["layers"] if row["weights"] == "kept"} == stay
@@ -114,7 +123,7 @@ def test_what_is_said_of_imdb(cli, data_home, monkeypatch):
     if not (data_home / "imdb.npz").is_file():
         pytest.skip("imdb.npz is not in the data home")
     monkeypatch.setenv("DPLTM_DATA", str(data_home))
-    given = f"--dataset imdb --subset 12400:12600 --words 50 --length 8 {NOISE}"
+    given = f"--dataset imdb --subset 12400:12600 --words 50 {NOISE}"
     answer = cli(f"train --dense --model embed {given} --dry-run --json").json
     note = "the vocabulary of imdb was ranked on its own training reviews and is treated as public"
     assert note in answer["privacy"]["notes"]

@@ -11,7 +11,6 @@ import torch
 from safetensors.numpy import load_file
 
 from commands import PRIVATE
-from dpltm.gradients.linear_layer import compiler_at_hand
 
 IMAGES = "--dataset images.npz --bounds 0,255 --classes 3"
 
@@ -57,45 +56,3 @@ def test_a_device_that_is_not_there(refused):
     for more in ("", "--dry-run"):
         command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
         assert refused(command).startswith("--device: cuda is not there")
-
-
-# --- where there is a CUDA device ---
-
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-TRAIN = f"{PRIVATE} --delta 1e-4 --epsilon 4 --steps 60 --batch-size 128 --json"
-
-
-@cuda
-@pytest.mark.parametrize(
-    "more",
-    [
-        "--model mlp:32",
-        "--model mlp:32 --filter tanh --physical-batch 40",
-        "--features scatter:1,2 --optimizer momentum",
-        "--model mlp:32 --eval-private 1 --average ema",
-        "--features unit --centre 0.2",
-    ],
-)
-def test_it_spends_what_the_processor_spends(cli, more):
-    """The same certificate, a network that learns as well, and a run that any machine reads."""
-    one, other = (cli(f"train --dense {TRAIN} {more} --device {name} --out {name}").json for name in ("cpu", "cuda"))
-    assert not any(Path(".").glob(".*.checkpoint"))
-    assert one["privacy"]["certified"] == other["privacy"]["certified"]
-    assert one["accuracy"] - 0.15 < other["accuracy"]
-    judged = cli(f"evaluate cuda {PRIVATE} --json").json
-    assert judged["accuracy"] == pytest.approx(other["accuracy"], abs=0.005) or "--eval-private" in more
-
-
-@cuda
-@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler to compile with")
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")  # torch's own, when it loads its compiler
-def test_compiled(cli):
-    body = cli(f"train --dense {TRAIN} --model mlp:32 --filter tanh --compile --device cuda --out r").json
-    assert body["accuracy"] > 0.3, "a tenth is chance"
-
-
-@cuda
-def test_a_ticket(cli):
-    made = "generate --dataset digits --subset 0.0:0.5 --provenance public --model mlp:32 --rounds 2 --iterations 20"
-    assert cli(f"{made} --out s").code == 0
-    assert cli(f"train s@2 {TRAIN} --device cuda --out r").json["accuracy"] > 0.3, "a tenth is chance"

@@ -104,7 +104,7 @@ def masked():
     ("call", "message"),
     [
         (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **FEW), "`ledger`: 'l' is not a ledger; give dpltm.L"),
-        (lambda: dpltm.train(a_set(), X, Y, round=9, **FEW), "`round`: 9 is no round of tickets, which has rounds 0 to"),
+        (lambda: dpltm.train(a_set(), X, Y, round=9, **FEW), "tickets@9: no such round; it has rounds 0 to"),
         (lambda: dpltm.train(a_run(), X, Y, **FEW), "`ticket`: a value of type Run is not a ticket set, a winner or the"),
         (lambda: dpltm.train("a.tickets", X, Y, **FEW), "`ticket`: unknown network 'a.tickets'; known: mlp:WIDTH"),
         (lambda: dpltm.train("mlp:4", X, Y, bounds="0,16"), "`bounds`: '0,16' is not a pair of numbers; pass the"),
@@ -112,22 +112,22 @@ def masked():
         (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
         (lambda: dpltm.train("mlp:4", [[1], [1, 2]], Y), "`x`: a value of type list is no array: "),
         (lambda: dpltm.train("mlp:4", torch.ones(9, 2).to_sparse(), Y), "`x`: a value of type Tensor is no array: "),
-        (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` (L"),
+        (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` L"),
         (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
         (lambda: dpltm.train(public_set(of_process()), XP, YP, round=1, name="mine", **FEW), "`x`: records1 was"
             " declared public, and mine shares records with it; the same records cannot be private here: take other"
-            " records `x`, or a `ledger` of their own"),
+            " records, or a `ledger` of their own"),
         (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
-            " mine has 5; use records of the same shape, or carry it over with dpltm.transfer"),
+            " mine has 5; use records of the same shape, or carry it over (dpltm tickets transfer, dpltm.transfer)"),
         (lambda: dpltm.train("mlp:4", X, Y * 0, **FEW), "records has label 0 in all of its records; give records of"),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
         (lambda: dpltm.select(dpltm.transfer(a_set(), X[:, :5], Y), X[:, :5], Y, eps1=1.0), "tickets: its tickets have no"
-            " predictors to score; train one, as in dpltm.train(tickets, x, y, round=2)"),
+            " predictors to score; train one by its round, such as 2"),
         (lambda: dpltm.tune("mlp:4", XP, YP, rounds="1", **SEARCH), "`rounds`: only for a ticket set; leave it out"),
         (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
         (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
         (lambda: dpltm.evaluate(a_run(), X, Y, name="mine"), "`x`: records is protected by a release on record"),
-        (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; take one that has, or arrays of"),
+        (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; name a file with one by `test`"),
         (lambda: dpltm.evaluate(a_run(), XP, YP + 3), "the records: y has label 3 at record 0, but there are 3 classes,"
             " numbered from 0; correct the label"),
         (lambda: dpltm.predict(a_run(), X[:0]), "records: x has shape (0, 6) and holds no data; give records with features"),

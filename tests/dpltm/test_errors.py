@@ -34,5 +34,5 @@ def test_notes_of_an_answer_wherever_they_stand():
 
 def test_a_field_its_value_what_was_expected_and_the_fix():
     error = InputError("lr", -1.0, "a positive number", "take a smaller one")
-    assert (str(error), error.field) == ("`lr`: -1 is not a positive number; take a smaller one", "lr")
-    assert InputError("records hold no labels").field is None
+    assert (str(error), error.option) == ("`lr`: -1 is not a positive number; take a smaller one", "lr")
+    assert InputError("records hold no labels").option is None

@@ -227,6 +227,16 @@ def _named(path: Path, folder: Path) -> str:
     return re.sub(r"-[0-9a-f]{8}(?=/)", "", str(path.relative_to(folder)))
 
 
+def set_what_no_option_says(key: str) -> None:
+    """Keeps the last 12 words of a text, and has one chain compute in bfloat16, a few records at a time."""
+    from dpltm.options.train import TrainRequest
+    from dpltm.records import Layout
+
+    Layout.__init__.__defaults__ = (10_000, 12)
+    if "physical batches" in key:
+        TrainRequest.__init__.__kwdefaults__ |= {"physical_batch": 16, "precision": "bfloat16"}
+
+
 def _become(words: list[str], key: str, own: Path, out: Path, err: Path) -> NoReturn:
     """Turns this process into a command."""
     code = 70
@@ -239,6 +249,7 @@ def _become(words: list[str], key: str, own: Path, out: Path, err: Path) -> NoRe
         os.chdir(own / "work")
         os.fsync = lambda _: None  # nobody cuts the power
         fix_random_bytes(key)
+        set_what_no_option_says(key)
         sys.argv = ["dpltm", *words, "--json"]
         from dpltm.cli.main import main
 

@@ -27,6 +27,7 @@ import neighbours
 from dpltm.cli import main
 from dpltm.filters import Filter
 from dpltm.gradients.probe import Probe
+from dpltm.options.train import TrainRequest
 from dpltm.privacy import pld
 from dpltm.privacy.accountants import Resolution
 from dpltm.privacy.entry import Entry, Part
@@ -279,9 +280,16 @@ def _call(command: Command) -> bytes:
     if command[0] == "write":
         Path(command[1]).write_text(command[2])
         return b""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(list(command))
+    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, int]()
+    if "--physical-batch" in words:  # which is no flag
+        place = words.index("--physical-batch")
+        more, words = {"physical_batch": int(words[place + 1])}, words[:place] + words[place + 2 :]
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.dict(TrainRequest.__init__.__kwdefaults__, more),
+    ):
+        code = main.run(words)
     assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
     return (out.getvalue() + err.getvalue()).encode()
 

@@ -345,7 +345,7 @@ def test_a_network_of_the_users_own(tmp_path):
     assert export_run(run, tmp_path / "e").difference <= 1e-5
     dpltm.tickets.save(run, tmp_path / "r")
     read = dpltm.tickets.load(tmp_path / "r")
-    assert "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)" in told(
+    assert "is not at hand; name its model, as FILE.py:NAME or in dpltm.tickets.load(path, model=MyNet)" in told(
         export_run, read, tmp_path / "f", kind=InputError
     )
 

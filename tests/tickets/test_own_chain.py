@@ -72,7 +72,7 @@ def test_all_stages(name, tmp_path):
     assert isinstance(unknown.model, Holder)
     assert unknown.privacy is None or unknown.privacy
     private, facts = records(case, tmp_path, 90, 1)
-    needs = "is not at hand; load it as dpltm.tickets.load(path, model=MyNet)"
+    needs = "is not at hand; name its model, as FILE.py:NAME or in dpltm.tickets.load(path, model=MyNet)"
     ledger = dpltm.Ledger()
     assert refused(dpltm.train, back, *private, ledger=ledger, **TRAINING, **facts).endswith(needs)
     assert refused(dpltm.select, back, *private, eps1=1.0, score="additive", ledger=ledger, **facts).endswith(needs)

@@ -166,7 +166,7 @@ def test_where_no_set_is(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("nothing", "file", "empty"):
         path = tmp_path / name
-        assert told(problems, path) == f"{path}: no ticket set there; name a folder made by dpltm generate"
+        assert told(problems, path) == f"{path}: no ticket set there; name a folder that holds one"
 
 
 # --- Sets and winners from memory to a folder and back: what goes along, and what is spent on them next ---

@@ -20,7 +20,7 @@ from sets import store_set
 TEXT = "not a printable text of at most 200 characters"
 CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
 PREDICTORS = "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed"
-NO_SET = "s: not a ticket set (no tickets.json in it); name a folder made by dpltm generate"
+NO_SET = "s: not a ticket set (no tickets.json in it); name a folder that holds one"
 TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
 
 

@@ -41,9 +41,8 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.options import parse_numbers, recorded
-from dpltm.options.data import DataOptions
+from dpltm.options.data import DataOptions, DeltaOptions
 from dpltm.options.latent import (
-    MAX_COPIES,
     EncodeRequest,
     EpsilonRequest,
     SchemeOptions,
@@ -79,9 +78,6 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
     del progress
-    check_epsilon("label_epsilon", request.label_epsilon)
-    if not 1 <= request.copies <= MAX_COPIES:
-        raise InputError("copies", request.copies, f"a whole number from 1 to {MAX_COPIES:,}")
     label, protocol = request.label_epsilon or 0.0, PROTOCOLS[request.protocol]
     bits = channel(protocol.name, request.bits or 0, request.epsilon or 0.0, request.alpha)
     notes = ["neighbours are any two records (replace-one); what a server does with the bits costs nothing more"]
@@ -119,7 +115,6 @@ DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 
 def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
     """Return the bit form of values, and the epsilon of the label: None where a codebook has none, or it is public."""
-    check_epsilon("epsilon", options.epsilon)
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
     if options.protocol == CODEBOOK.name:
@@ -256,7 +251,7 @@ class Encoding:
 
 
 def encoding(
-    scheme: Scheme, dataset: Dataset, options: EncodeRequest, ledger: Ledger, progress: Progress = SILENT
+    scheme: Scheme, dataset: Dataset, options: DeltaOptions, ledger: Ledger, progress: Progress = SILENT
 ) -> Encoding:
     """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
@@ -438,10 +433,6 @@ def _config(options: TrainRequest, bits: int | None) -> GenerationConfig:
     """Settings of a training on so many messages of bits; None of a codebook, where most of them do nothing."""
     if bits is not None and not 1 <= options.batch_size <= bits:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {bits}, the messages at hand")
-    if not 0 < options.epochs <= 10_000:
-        raise InputError("epochs", options.epochs, "a positive number up to 10,000")
-    if not 0 <= options.dropout < 1:
-        raise InputError("dropout", options.dropout, "at least 0 and below 1")
     steps = max(1, round(options.epochs * (bits or 0) / options.batch_size))
     return GenerationConfig(
         iterations=steps, batch_size=options.batch_size, lr=options.lr, seed=options.seed, threads=options.threads

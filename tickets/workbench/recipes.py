@@ -25,13 +25,12 @@ from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
-from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, at_unit
 from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, select, train, transfer, tune
+from dpltm.verbs import generate, select, train, tune
 
 MAX_SEEDS, MAX_ARMS = 1000, 1000
 """More is taken for a slip of the finger."""
@@ -53,18 +52,14 @@ class Command:
     beside: str | None = None
 
 
-def _check_generation(request: GenerateRequest) -> None:
-    generate.check_options(request)
-    check_delta_alone(request.delta)
-
-
 def _check_training(request: TrainRequest) -> None:
     train.check_options(request)
-    check_delta_alone(request.delta)
-    if request.lr is not None and not request.lr > 0:
-        raise InputError("lr", request.lr, "a positive number")
     if request.ticket is not None and request.model is not None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
+
+
+def _nothing_more(request: object) -> None:
+    """Its options say all by themselves."""
 
 
 DECIDED = frozenset({"ledger", "population", "out", "dry-run", "name", "threads", "set", "ticket", "dense", "lineage",
@@ -77,10 +72,10 @@ COMMANDS: Mapping[str, Command] = {
     "train": Command(TrainRequest, _check_training, _SEED),
     "select": Command(SelectRequest, select.check_options),
     "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}, "tickets"),
-    "generate": Command(GenerateRequest, _check_generation),
-    "transfer": Command(TransferRequest, transfer.check_options, _SEED, "from"),
+    "generate": Command(GenerateRequest, generate.check_options),
+    "transfer": Command(TransferRequest, _nothing_more, _SEED, "from"),
     "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
-    "latent encode": Command(latent_options.EncodeRequest, lambda request: check_delta_alone(request.delta)),
+    "latent encode": Command(latent_options.EncodeRequest, _nothing_more),
     "latent train": Command(latent_options.TrainRequest, latent.check_server_options, _SEED),
 }
 """By name."""
@@ -492,7 +487,7 @@ class _Records:
                 self.loaded[key] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
             except DpltmError as error:
                 self.problems.append(f"{where} {error}")
-                if not (isinstance(error, InputError) and error.field):  # it is not the options: nothing can be had
+                if not (isinstance(error, InputError) and error.option):  # it is not the options: nothing can be had
                     self.absent.add(source)
         return self.loaded.get(key)
 

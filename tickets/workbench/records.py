@@ -42,7 +42,6 @@ def open_dataset(request: DataOptions, for_training: bool = True, *, schema: Sch
         subset=request.subset,
         test=request.test,
         words=request.words,
-        length=request.length,
         users=request.users,
         items=request.items,
         units=request.unit_column,

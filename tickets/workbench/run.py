@@ -23,7 +23,6 @@ from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.account import check_private
 from dpltm.privacy.checkpoint import begun_again_by, check_same
-from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.statement import PrivacyReport
@@ -70,7 +69,9 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
     """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
     torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
     progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
-    asked = RunRequest(options.epsilon, options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE))
+    asked = RunRequest(
+        epsilon=options.epsilon, delta=options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE)
+    )
     with begun_again_by(f"move {out} away to begin again"):
         return _run(asked, _read_pipeline(DEMO, out, asked), progress)
 
@@ -174,9 +175,6 @@ def _answers(unfinished: Path, asked: dict[str, Any]) -> dict[str, Any] | None:
 def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions], Dataset]) -> PrivacyReport:
     """Price everything in the ledger with the plan; refuse all that can be refused before hours of generation."""
     making, drawing, learning = pipeline["generate"], pipeline["select"], pipeline["train"]
-    check_epsilon("epsilon", options.epsilon)
-    if not 0 < options.split < 1:
-        raise InputError(f"`split`: {options.split:g} is not between 0 and 1; 0.9 leaves a tenth for the selection")
     if learning.dense:
         raise InputError("[train] dense: a run trains the winner; use dpltm train `dense` for the whole network")
     check_request(learning)

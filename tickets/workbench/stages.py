@@ -35,7 +35,6 @@ from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.records import Dataset
 from dpltm.records.units import check_per_unit
-from dpltm.tickets.charts import new_picture, over_steps, write_charts
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
 from dpltm.tickets.feature_files import services
@@ -59,7 +58,7 @@ from dpltm.tickets.ticket_set import (
 )
 from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.training.artifacts import Parent, ProvenanceKind, Run, TicketSet, Winner
+from dpltm.training.artifacts import Parent, ProvenanceKind, TicketSet, Winner
 from dpltm.training.launcher import Place, check_alone, launched
 from dpltm.training.least_squares import NO_TICKET, is_least_squares
 from dpltm.training.ranks import Ranks, environment
@@ -196,7 +195,6 @@ def train(
         ranks: this one is rank 0; None for one process.
     """
     check_request(request)
-    picture = _picture_of(request)
     start, dataset = open_start(request)
     ledger = opened_ledger(request, dataset)
     out = Path(request.out) if request.out else _default_out(request, start)
@@ -221,7 +219,7 @@ def train(
             ending(body)
         checkpoints.forget()
     progress.say(f"wrote {out}")
-    return body if picture is None else {**body, "plot": _drawn_over_steps(picture, run, progress)}
+    return body
 
 
 def check_request(request: TrainRequest) -> None:
@@ -238,31 +236,6 @@ def check_request(request: TrainRequest) -> None:
     if is_least_squares(request):
         raise InputError(NO_TICKET)
     check_set_decides(request, request.model)
-
-
-def _picture_of(request: TrainRequest) -> Path | None:
-    """Return the file that `plot` names; refused where something else goes there, or what is drawn would lie in the run."""
-    picture = new_picture(request.plot)
-    if picture is not None:
-        for name, other in (("out", request.out), ("ledger", request.ledger)):
-            if other and Path(other).absolute() in (picture.absolute(), *picture.absolute().parents):
-                raise InputError(f"`plot`: {picture} is where `{name}` goes; name another file")
-    return picture
-
-
-def _drawn_over_steps(picture: Path, run: Run, progress: Progress) -> str | None:
-    measure = "rmse" if "rmse" in run.metrics[-1] else "accuracy"
-    noted = {
-        row["step"]: (None if row[measure] in (None, "inf") else row[measure], float(row["epsilon"]))
-        for row in run.metrics
-    }
-    drawn = over_steps(noted, measure)
-    if not drawn:
-        progress.say(f"{picture}: not written, since neither accuracy nor a finite epsilon was noted")
-        return None
-    write_charts(picture, drawn, Path(run.label).name)
-    progress.say(f"wrote {picture}")
-    return str(picture)
 
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
@@ -387,7 +360,7 @@ def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[st
         model = os.path.relpath(model, Path(request["out"]).parent)
     start = {"ticket": f"{request['set']}@{result.best.round}", "model": model}
     if request["set"] is None:
-        start = {"dense": True, "model": model, **{name: request[name] for name in ("features", *GIVEN)}}
+        start = {"dense": True, "model": model, **{name: request.get(name) for name in ("features", *GIVEN)}}
     for key, value in {**start, **result.settings}.items():
         if value is not None:
             yield f"{key.replace('_', '-')} = {json.dumps(value, ensure_ascii=False)}"  # TOML writes all of these alike

@@ -278,7 +278,7 @@ NO_PAIR = (
         (
             classifier(bounds=None),
             None,
-            "records: x is float64, which has no public range; pass `bounds` (LO, HI), since scaling by"
+            "records: x is float64, which has no public range; pass `bounds` LO,HI, since scaling by"
             " the data's own minimum"
             " and maximum would leak them",
         ),

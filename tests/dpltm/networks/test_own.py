@@ -294,7 +294,8 @@ def test_a_layout_goes_through_json_and_back():
     assert list(back.buffers) == ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked"]
     assert list(dict(build(back).named_parameters())) == list(back.shapes())
     assert refused(build(back), torch.zeros(1, spec.features)) == (
-        "this network: the code of its network, 'own_networks:FrozenNorm', is not at hand; name it by `model` FILE.py:NAME"
+        "this network: the code of its network, 'own_networks:FrozenNorm', is not at hand; name its model, as"
+        " FILE.py:NAME or in dpltm.tickets.load(path, model=MyNet)"
     )
     for change in (
         {"frozen": ["x"]}, {"prunable": ["conv.bias"]}, {"parameters": [["training", [3]]]}, {"form": "odd"},

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.options import arguments
+from dpltm.options import arguments, resolve, section_problems
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
+from dpltm.options.latent import TrainRequest as LatentTraining
+from dpltm.options.run import RunRequest
 from dpltm.options.select import SelectOptions
+from dpltm.options.train import TrainOptions
+from dpltm.options.tune import TuneOptions
 from refusals import refused
 
 
@@ -42,9 +48,9 @@ def test_values_of_python(given, expected):
     [
         ({"epz1": 0.1}, "`epz1`: no such option; did you mean `eps1`?"),
         ({"bound": (0, 1)}, "`bound`: no such option; did you mean `bounds`?"),
-        ({"eps1": "0.1"}, "`eps1`: '0.1' is of type str, not float"),
-        ({"eps1": True}, "`eps1`: True is of type bool, not float"),
-        ({"reveal": 1}, "`reveal`: 1 is of type int, not bool"),
+        ({"eps1": "0.1"}, "`eps1`: '0.1' is not a number"),
+        ({"eps1": True}, "`eps1`: True is not a number"),
+        ({"reveal": 1}, "`reveal`: 1 is not true or false"),
         ({"score": "products"}, "`score`: 'products' is not one of product, additive; did you mean product?"),
     ],
 )
@@ -58,5 +64,50 @@ def test_where_nothing_is_near_all_are_named():
 
 
 def test_a_whole_number_is_not_cut_down_to_one():
-    with pytest.raises(InputError, match=r"^`rounds`: 2\.5 is of type float, not int$"):
+    with pytest.raises(InputError, match=r"^`rounds`: 2\.5 is not a whole number$"):
         generation(rounds=2.5)
+
+
+RECEIVED = {"scheme": "s", "messages": "m", "out": "r"}
+OUT_OF_RANGE = [
+    (GenerateOptions, {"epsilon": 0.0}, "a positive number up to 10000"),
+    (GenerateOptions, {"epsilon": math.nan}, "a positive number up to 10000"),
+    (GenerateOptions, {"epsilon": 1e5}, "a positive number up to 10000"),
+    (GenerateOptions, {"iterations": 0}, "a positive whole number up to 100,000,000"),
+    (GenerateOptions, {"batch_size": 10**12}, "a positive whole number up to 100,000,000"),
+    (GenerateOptions, {"delta": 2.0}, "a number from 1e-15 to below 1"),
+    (GenerateOptions, {"threads": 0}, "a positive whole number up to 1,024"),
+    (SelectOptions, {"nu": -1.0}, "a number from 0"),
+    (SelectOptions, {"tolerance": 2.0}, "a number from 0 to 1"),
+    (SelectOptions, {"max_density": 0.0}, "a positive number up to 1"),
+    (TrainOptions, {"steps": 0}, "a positive whole number up to 100,000,000"),
+    (TrainOptions, {"lr": math.inf}, "a positive number"),
+    (TrainOptions, {"seed": -1}, "a whole number from 0 to 4,611,686,018,427,387,903"),
+    (TrainOptions, {"centre": 1.0}, "a number from 0 to below 1"),
+    (TrainOptions, {"centre": math.nan}, "a number from 0 to below 1"),
+    (TrainOptions, {"delta": 1e-16}, "a number from 1e-15 to below 1"),
+    (TrainOptions, {"noise_multiplier": -1.0}, "a number from 0 to 1e+06"),
+    (TuneOptions, {"for_records": 0, "epsilon": 1.0}, "a positive whole number up to 100,000,000"),
+    (LatentTraining, {"dropout": 1.0, **RECEIVED}, "a number from 0 to below 1"),
+    (LatentTraining, {"epochs": -1.0, **RECEIVED}, "a positive number up to 10,000"),
+    (RunRequest, {"split": 1.0}, "a positive number below 1"),
+]
+
+
+@pytest.mark.parametrize(("cls", "given", "expected"), OUT_OF_RANGE)
+def test_the_range_of_an_option_holds_wherever_its_value_is_from(cls, given, expected):
+    name, value = next(iter(given.items()))
+    message = (
+        f"`{name}`: {value:g} is not {expected}"
+        if isinstance(value, float)
+        else f"`{name}`: {value} is not {expected}"
+    )
+    assert refused(arguments, cls, given) == message
+    assert refused(resolve, cls, given, {}) == message
+    assert section_problems(cls, {name.replace("_", "-"): value}) == [message]
+
+
+def test_what_is_needed_is_missed_wherever_it_should_be_from():
+    message = "`for_records` is missing: Public number of private records that the settings are for."
+    assert refused(arguments, TuneOptions, {"epsilon": 1.0}) == message
+    assert refused(resolve, TuneOptions, {}, {"epsilon": 1.0}) == message

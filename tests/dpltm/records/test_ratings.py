@@ -260,7 +260,7 @@ def test_test_users_are_not_trained_on_and_test_ratings_are_test_ratings_for_rec
     ("dataset", "options", "slots", "message"),
     [
         ("digits", {}, 4, "`unit` user: takes ratings by users, such as movielens, and digits holds none"),
-        ("movielens-small", {"subset": "0.5"}, 4, "`unit` user: takes every user; leave `subset` out,"),
+        ("movielens-small", {"subset": "0.5"}, 4, "`unit` user: takes every user, and a subset is a range"),
         ("movielens-small", {}, 0, "`per_unit` 0: is not between 1 and 4,096"),
         ("movielens-small", {}, 4097, "`per_unit` 4097: is not between 1 and 4,096"),
     ],

@@ -107,5 +107,7 @@ def test_columns_that_tell_none(dataset: Dataset, column: str) -> None:
 
 
 def test_without_a_test_split_there_are_none(dataset: Dataset) -> None:
-    with pytest.raises(InputError, match=r"^`by`: subgroups are those of a test split; name a `test` file"):
+    with pytest.raises(
+        InputError, match=r"^`by`: subgroups are those of a test split; give `test`, or leave `by` out"
+    ):
         check_column(replace(dataset, test=None), "sex")

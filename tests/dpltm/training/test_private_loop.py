@@ -570,7 +570,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": (torch.zeros(40, 5), torch.zeros(39, dtype=torch.long))}, "x, y: 40 records and 39 labels"),
     ({"adjacency": "substitution"}, "`adjacency`: 'substitution' "),
     ({"steps": 0}, "`steps`: 0 "),
-    ({"steps": 10**12}, "`steps`: 1,000,000,000,000 "),
+    ({"steps": 10**12}, "`steps`: 1000000000000 "),
     ({"physical_batch": 0}, "`physical_batch`: 0 "),
     ({"records": 0}, "`records`: 0 "),
     ({"records": 10.5}, "`records`: 10.5 "),

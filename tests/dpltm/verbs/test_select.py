@@ -296,7 +296,6 @@ def test_exact_only_where_the_predictors_are_fixed(provenance, score):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"eps1": 1.0, "nu": -1.0}, "`nu`: -1.0 is not a number >= 0; 50 is DPLTM's"),
         (
             {"eps1": 1.0, "delta": 0.1},
             "`delta`: 0.1 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
@@ -312,9 +311,7 @@ def test_refused(public, given, message):
 def test_tickets_with_nothing_to_score():
     bare, rule = made(PUBLIC, criterion="random"), SelectOptions(rule="smallest-within")
     for ask in (lambda: plan(bare, PRIVATE, ASKED, Ledger(), QUIET), lambda: select_public(bare, rule)):
-        assert refused(ask) == (
-            "theirs: its tickets have no predictors to score; train one by its round, as in theirs@2"
-        )
+        assert refused(ask) == ("theirs: its tickets have no predictors to score; train one by its round, such as 2")
 
 
 def test_records_of_another_shape_or_declared_public():
@@ -361,9 +358,6 @@ def test_the_sparsest_within_the_tolerance(public):
         assert winner.privacy.certified.epsilon == 0
     with pytest.raises(DpltmError, match=r"no ticket of at most 80% density is within 0\.05 of the dense accuracy"):
         select_public(with_accuracies(public, 0.9, 0.8, 0.8), rule)
-    for given in ({"tolerance": 2.0}, {"max_density": 0.0}):
-        wrong = SelectOptions(rule="smallest-within", **given)
-        assert refused(select_public, public, wrong) == "`tolerance`, `max_density`: must be between 0 and 1"
 
 
 def test_the_rule_takes_public_accuracies_alone(public):

@@ -241,10 +241,7 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"delta": 1.0}, "`delta`: 1 is not between 1e-15 and 1"),
         ({"delta": 0.002}, "`delta`: 0.002 is not below 1/n for 700 records; take a smaller one"),
-        ({"for_records": 0}, "`for_records`: 0 is not a positive whole number"),
-        ({"repeats": 10**9}, "`repeats`: 1,000,000,000 is more than 100,000,000; ask for fewer"),
         ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
         ({"clip_norm": "1,1e9"}, "`clip_norm`: 1000000000.0 is not a number between 1e-06 and 1e+06"),
         ({"epochs": "-2"}, "`epochs`: -2 is not a positive number"),
@@ -254,7 +251,7 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
             {"lr": ",".join(["1"] * 101), "clip_norm": ",".join(["1"] * 100)},
             "`lr`, `clip_norm`, `epochs`, `batch_size`: more than 10,000 combinations; name fewer",
         ),
-        ({"rounds": "1"}, "`rounds`: only for a ticket set; name SET, or leave it out"),
+        ({"rounds": "1"}, "`rounds`: only for a ticket set; leave it out"),
     ],
 )
 def test_options(options, message):

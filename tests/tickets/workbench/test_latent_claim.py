@@ -46,8 +46,6 @@ def test_labels_and_copies_add_up() -> None:
             {},
             "`alpha` is missing: uer needs one, such as 7",
         ),  # the others of a channel: tests/dpltm/local/test_channels.py
-        ({"alpha": 7.0, "label_epsilon": -1.0}, "`label_epsilon`: -1 is not a positive number up to 10000"),
-        ({"alpha": 7.0, "copies": 0}, "`copies`: 0 is not a whole number from 1 to 1,000,000"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:

@@ -13,7 +13,8 @@ from sklearn.datasets import load_digits
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
-from dpltm.options.latent import EncodeRequest, SchemeOptions
+from dpltm.options.data import DeltaOptions
+from dpltm.options.latent import SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
@@ -26,7 +27,7 @@ from opened import arrays_of
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
-BITS = SchemeOptions(features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
+BITS = SchemeOptions(public="digits", features="unit", protocol="rappor", epsilon=128.0, label_epsilon="4")
 
 
 def digits(start: int, stop: int, name: str = "mine", **facts: Any) -> Dataset:
@@ -145,7 +146,7 @@ def test_drawings_have_as_many_directions_as_the_budget_bears(changes: dict[str,
 
 
 def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[np.ndarray]:
-    plan = encoding(scheme, dataset, EncodeRequest(**options), ledger)
+    plan = encoding(scheme, dataset, DeltaOptions(**options), ledger)
     return pay(lambda *_: plan, ledger)
 
 
@@ -154,7 +155,7 @@ def sent(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE) -> np.ndarr
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
-    plan = encoding(scheme, PRIVATE, EncodeRequest(), ledger)
+    plan = encoding(scheme, PRIVATE, DeltaOptions(), ledger)
     assert price(plan, ledger.book).epsilon(1e-5) == pytest.approx(132)
     assert ledger.entries == (), "a plan spends nothing"
     first = paid(scheme, ledger)
@@ -214,7 +215,7 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
 
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
-    plan = encoding(scheme, PRIVATE, EncodeRequest(), ledger)
+    plan = encoding(scheme, PRIVATE, DeltaOptions(), ledger)
     report = plan.report(price(plan, ledger.book), 1e-5)
     assert "labels are sent as they are: declared public, and not counted" in report.notes
     assert report.certified.epsilon == pytest.approx(128)
@@ -284,4 +285,4 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
         ),
         ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
-        assert refused(encoding, scheme, digits(900, 1797, **facts), EncodeRequest(), ledger) == message
+        assert refused(encoding, scheme, digits(900, 1797, **facts), DeltaOptions(), ledger) == message
