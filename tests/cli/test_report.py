@@ -353,7 +353,7 @@ def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> N
         page = _page_after(trained, run, f"{run}.x.html")
         assert ("fc1.weight" in page.text) == (said is None)
         assert said is None or said in page.text
-        assert said or "They were made from records declared public" in page.text
+        assert said or "made from records that were declared public" in page.text
     config = json.loads(Path("q/config.json").read_text())
     assert config.pop("provenance") == "public"
     Path("q/config.json").write_text(json.dumps(config))
