@@ -280,10 +280,12 @@ def _call(command: Command) -> bytes:
     if command[0] == "write":
         Path(command[1]).write_text(command[2])
         return b""
-    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, int]()
-    if "--physical-batch" in words:  # which is no flag
-        place = words.index("--physical-batch")
-        more, words = {"physical_batch": int(words[place + 1])}, words[:place] + words[place + 2 :]
+    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, Any]()
+    for flag, kind in (("--physical-batch", int), ("--precision", str)):  # which are no flags
+        if flag in words:
+            place = words.index(flag)
+            more[flag.removeprefix("--").replace("-", "_")] = kind(words[place + 1])
+            words = words[:place] + words[place + 2 :]
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
