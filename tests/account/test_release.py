@@ -673,6 +673,7 @@ def deaths(tmp_path: Path, end: End) -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(home.parent)
 
 
+@pytest.mark.long
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize("end", ["kill", "torn", "power"])
 def test_a_process_that_dies_at_any_write_or_sync_loses_nothing(tmp_path, end):

@@ -11,7 +11,7 @@ FAMILY_NAMES = ("tickets", "latent", "dry", "own", "parts", "sweeps", "schemas")
 CASES = [case for name in FAMILY_NAMES for case in FAMILIES[name]()]
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(15)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nothing_goes_past_the_mechanisms(case: Case) -> None:
     found = examine(case)

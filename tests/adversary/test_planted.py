@@ -21,7 +21,7 @@ from recorder import Recorder
 PLANTED = BUGS + (BUGS_ON_DEVICE if torch.cuda.is_available() else ())
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.plant():

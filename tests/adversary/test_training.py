@@ -18,7 +18,7 @@ PAIRS = [pytest.param(case, marks=pytest.mark.long if place % 4 else ()) for pla
 """Most of them with ``make proofs``: they differ in which options meet."""
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(22)
 @pytest.mark.parametrize(
     "case", [*PAIRS, *train_cases(), *loop_cases(), *estimator_cases()], ids=lambda case: case.name
 )

@@ -60,7 +60,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_records_of_bytes(cli, name):
     command = COMMANDS[name]

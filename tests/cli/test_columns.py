@@ -65,6 +65,7 @@ def test_predictions_for_a_table_in_another_order(cli: Any, run: str) -> None:
     assert Path("same.out.csv").read_text() == Path("swapped.out.csv").read_text()
 
 
+@pytest.mark.long
 def test_predictions_pass_over_further_columns(
     cli: Any, refused: Any, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def test_the_table_names_what_is_tried_here() -> None:
         assert {other for other in table if mechanism in table[other]} == names & set(MECHANISMS)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(16)
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(
     ("beside", "mechanism"),

@@ -116,6 +116,7 @@ def test_tickets_are_there_with_their_lineage_and_their_accuracies_or_not_at_all
     assert number > 25
 
 
+@pytest.mark.long
 @of_trainings
 @pytest.mark.parametrize("first", all_moments(9, 1, 5, 13, 17, 21, 25, 29))
 def test_a_run_goes_on_wherever_it_died(here, first):
@@ -183,6 +184,7 @@ def hidden() -> list[str]:
     return sorted(path.name for path in Path().iterdir() if path.name.startswith(".r."))
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_next_write_removes_what_the_dead_left_and_nothing_of_the_living(cli, cwd, way):
     known = cli("tickets ls --json").json

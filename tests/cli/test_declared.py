@@ -66,6 +66,7 @@ def old() -> str:
     return "--dataset a.csv"
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("way", [copied, renamed, linked, old])
 @pytest.mark.usefixtures("rows")
 def test_a_file_is_public_or_private_whatever_names_it(cli, refused, way):

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_run_spends_what_its_dry_run_states(cli, tree, monkeypatch, tmp_path, name):
     command = COMMANDS[name]

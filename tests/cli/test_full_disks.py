@@ -81,7 +81,7 @@ def work(disk, cwd, cli, monkeypatch):
     return disk
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(6)
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("name", WORK)
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_with_room(cli, tree, name):

@@ -43,6 +43,7 @@ def held(path: str = LEDGER) -> tuple[Entry, ...]:
     return open_ledger(path).entries
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("criterion", DATA_FREE)
 def test_a_data_free_set_holds_nothing_of_the_records(cli, criterion):
     before = held()

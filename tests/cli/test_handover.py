@@ -87,6 +87,7 @@ def test_new_records_alone(cli: Any, run: str, refused: Any) -> None:
     assert refused(f"evaluate {run} --dataset new.csv").endswith("or new records alone by --input")
 
 
+@pytest.mark.long
 def test_exchanged_weights(cli: Any, run: str, refused: Any) -> None:
     """Another network in the folder: figures of the first are told nowhere, and every card and page is found out."""
     assert cli(f"{TRAIN} --test others.csv --seed 1 --ledger other.jsonl --out other").code == 0

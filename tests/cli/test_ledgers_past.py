@@ -46,6 +46,7 @@ WAYS: dict[str, Callable[[], object]] = {
 """Some more are tried on the file alone, in tests/account/test_account_file.py."""
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_ledger_that_was_rolled_back_is_noticed(cli, way):

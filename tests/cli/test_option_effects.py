@@ -190,6 +190,7 @@ def observed(
     }  # fmt: skip
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", CASES)
 def test_another_value_shows_where_it_should_or_is_refused(name, tmp_path, monkeypatch, capfd):
     if name == "device" and torch.cuda.is_available():

@@ -82,6 +82,7 @@ def test_what_is_found_costs_what_it_says(cli, entries, adjacency, squared):
     assert body["schema"] == Path("f.toml").read_text().rstrip("\n")
 
 
+@pytest.mark.long
 def test_one_round_without_a_draft(cli, refused, entries):
     """Kinds, bounds, categories and classes; nothing is read off private cells for nothing."""
     asked = "datasets schema d.csv --label ill --unit-column who"
@@ -172,6 +173,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     "names", ["age,ward,who,seen,ill", "age,age#0,ward missing,age=1,ill"], ids=["", "as features"]
 )

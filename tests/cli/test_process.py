@@ -33,6 +33,7 @@ def start(cwd, command, **options):
     )
 
 
+@pytest.mark.long
 def test_progress_and_messages_go_to_a_terminal_only(cwd):
     """Standard error is a terminal here, and standard output is still nothing but the JSON object."""
     master, slave = pty.openpty()

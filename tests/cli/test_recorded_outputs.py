@@ -93,6 +93,7 @@ def replay(folder: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Transcr
     return replayed
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_prints_what_was_recorded(path: Path, replay: Callable[..., list[tuple[str, list[str]]]]) -> None:
     transcript = Transcript.read(path)

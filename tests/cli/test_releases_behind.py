@@ -85,6 +85,7 @@ def kind(entry: Entry) -> str:
     return TRAINING if entry.of(NoisySgd) else HISTOGRAMS
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("name", CHAINS)
 def test_what_a_training_is_made_of_counts(cli: Callable[..., Any], name: str) -> None:

@@ -236,6 +236,7 @@ train.steps = 3
 """
 
 
+@pytest.mark.long
 def test_a_sweep(cli: Any) -> None:
     Path("s.toml").write_text(RECIPE)
     assert cli("run", "--config", "s.toml", "--out", "s.sweep", "--jobs", "1", "--quiet").code == 0
@@ -320,6 +321,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     content, said = DAMAGE[name]

@@ -81,6 +81,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     cli, keys, stopped, undisturbed, entries, tree, name
@@ -107,6 +108,7 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     assert left == {*before, *ACCOUNTS}, "no checkpoint, nothing hidden"
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [(least_squares, "second_moments", 1), (NoisyGradients, "backward", 1), (NoisyGradients, "backward", 9)],
@@ -199,6 +201,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("work", ON_BITS)
 def test_other_records_under_the_same_name_are_refused(cli, keys, stopped_at, refused, work, change):
@@ -274,6 +277,7 @@ HELPERS = {
 }
 
 
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("helper", HELPERS)
 @pytest.mark.parametrize("work", ON_BITS)
 def test_an_edited_helper_of_a_network_is_refused(cli, stopped_at, refused, monkeypatch, work, helper):
@@ -383,6 +387,7 @@ KINDS = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, kind):
     command, before = f"{MAKE} {KINDS[kind]}", tree()

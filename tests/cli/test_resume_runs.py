@@ -161,6 +161,7 @@ ROLLED_BACK = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("way", "checkpoint"), [("shortened", True), ("emptied", False), ("deleted", True)])
 def test_a_sweep_whose_ledger_was_rolled_back_is_refused(cli, stopped_at, refused, way, checkpoint):
     """Whether its training can go on or begins again; put back, the trial is paid for as it was."""

@@ -111,6 +111,7 @@ def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
     assert load("public.csv", schema="public.toml").classes == 2
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("label", ["ill", "ward"])
 @pytest.mark.parametrize("whose", ["", "--unit-column who"])
 def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, entries, label, whose):

@@ -294,6 +294,7 @@ rounds = 1
 """
 
 
+@pytest.mark.long
 def test_what_a_search_looked_at_is_part_of_its_trials(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
     """With tickets made from the records under DP, each seed searches with its own; those of another arm are paid for.
 

@@ -47,6 +47,7 @@ def test_three_faces_train_alike(cli: Any, frame: pandas.DataFrame) -> None:
     assert run.config["options"].get("features") == config["options"].get("features")  # as they were given
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("more", "features", "told"),
     [

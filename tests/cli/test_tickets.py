@@ -112,6 +112,7 @@ def copied(cli, name: str, copy: str) -> str:
     return ticket
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("provenance", ["dp", "private", "public", "drawn"])
 @pytest.mark.parametrize("copy", COPIES)
 def test_every_copy_carries_what_its_set_depends_on(cli, request, copy, provenance):

@@ -138,6 +138,7 @@ def files(out: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
+@pytest.mark.long
 def test_no_artifact_tells_whose_machine_it_was_or_how_long_it_took(artifacts: Path) -> None:
     found = list(files(artifacts))
     names = {path.name for path, _ in found}

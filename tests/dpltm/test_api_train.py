@@ -106,6 +106,7 @@ def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
         dpltm.train(tickets, *arrays(0), round=1, features="unit", epsilon=1.0, **FEW)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
 def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
@@ -122,6 +123,7 @@ def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, 
     assert kinds(run.lineage) == ["Selection", "NoisySgd"]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("progress", [3, object(), Silent])
 def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets, progress):
     told = refused(lambda: dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW))

@@ -79,6 +79,7 @@ def refusal(call, **given) -> str | None:
     return None
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("wrong", ["text", pytest.param(object(), marks=pytest.mark.long)], ids=["text", "object"])
 @pytest.mark.parametrize("function", ["generate", "select", "train", "tune", "transfer", "evaluate", "predict"])
 def test_each_argument_of_a_wrong_type(function, wrong):

@@ -105,6 +105,7 @@ def test_columns_of_all_stages_go_by_name():
     assert dpltm.transfer(tickets, swapped, told, bounds=(0, 1), classes=2).config["columns"] == ["a", "b"]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", ""])
 def test_row_numbers_of_frames_are_left_out_with_a_note(name):
     x = pandas.DataFrame({name: range(200), "a": np.linspace(0, 1, 200)})

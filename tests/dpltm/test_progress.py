@@ -62,7 +62,8 @@ def test_tickets_under_dp_say_the_epsilon_so_far() -> None:
     watcher = Watcher()
     options = {"criterion": "dp-train", "epsilon": 2.0, "delta": 1e-3} | SMALL
     made = dpltm.generate(RECORDS, LABELS, progress=watcher, **DATA, **options)
-    spent = [float(note.removeprefix("epsilon so far ")) for _, _, note in watcher.told]
+    assert watcher.told[0] == ("training under DP: 0/4", 0, "taking the first step")
+    spent = [float(note.removeprefix("epsilon so far ")) for _, _, note in watcher.told[1:]]
     assert len(spent) == 4
     assert spent == sorted(spent)
     assert watcher.told[-1][2] == f"epsilon so far {figure(made.privacy.certified.epsilon)}"

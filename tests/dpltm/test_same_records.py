@@ -25,6 +25,7 @@ def train(ledger: dpltm.Ledger, **more: object) -> object:
     return dpltm.train("mlp:4", X, Y, ledger=ledger, **{**FEW, **more})
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("other", [DRAW.permutation(WHOSE), np.arange(240), WHOSE + 1000])
 def test_other_persons_in_the_same_records_have_no_figure(other: np.ndarray) -> None:
     """A person of one grouping may be several of the other, so no sum of prices holds for either."""

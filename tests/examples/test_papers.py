@@ -74,6 +74,7 @@ def test_plan(command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=() if path.stem in RUN else pytest.mark.long) for path in PAPERS],

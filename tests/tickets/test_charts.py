@@ -90,6 +90,7 @@ def test_whatever_the_values(points: list[tuple[float, float]], log: bool, style
     )
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) -> None:
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]

@@ -257,6 +257,7 @@ classes = ["no", "yes"]
 """
 
 
+@pytest.mark.long
 def test_a_table_of_other_marks(tmp_path):
     """Without a header, separated by semicolons, in Latin-1, with commas for points: by the programs as by dpltm."""
     (tmp_path / "t.toml").write_text(LOCAL, encoding="utf-8")
@@ -297,6 +298,7 @@ def test_what_the_schema_refuses_has_no_chances(folder):
         assert np.isnan(chances[1]).all(), name
 
 
+@pytest.mark.long
 def test_arrays_come_as_a_file_of_numpys(tmp_path):
     run, x = trained("mlp", (4,)), np.random.default_rng(2).integers(0, 256, (20, 4))
     made = export_run(run, tmp_path / "e")
@@ -386,6 +388,7 @@ def test_masks_of_private_records_want_a_yes(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_another_answer_than_dpltms_is_not_placed(tmp_path, monkeypatch):
     run, whole = trained("mlp", (4,)), handover.standalone.network
     monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) + 2e-5)

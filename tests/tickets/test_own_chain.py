@@ -54,7 +54,7 @@ def through(case: Case, folder, **more):
     return tickets, winner, dpltm.train(winner, *private, ledger=ledger, **TRAINING, **facts)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(9)
 @pytest.mark.parametrize("name", [*CASES, *TEXTS, *LABELS, *PARTS])
 def test_all_stages(name, tmp_path):
     case = {**CASES, **TEXTS, **LABELS, **PARTS}[name]
@@ -260,7 +260,7 @@ def chain(model: type[nn.Module], folder, **more):
     return load(folder / "set", model=model), again, x, y, facts
 
 
-@pytest.mark.one_of(9)
+@pytest.mark.one_of(27)
 @pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name not in NEEDED])
 def test_a_layer_may_have_the_name_of_any_attribute_of_a_module(name, tmp_path):
     """``add_module`` refuses these, and ``self.half = nn.Linear(...)`` does not."""
@@ -310,6 +310,7 @@ def test_such_layers_are_exported_to_onnx(tmp_path):
     export_onnx(run.spec, weights_of(run.model), run.mask, tmp_path / "t.onnx")
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", [*NEEDED, "_buffers", "_forward_hooks"])
 def test_a_layer_in_the_place_of_what_a_module_needs_is_refused(name):
     x, y, model = np.zeros((60, 6)), np.arange(60) % CLASSES, named((name,))

@@ -127,6 +127,7 @@ def looped(seed=0, model=None, width=20, **settings):
 QUICK = {("clip", "add-remove"), ("clip", "replace-one"), ("tanh", "add-remove"), ("auto", "add-remove")}
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("name", "adjacency"),
     [
@@ -215,6 +216,7 @@ def test_the_fewest_canaries_are_those_of_an_audit_as_it_is_by_default():
     assert looped(audit=LEAST).audit().canaries == LEAST
 
 
+@pytest.mark.long
 def test_noise_of_a_third_of_the_scale_is_found():
     wide = {"model": nn.Linear(200, 25), "width": 200, "audit": 5000, "noise_multiplier": 18.0, "delta": 1e-5}
     assert looped(**wide).audit().violates == []

@@ -25,6 +25,7 @@ def test_what_uer_claims_falls_at_once():
     assert bound(BITS) < BITS.certified
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -39,6 +40,7 @@ def test_what_is_certified_stands(answer):
     assert bound(answer) <= answer.certified
 
 
+@pytest.mark.long
 def test_of_few_bits_and_of_an_index_the_bound_comes_near():
     assert bound(BitStrings(1, 5, FixedPoint(0, 1), "rappor", 2.0, None, None), 4000) > 0.8
     assert bound(INDEX, 2000) > 1.5

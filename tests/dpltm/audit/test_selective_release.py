@@ -19,6 +19,7 @@ def test_without_selection_it_is_the_epsilon_of_the_steps_from_below() -> None:
     assert certified - 0.05 < found <= certified
 
 
+@pytest.mark.long
 def test_the_published_training_at_three_is_refuted() -> None:
     """Steps that hold the target pass more often, by up to the ratio of both chances of the test."""
     found = selective.examine(selective.PUBLISHED[-1])

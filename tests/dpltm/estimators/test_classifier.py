@@ -686,6 +686,7 @@ def test_random_state_decides_the_starting_weights():
     assert len(set(seeds)) == 3
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("columns", "gamma"), [(8, "8"), (16, "4"), (32, "1"), (99, "0.5")])
 def test_features_follow_the_public_number_of_columns(columns, gamma):
     x = np.random.default_rng(0).random((60, columns))

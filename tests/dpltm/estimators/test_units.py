@@ -55,6 +55,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("units", COLUMNS.values(), ids=COLUMNS)
 def test_persons_are_protected(units: Any) -> None:
     made = classifier(per_unit=4).fit(X, Y, units=units)

@@ -33,7 +33,7 @@ once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 EXAMPLES = settings.default.max_examples  # of the profile: fifty, or a thousand
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(12)
 @every_kind
 @settings(max_examples=EXAMPLES // 4)
 @given(attack=attacks, filter=filters, dtype=st.sampled_from([torch.float32, torch.float64]), sparse=st.booleans())
@@ -47,6 +47,7 @@ def test_no_record_contributes_more_than_the_bound(name, attack, filter, dtype, 
         assert result.values.count_nonzero() == 0
 
 
+@pytest.mark.one_of(6)
 @every_kind
 def test_every_kind_reaches_what_the_filter_allows(name):
     """Where gradients are large, what bounds the norm reaches it, nearly: nothing here holds for want of a gradient."""
@@ -110,7 +111,7 @@ def cancelling(name: str, seed: int, size: float) -> tuple[RecordGradients, Tens
     return gradients, x, y.flatten(1)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(8)
 @once
 @pytest.mark.parametrize("name", CANCELLING)
 @pytest.mark.parametrize("size", [1.0, 1e7])
@@ -142,7 +143,7 @@ def poisoned(victim: Network, poison: str) -> tuple[Tensor, Tensor, Tensor]:
     return x, y, good
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(8)
 @every_kind
 def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
     """Counted once however many layers see it, whatever is wrong with it, to the bit; nor is one that is not present.
@@ -175,7 +176,7 @@ def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
 # Add/remove: what leaving one record out moves.
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(8)
 @every_kind
 @settings(max_examples=EXAMPLES // 6)
 @given(st.integers(0, 2**32), st.sampled_from(EVERY_FILTER), st.sampled_from([1e-20, 1.0, 1e6, 1e12, 1e25, math.nan]))
@@ -197,6 +198,7 @@ def test_leaving_one_record_out_moves_the_sum_by_at_most_the_bound(name, seed, f
         assert norm(everything - shorter) <= bound * (1 + 1e-3)  # other kernels, other last bits
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("name", CANCELLING)
 @pytest.mark.parametrize("filter", [Clip(1e-6), Automatic(1.0, 0.0), PerLayerClip(1.0), Tanh(1.0, 1e-6)], ids=str)
@@ -221,6 +223,7 @@ HALVES = {
 }
 
 
+@pytest.mark.one_of(4)
 @with_products(HALVES, ("linear",))
 @pytest.mark.parametrize("inputs", [torch.float32, torch.float16], ids=["autocast", "inputs"])
 def test_half_precision_does_not_loosen_the_bound(name, inputs):

@@ -164,7 +164,7 @@ def test_every_row_is_in_one_chunk_or_among_the_others(lengths, more):
     )
 
 
-@pytest.mark.one_of(5)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("rows", [None, 7, 64])
 @pytest.mark.parametrize("batch", [60.0, 100.0, 400.0])
 def test_a_step_on_neighbouring_datasets(rows, batch):
@@ -220,6 +220,7 @@ TINY = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", TINY)
 def test_who_is_in_a_chunk_that_came_out_large_contributes_as_before(name):
     """Gradients so small that a filter which normalises takes them to the edge of float32: one more record in the chunk,

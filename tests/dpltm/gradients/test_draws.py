@@ -216,7 +216,7 @@ def test_no_module_of_torch_that_draws_is_forgotten():
     assert {"Dropout", "RReLU", "FractionalMaxPool2d", "TransformerEncoderLayer"} <= found
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(8)
 @pytest.mark.parametrize(
     ("kind", "which"), [(kind, which) for kind, builds in DRAWING.items() for which in range(len(builds))]
 )
@@ -236,7 +236,7 @@ def owning(function: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), inner, nn.Linear(16, 3))
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "build",
     [
@@ -311,6 +311,7 @@ def pairs_hold(build: Callable[[float], nn.Module], shape: tuple[int, ...], shar
     assert reached > 0.9
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("share", [0.1, 0.5])
 @pytest.mark.parametrize(("build", "shape"), [(perceptron, (16,)), (encoder, (5, 8))], ids=["mlp", "transformer"])
 def test_neighbours_move_the_sum_by_the_bound(build, shape, share):

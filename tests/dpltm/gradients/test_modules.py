@@ -268,6 +268,7 @@ def norms(draw: st.DrawFn, kind: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.RMSNorm(size, elementwise_affine=affine, eps=draw(st.sampled_from([None, eps]))), (*positions, *size)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("kind", ["layer", "rms", "group"])
 @settings(max_examples=EXAMPLES * 3 // 10)
@@ -330,6 +331,7 @@ def test_recurrent_modules(kind, layers, flags, use, start, batch, length, spars
     check(model, numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
 def test_recurrent_modules_of_many_units(kind):
@@ -340,6 +342,7 @@ def test_recurrent_modules_of_many_units(kind):
     )
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("kind", list(SEQUENCES))
 def test_recurrent_modules_whose_sequence_is_detached(kind):
@@ -575,7 +578,7 @@ NETWORKS = {
 """Each with the shape of a record, or its number of tokens, and its layers if not the modules."""
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(14)
 @once
 @pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
 @pytest.mark.parametrize("batch", [1, 4])
@@ -608,6 +611,7 @@ def test_models_that_torch_func_takes_as_a_whole(name, batch):
     check(WHOLE[name](), x, 11, whole=True)
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize(
     ("frozen", "count"),
@@ -685,7 +689,7 @@ VECTORS = ("vector", "assorted")
 """Those with a Linear layer that sees one row a record: sparse products make no difference to the others."""
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("_products", "case"),
     [(products, case) for case in PADDED for products in ("dense", "sparse")[: 1 + (case in VECTORS)]],

@@ -242,7 +242,7 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(6)
 @once
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -267,7 +267,7 @@ def checkpointed(self: Applied, x: Tensor) -> Tensor:
     return self.out(checkpoint(lambda value: self.first(value).tanh(), x, use_reentrant=False).flatten(1))
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("forward", [without_gradient, by_keyword, checkpointed], ids=lambda value: value.__name__)
 @pytest.mark.parametrize("first", [nn.Conv1d(1, 1, 1), nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()], ids=repr)
 def test_any_way_to_call_a_module_is_right(forward, first):
@@ -346,6 +346,7 @@ PROBED = {
 }
 
 
+@pytest.mark.one_of(2)
 @once
 @pytest.mark.parametrize("name", PROBED)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

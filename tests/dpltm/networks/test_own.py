@@ -69,6 +69,7 @@ LARGE = {"resnet-20", "bert by name"}
 """Of layers that smaller networks here and in tests/dpltm/gradients have, too."""
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in (*CASES, *LABELS, *PARTS)],
@@ -478,6 +479,7 @@ def test_batches_of_9_and_33_are_tried_as_a_network_is_made(monkeypatch, more_th
     assert "depends on the others in the batch" in message(Many)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("kind", [FarMany, FarPlaces])
 @pytest.mark.parametrize("stage", ["select", "train", "estimator"])
 def test_a_network_is_tried_with_as_many_records_as_are_scored_under_a_price(kind, stage):
@@ -682,6 +684,7 @@ def test_group_norm_takes_the_place_of_batch_norm_with_its_weights():
 # --- criteria ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("criterion", ["random", "init-magnitude", "synflow"])
 @pytest.mark.parametrize("name", ["hand-made", "resnet-20", "u-net", "frozen-norm"])
 def test_masks_that_need_no_data(criterion, name):

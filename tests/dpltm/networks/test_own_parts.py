@@ -161,6 +161,7 @@ def test_layouts_that_are_none(parts):
     assert told.startswith("here: own: ")
 
 
+@pytest.mark.long
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", ["mapping", "pictures"])
 def test_it_leaves_as_one_network_of_columns_side_by_side(name, tmp_path):

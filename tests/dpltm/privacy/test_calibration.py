@@ -83,6 +83,7 @@ def analytic_sigma(budget, delta, steps=1):
 # What a search finds.
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("budget", "steps", "rate", "before"),
     [

@@ -30,6 +30,7 @@ def test_the_integrals_are_those_of_a_gaussian(removed: bool) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta", "near"),
@@ -63,6 +64,7 @@ LONG = [
 ]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta", "replace_one"),
     [*SHORT, *(pytest.param(*row, marks=pytest.mark.long) for row in LONG)],

@@ -32,6 +32,7 @@ RUNS = ((3, 1e-3), (200, 1e-5), (1000, 1e-6), (2000, 1e-8))  # steps and delta
 SIGMAS, RATES = (0.6, 1.1, 5.0), (0.001, 0.02, 0.2)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("rate", RATES)
 def test_pld_lies_in_the_bracket(sigma, rate):

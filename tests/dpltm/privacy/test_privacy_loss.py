@@ -118,6 +118,7 @@ def test_guarantee(epsilon, delta):
 # Bounded range.
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
 def test_bounded_range_profile_is_the_largest_over_its_pairs(epsilon):
     epsilons = np.linspace(-1.3 * epsilon, 1.3 * epsilon, 27)

@@ -79,6 +79,7 @@ def worst_order(p: np.ndarray, q: np.ndarray, gamma: float, epsilons: np.ndarray
     )
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(1e-3, 1), st.floats(1e-3, 1)), min_size=2, max_size=5), st.floats(1.01, 200))
 def test_no_small_mechanism_in_any_order_exceeds_the_bound(weights: list[tuple[float, float]], mean: float) -> None:
@@ -148,6 +149,7 @@ def test_searches_compose_with_everything_else(accountant: str) -> None:
     assert epsilon([one, one], DELTA, "pld") < 2 * parts[0]
 
 
+@pytest.mark.long
 def test_directions_and_relations() -> None:
     add, replaced = (
         PrivateSearch((replace(TRAINING, noise_multiplier=4.0, adjacency=relation),), SILENT, 0.1, adjacency=relation)

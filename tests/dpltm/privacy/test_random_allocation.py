@@ -76,7 +76,7 @@ def check(mechanism: AllocatedSgd, truth: list[np.ndarray], most: float) -> None
         assert (found[: len(true)] <= true * most + 1e-12).all()
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("steps", STEPS)
 def test_one_of_a_few_steps_is_what_the_integral_says(steps: int, noise: float) -> None:

@@ -265,6 +265,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("mechanism", PROBABILITIES)
 @pytest.mark.parametrize("name", DRAWN)
 def test_draws_follow_the_probabilities(name, mechanism):

@@ -207,6 +207,7 @@ def test_it_is_taken_off_delta(method, adjacency):
     assert found == pytest.approx(epsilon([plain], delta - chance, method), rel=5e-4)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("rate", "steps", "noise", "batch", "records"),
     [(256 / 60000, 3515, 1.1, 353, 61470), (256 / 60000, 3515, 1.1, 400, 61470), (0.01, 200, 2.0, 40, 1000)],

@@ -278,6 +278,7 @@ def test_a_training_that_diverged_gives_no_tickets(rewind):
 # --- without data ---
 
 
+@pytest.mark.one_of(2)
 @both_scopes
 @pytest.mark.parametrize("criterion", DATA_FREE)
 def test_without_data_gives_what_any_data_would(criterion, scope):

@@ -91,6 +91,7 @@ def test_a_disk_without_room_is_refused(monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_a_large_file_is_checked_identified_and_read_in_little_memory(tmp_path):
     """Its own process says what it had at most, mapped files included, before and after."""
     program = """

@@ -141,6 +141,7 @@ def two(tmp_path) -> tuple[Path, Path]:
     return tmp_path / "more", tmp_path / "less"
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("gone", GONE, ids=["first", "middle", "last"])
 def test_one_record_more_or_less_changes_one_part_by_itself(two, kind, gone):

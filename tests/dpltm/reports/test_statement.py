@@ -155,6 +155,7 @@ def changed(body: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
     return other
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("path", "to", "said"),
     [

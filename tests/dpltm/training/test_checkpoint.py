@@ -47,7 +47,7 @@ def weights(of):
     return torch.cat([value.detach().flatten() for value in of.gradients.parameters])
 
 
-@pytest.mark.one_of(5)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("optimizer", "average", "share"),
     [*((*kind, 0.0) for kind in itertools.product(OPTIMIZERS, ("none", "ema", "poly"))), ("sgd", "none", 0.5)],

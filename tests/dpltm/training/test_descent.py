@@ -223,7 +223,7 @@ FILTERS = [Clip(0.5), PerLayerClip(0.5), Tanh(1.0, 0.2, Clip(1.0)), Tanh(1.0, 0.
 PIECES = {1: [1] * 40, 3: [3] * 13 + [1], 40: [40], 1000: [40], None: [40]}
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     ("spec", "filter", "sizes"),
     [
@@ -253,6 +253,7 @@ def dropping(share: float = 0.5) -> nn.Module:
     return nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Dropout(share), build(ModelSpec("mlp:6", 6, 3), 0)).double()
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"filter": Tanh(1.0, 0.2)}, {"microbatch": 4, "expected_batch": 40.0}, {"expected_batch": 200.0}],
@@ -269,6 +270,7 @@ def test_what_is_drawn_does_not_depend_on_the_physical_batch(exact_sum, changes)
     assert float(sums[0].abs().max()) > 0.1
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("changes", [{}, {"physical_batch": 7}, {"filter": Tanh(1.0, 0.02, Clip(1.0))}], ids=str)
 def test_the_last_record_moves_a_step_with_dropout_by_its_bound(exact_sum, changes):
     """The places, coins and keys of the others stay, so no coupling is needed to see it."""

@@ -62,6 +62,7 @@ def mean_gradient(loop: PrivateLoop, model: nn.Module) -> Tensor:
     return torch.cat([value.grad.double().flatten() for value in model.parameters() if value.grad is not None])
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("filter", [Clip(0.2), Automatic(0.5), Tanh(1.0, 0.001)], ids=str)
 @pytest.mark.parametrize("weights", [None, (1.0, 0.5, 0.25)])
 def test_a_persons_mean_gradient_is_filtered(filter: Any, weights: Any) -> None:

@@ -114,6 +114,7 @@ class InTraining(nn.Module):
 MAPS = {"": None, " behind a map": "unit"}
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS)
 @pytest.mark.parametrize("network", [Weighted, InTraining])
 def test_a_network_that_no_training_takes_is_refused_before_a_draw(network, features):

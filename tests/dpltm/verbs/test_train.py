@@ -313,6 +313,7 @@ def test_a_spent_budget(ledger, budget):
     assert planned(ledger=ledger, steps=30, epsilon=2 * budget).mechanism.steps == 30  # as the message says
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -401,6 +402,7 @@ def one_layer(**options):
     return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(("optimizer", "schedule", "farther"), [("sgd", "constant", 1), ("momentum", "linear", 5)])
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"noise_multiplier": 7.0}])

@@ -77,6 +77,7 @@ def scores(monkeypatch):
 # --- the noise ---
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("untried")
 def test_every_setting_has_the_noise_of_the_private_run():
     """Each combination is calibrated for itself, to all of the budget and no more."""
