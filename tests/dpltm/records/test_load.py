@@ -239,7 +239,7 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
 LABELS = "labels must be integers 0 to K-1; number the classes from 0"
 GAPS = "but no record has label {}; number the classes without gaps or pass `classes` 4"
 DTYPES = "expected bool, integers or floats of 64 bits or fewer; convert it"
-EMPTY = "and holds no data; give a file with records and features"
+EMPTY = "and holds no data; give records with features"
 LENGTHS = "give one label a record"
 TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
@@ -300,7 +300,7 @@ def test_declared_classes_and_bounds_decide(write):
     path = write(x_test=X / np.float32(255), y_test=Y)
     assert arrays_of(load(path, bounds=(0, 255)).test).x.dtype == np.float32
     path = write(y_train=np.zeros(6, dtype=int))
-    assert refused(load, path) == "t has label 0 in all of its records; give a file with two classes or more"
+    assert refused(load, path) == "t has label 0 in all of its records; give records of two classes or more"
     assert (
         refused(load, path, classes=7)
         == "t has fewer records than its 7 classes; give as many records as classes or more"
