@@ -43,8 +43,7 @@ from torch import Tensor
 import dpltm
 from dpltm.audit import pair_bound
 from dpltm.features import normalisation
-from dpltm.features.inputs import Services, batched_records, network_inputs
-from dpltm.features.setup import with_feature_map
+from dpltm.features.inputs import Services, batched_records, network_inputs, with_feature_map
 from dpltm.filters import Clip
 from dpltm.gradients import engine
 from dpltm.gradients.probe import Probe

@@ -37,7 +37,7 @@ from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
-from dpltm.verbs import predict as stage
+from dpltm.verbs import evaluate as stage
 from dpltm.verbs.evaluate import as_held_out
 from dpltm.verbs.evaluate import evaluate as measure
 

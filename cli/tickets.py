@@ -29,7 +29,7 @@ from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
 from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
-from dpltm.tickets.compact import compact_run, compact_set
+from dpltm.tickets.export import compact_run, compact_set
 from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of

@@ -47,7 +47,6 @@ from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, se
 from dpltm.training.launcher import check_alone
 from dpltm.verbs import evaluate as evaluate_verb
 from dpltm.verbs import generate as generate_verb
-from dpltm.verbs import predict as predict_verb
 from dpltm.verbs import select as select_verb
 from dpltm.verbs import train as train_verb
 from dpltm.verbs import transfer as transfer_verb
@@ -464,7 +463,7 @@ def evaluate(
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 
 
-def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predict_verb.Predictions:
+def predict(run: Run, x: Records, *, progress: Progress | None = None) -> evaluate_verb.Predictions:
     """Class probabilities that a run's network gives to records without labels, at no cost for records that it never saw.
 
     Args:
@@ -487,4 +486,4 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> predic
     _check_no_dataset(x, "x")
     with naming():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
-        return predict_verb.predict(run, records, progress=services.progress)
+        return evaluate_verb.predict(run, records, progress=services.progress)

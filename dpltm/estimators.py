@@ -42,8 +42,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
 from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
-from dpltm.features.inputs import Services
-from dpltm.features.setup import features_of
+from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
 from dpltm.options import arguments
@@ -66,7 +65,7 @@ from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
-from dpltm.verbs.predict import ROWS
+from dpltm.verbs.evaluate import ROWS
 from dpltm.verbs.train import OWN_NOTE, plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"

@@ -51,7 +51,7 @@ from dpltm.tickets.files import as_path, check_free, check_writable, new_folder,
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import version
 from dpltm.training.artifacts import Run
-from dpltm.verbs.predict import predict
+from dpltm.verbs.evaluate import predict
 
 MADE_UP = 96
 """Made-up records that a form is compared on, at least."""

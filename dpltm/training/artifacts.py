@@ -13,7 +13,7 @@ from torch import nn
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap
-from dpltm.features.setup import features_of, take_over_map, with_feature_map
+from dpltm.features.inputs import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, build, check_takes, model_spec
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.own import OwnModel

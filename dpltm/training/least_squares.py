@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
+from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM
-from dpltm.features.setup import check_quantities
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
-from dpltm.features.inputs import Services
+from dpltm.features.inputs import Services, check_quantities
 from dpltm.features.normalisation import SENSITIVITY
-from dpltm.features.setup import check_quantities
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from dpltm.errors import InputError
-from dpltm.features.setup import take_over_map
+from dpltm.features.inputs import take_over_map
 from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at

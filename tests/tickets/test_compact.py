@@ -15,13 +15,13 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
-from dpltm.tickets.compact import compact_run, compact_set
+from dpltm.tickets.export import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
 from dpltm.training.artifacts import Parent
-from dpltm.verbs.predict import predict
+from dpltm.verbs.evaluate import predict
 from refusals import told
 from set_entries import DRAWN, LINEAGES
 from sets import store_set

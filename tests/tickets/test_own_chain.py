@@ -209,7 +209,7 @@ def test_a_set_says_where_its_code_came_from_and_nothing_imports_it(tmp_path, mo
 
 
 def test_compaction_is_refused_by_name(tmp_path):
-    from dpltm.tickets.compact import compact_set
+    from dpltm.tickets.export import compact_set
 
     tickets = save(through(CASES["tied"], tmp_path)[0], tmp_path / "set")
     assert refused(compact_set, tickets, 1, tmp_path / "out").endswith(

@@ -22,7 +22,7 @@ import torch
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
 from dpltm.features import parse
-from dpltm.features.setup import with_feature_map
+from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
-from dpltm.features.setup import take_over_map
+from dpltm.features.inputs import take_over_map
 from dpltm.networks import names_code
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions

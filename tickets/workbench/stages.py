@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, cast
 
 from dpltm.errors import InputError, RankError, as_flags
-from dpltm.features.setup import take_over_map, with_feature_map
+from dpltm.features.inputs import take_over_map, with_feature_map
 from dpltm.networks.own import OwnModel
 from dpltm.options import recorded
 from dpltm.options.generate import GenerateRequest

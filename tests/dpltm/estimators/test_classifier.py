@@ -37,7 +37,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.records import from_arrays
 from dpltm.tickets.ledger_file import open_ledger
-from dpltm.verbs.predict import ROWS
+from dpltm.verbs.evaluate import ROWS
 from stage_cases import kinds
 
 FAST = {"epochs": 2, "noise": "fast"}

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.inputs import network_inputs
+from dpltm.features.inputs import network_inputs, take_over_map, with_feature_map
 from dpltm.features.normalisation import NORM
-from dpltm.features.setup import take_over_map, with_feature_map
 from dpltm.privacy.entry import Lineage
 from dpltm.records import from_arrays
 from dpltm.records.notes import feature_notes

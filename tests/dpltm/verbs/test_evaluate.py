@@ -24,8 +24,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.artifacts import Run, fresh
-from dpltm.verbs.evaluate import YOUR_WORD, evaluate
-from dpltm.verbs.predict import predict
+from dpltm.verbs.evaluate import YOUR_WORD, evaluate, predict
 from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused

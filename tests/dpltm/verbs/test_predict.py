@@ -15,7 +15,7 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.training.artifacts import Run
-from dpltm.verbs.predict import predict
+from dpltm.verbs.evaluate import predict
 from refusals import refused
 
 X = load_digits().images[4::5][:37].astype(np.uint8)
