@@ -41,6 +41,11 @@ def words(text: str) -> str:
     return re.sub(r"\s*\n[\s#]*", " ", text)
 
 
+def test_no_text_holds_both_sides_of_a_merge():
+    marks = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [path.name for path in TEXTS if marks.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_the_statement_names_tests():
     assert len(NAMED) > 10
 
