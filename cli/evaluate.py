@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import show_judged, show_noted, show_notes, show_privacy, show_verdict, show_wrote
-from dpltm.errors import InputError
+from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
@@ -75,7 +76,12 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     check_score(run.spec, "evaluate")
     asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
     schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
-    dataset = open_dataset(asked, for_training=request.input is None, schema=schema)
+    layout = stage.text_layout(run)
+    opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
+    dataset = opened()
+    if layout is not None and dataset.features != layout.length:
+        with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
+            dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = as_held_out(dataset)
     ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))

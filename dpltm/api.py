@@ -145,6 +145,8 @@ def own_network(named: Any, options: dict[str, Any]) -> Any:
             raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
         return named
     if isinstance(named, str):
+        if not named:
+            raise InputError("`model`: is empty; give a value, or leave it out")
         check_no_code(named)
     if named is None or isinstance(named, str):
         return own_model(named or DEFAULT_NETWORK, **said) if said else named

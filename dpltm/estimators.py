@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import numbers
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -377,6 +378,8 @@ class TicketEstimator(BaseEstimator):
                 "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
                 " them out"
             )
+        if self.score_epsilon is not None:
+            _price(self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
         with naming():
@@ -426,7 +429,8 @@ class TicketEstimator(BaseEstimator):
                     usual = "unit" if self.model in (None, "mlp") else None
                     features = features_of(dataset, None, self.model) or usual
                 options["features"] = features
-                start = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
+                usual = "mlp:300,100" if features in (None, "none") else "mlp"
+                start = usual if self.model is None else self.model
             run = api.train(start, dataset, round=self.round, ledger=ledger, own=True, **options)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
             notes = () if run.privacy is None else run.privacy.notes
@@ -524,11 +528,11 @@ class TicketEstimator(BaseEstimator):
         if self.score_epsilon is None:
             self._declare_apart(scored)
             return np.asarray(values.mean(1))
-        check_epsilon("score_epsilon", self.score_epsilon)
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
-        epsilon = self.score_epsilon / (len(values) * GRID)
+        price = _price(self.score_epsilon)
+        epsilon = price / (len(values) * GRID)
         if epsilon < MIN_EPSILON:
-            raise InputError(f"`score_epsilon`: {self.score_epsilon:g} is nothing but noise; give 0.01 or more")
+            raise InputError(f"`score_epsilon`: {price:g} is nothing but noise; give 0.01 or more")
         steps = np.rint(np.clip(values, 0.0, 1.0) * GRID).astype(np.int64)
         if names is not None:
             _, whose, counts = np.unique(names, return_inverse=True, return_counts=True)
@@ -536,7 +540,7 @@ class TicketEstimator(BaseEstimator):
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
         ledger, lineage = self._open_ledger(), self.run_.lineage
-        mechanism = Guarantee(self.score_epsilon, adjacency=cast(Adjacency, self.adjacency))
+        mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
         release = Once(entry, lineage, partial(noisy_sums, steps, epsilon))
         paid = pay(lambda _book, _known: release, ledger)
@@ -629,13 +633,25 @@ class TicketEstimator(BaseEstimator):
         if fits + scores > 1:
             many = f"{fits} trainings and {scores} paid scores are in this account"
             notes.insert(0, f"{many}; epsilon covers all of them together")
-        return statement(account, self.delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
+        delta = TicketEstimator.delta if self.delta is None else self.delta
+        return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True  # noise is never decided by random_state
         return tags
+
+
+def _price(value: object) -> float:
+    """Return ``score_epsilon`` as a number of Python's; InputError for what is no epsilon."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError("score_epsilon", value, "a positive number")
+    number = math.inf
+    with contextlib.suppress(OverflowError):
+        number = float(value)
+    check_epsilon("score_epsilon", number)
+    return number
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -21,7 +21,6 @@ from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import (
     FOLDER,
     KINDS,
-    PARTS,
     SUFFIXES,
     TABLES,
     Layout,
@@ -136,7 +135,8 @@ class _Source:
     def versions(self) -> tuple[tuple[int, ...] | None, ...]:
         """Return what tells versions of the files that may be read apart; None of one that is not there."""
         paths = (Path(self.dataset), self.home / f"{self.dataset}.npz", Path(self.test or ""))
-        return tuple(map(_version, (*paths, *(path / f"{name}.npy" for path in paths for name in PARTS))))
+        arrays = (array for path in paths if path.is_dir() for array in sorted(path.glob("*.npy")))
+        return tuple(map(_version, (*paths, *arrays)))
 
     def read(self) -> Dataset:
         """Read and check it."""
@@ -301,7 +301,8 @@ def _version(path: Path) -> tuple[int, ...] | None:
         state = path.stat()
     except (OSError, ValueError):
         return None
-    return (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else None
+    known = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+    return known if stat.S_ISREG(state.st_mode) else None
 
 
 def download(name: str) -> tuple[RawSplit, RawSplit]:

@@ -48,6 +48,9 @@ from dpltm.training.descent import FIRST, Descent, NoisyGradients, cross_entropy
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
 
+FOR_TICKETS = "tickets by dp-train"
+"""Purpose of a training that tickets are made of."""
+
 MEAN_ROWS = 1000
 """Records at a time when their mean is taken."""
 
@@ -105,6 +108,7 @@ class TrainingPlan(NoisySteps):
         options: with every default that depends on start and records.
         before_steps: releases before the steps.
         evaluations: the count of right answers on the records, if one is paid for.
+        purpose: what its entry says that it is; of ``FOR_TICKETS``, the epsilon that is asked for must be a certified one.
         facts: by which interrupted work is known again.
         ledger: that pays, and holds what is declared of the test split.
         account: what counts with it.
@@ -125,6 +129,7 @@ class TrainingPlan(NoisySteps):
     beside: tuple[Entry, ...] = ()
     account: Account = Account()  # noqa: RUF009  (a frozen value)
     notes: tuple[str, ...] = ()
+    purpose: str = "training"
     paid: Entry | None = None
     ranks: Ranks | None = None
     checkpoints: Checkpoints = NOT_KEPT
@@ -136,7 +141,7 @@ class TrainingPlan(NoisySteps):
         if self.paid is not None:
             return self.paid
         mechanisms = (*self.before_steps.mechanisms, self.mechanism, *self.evaluations)
-        words = f"training, {self.filtered}, {self.start.mask.live:,} live weights"
+        words = f"{self.purpose}, {self.filtered}, {self.start.mask.live:,} live weights"
         return Entry("release", self.part, mechanisms, words, facts_digest(self.facts), unit=self.dataset.unit)
 
     @property

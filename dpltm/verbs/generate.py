@@ -7,7 +7,6 @@ are post-processing of that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_score
@@ -51,7 +50,7 @@ from dpltm.records.notes import feature_notes, public_input_notes, test_notes, u
 from dpltm.records.settle import check_delta
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, fresh, in_front, with_start
-from dpltm.training.release import TrainingPlan
+from dpltm.training.release import FOR_TICKETS, TrainingPlan
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
@@ -174,13 +173,9 @@ def plan(
     check_unprotected(ledger.account(), looks, options.unprotected or own)
     if not settled.under_dp:
         return settled
-    if math.isinf(settled.account(settled.lineage).epsilon(options.delta)):
-        raise BudgetError(
-            "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
-            " name the account of other people (`ledger`, `population`)"
-        )
     start, asked = fresh(spec, options.seed), _training_options(settled)
-    training = training_plan(settle_training(start, dataset, asked, ledger, services), book, own=own)
+    settled_training = replace(settle_training(start, dataset, asked, ledger, services), purpose=FOR_TICKETS)
+    training = training_plan(settled_training, book, own=own)
     price(training, book)
     return replace(settled, training=training)
 
@@ -313,7 +308,9 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
     start, options = fresh(spec, config.seed), _training_options(plan)
     rewound = Rewound(checkpoints, start.model, config.rewind)
     with threads(config.threads):
-        run = train_start(start, dataset, options, ledger, plan.services, checkpoints=rewound, own=plan.own)
+        run = train_start(
+            start, dataset, options, ledger, plan.services, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS
+        )
     tickets = prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage

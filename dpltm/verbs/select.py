@@ -253,6 +253,8 @@ def check_options(options: SelectOptions) -> None:
     if options.rule == "mechanism":
         if options.eps1 is None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
+        if options.class_shares is not None and options.metric != "balanced-accuracy":
+            raise InputError("`class_shares`: only with `metric` balanced-accuracy; leave it out")
         settle(options, records=1, densities=(0.5,), fixed=True)
         return
     if options.metric != "accuracy" or options.class_shares is not None:

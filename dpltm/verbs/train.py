@@ -71,7 +71,7 @@ from dpltm.training.canaries import check_canaries
 from dpltm.training.optimizers import DECAY
 from dpltm.training.plan import class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
-from dpltm.training.release import TrainingPlan, settled_together
+from dpltm.training.release import FOR_TICKETS, TrainingPlan, settled_together
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
@@ -82,10 +82,12 @@ deviation); where there is hardly any noise, as if it were that of 2-Gaussian-DP
 was the best for any clip norm, number of steps and schedule.
 """
 
-UNPROTECTED = (
-    "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more; state the"
-    " noise with `noise_multiplier` instead of `epsilon`, or name the account of other people (`ledger`, `population`)"
+_UNPROTECTED = (
+    "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more"
 )
+_OTHERS = "name the account of other people (`ledger`, `population`)"
+UNCERTIFIED = f"{_UNPROTECTED}; {_OTHERS}"
+UNPROTECTED = f"{_UNPROTECTED}; state the noise with `noise_multiplier` instead of `epsilon`, or {_OTHERS}"
 
 OWN_NOTE = (
     "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
@@ -102,12 +104,14 @@ def train_start(
     checkpoints: Checkpoints = NOT_KEPT,
     ranks: Ranks | None = None,
     own: bool = False,
+    purpose: str = "training",
 ) -> Run:
     """Pay for a training and carry it out, or resume one; of several ranks, rank 0 alone pays, samples and adds noise.
 
     Args:
         checkpoints: keep the key, then the state, beside the result and never in it.
         ranks: that share the work; None is one process.
+        purpose: of its plan.
 
     Guarantees:
         What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn.
@@ -116,7 +120,7 @@ def train_start(
     """
     services = services or Services()
     settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
-    settled = replace(settled, checkpoints=checkpoints)
+    settled = replace(settled, checkpoints=checkpoints, purpose=purpose)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
@@ -470,7 +474,7 @@ def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) ->
     return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
 
 
-def _check_finite(before: Planned, delta: float) -> None:
+def _check_finite(before: Planned, delta: float, unprotected: str = UNPROTECTED) -> None:
     """Raise BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
     if math.isfinite(before.with_mechanism(None).epsilon(delta)):
         return
@@ -480,7 +484,7 @@ def _check_finite(before: Planned, delta: float) -> None:
             f"`delta`: {delta:g} is not above {spent:g}, the delta of releases on record for these records, such as of names"
             " of categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
         )
-    raise BudgetError(UNPROTECTED)
+    raise BudgetError(unprotected)
 
 
 def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
@@ -549,6 +553,10 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
+        if settled.purpose == FOR_TICKETS:
+            _check_finite(
+                before, options.delta, UNCERTIFIED
+            )  # while the ledger is locked: others may have written to it
         mechanism = _with_noise(head.for_steps(options, before_steps), draft, before, settled.services)
     check_canaries(options.audit, settled.filter, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):

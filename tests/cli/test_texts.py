@@ -151,3 +151,12 @@ def test_the_networks_of_latent(cli):
     assert small["model"]["after"].startswith("latent:8x8x1:")
     assert small["parameters"]["after"] < small["parameters"]["before"]
     assert cli(f"train small@1 {PRIVATE} {NOISE} --filter tanh --out run --json").json["steps"] == 2
+
+
+@pytest.mark.usefixtures("texts")
+def test_a_run_of_texts_of_another_length_is_measured_at_its_own(cli):
+    assert cli(f"train embed@1 {OTHER} {NOISE} --test texts.npz --out run").code == 0
+    with mock.patch.object(Layout.__init__, "__defaults__", (10_000, 256)):
+        answer = cli(f"evaluate run {TEXTS} --json")
+    assert answer.code == 0
+    assert answer.json["records"] == 60

@@ -29,8 +29,10 @@ _CACHE = DatasetCache()
 """Of this process: stages and trials come back to the same records."""
 
 
-def open_dataset(request: DataOptions, for_training: bool = True, *, schema: Schema | None = None) -> Dataset:
-    """Return the dataset that a request names; ``for_training`` asks for more than one record."""
+def open_dataset(
+    request: DataOptions, for_training: bool = True, *, schema: Schema | None = None, length: int | None = None
+) -> Dataset:
+    """Return the dataset that a request names; ``for_training`` asks for more than one record, ``length`` is of texts."""
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
     dataset = load(
@@ -42,6 +44,7 @@ def open_dataset(request: DataOptions, for_training: bool = True, *, schema: Sch
         subset=request.subset,
         test=request.test,
         words=request.words,
+        length=length,
         users=request.users,
         items=request.items,
         units=request.unit_column,

@@ -20,7 +20,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def fitted(**given: Any) -> dpltm.TicketClassifier:
     made = dpltm.TicketClassifier(
-        bounds=(0, 1), noise_multiplier=0.3, epochs=4, batch_size=300, features="unit", lr=2.0,
+        bounds=(0, 1), noise_multiplier=0.02, epochs=12, batch_size=900, features="unit", lr=2.0,
         ledger=dpltm.Ledger(), **given,
     )  # fmt: skip
     return made.fit(*data())

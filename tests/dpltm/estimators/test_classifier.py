@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import doctest
 import functools
+import math
 import pickle
 import re
 from collections.abc import Iterator
@@ -726,3 +727,21 @@ def test_what_any_release_of_an_estimator_was_of_is_not_measured_on():
         with pytest.raises(InputError, match=r"^`X`: some of these records are protected by a release on record"):
             clone(made).fit(x, y).score(rows[:20], labels[:20])
     assert pickle.loads(pickle.dumps(made))._spent.protected == []
+
+
+@pytest.mark.parametrize("price", [math.nan, math.inf, -1, 0, True, "abc", [], 10**400])
+def test_what_is_no_price_of_a_score_is_refused_before_a_fit_pays(price):
+    x, y = np.random.default_rng(0).random((40, 2)), np.array(["low", "high"] * 20)
+    made = classifier(score_epsilon=price)
+    with pytest.raises(InputError, match=r"^`score_epsilon`: "):
+        made.fit(x, y)
+    assert len(made._open_ledger().entries) == 0
+
+
+def test_numbers_of_numpy_price_a_score_and_none_is_the_usual_delta():
+    x, y = np.random.default_rng(0).random((40, 2)), np.array(["low", "high"] * 20)
+    made = classifier(score_epsilon=np.float32(0.5), delta=None).fit(x, y)
+    made.score(x, y)
+    assert made.privacy_.certified.delta == 1e-5
+    with pytest.raises(InputError, match=r"^`model`: "):
+        classifier(model="").fit(x, y)

@@ -1,5 +1,7 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -369,6 +371,23 @@ def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     again = load(path)
     assert not np.shares_memory(arrays_of(first.train).x, arrays_of(again.train).x)
     arrays_of(again.train).x[:1] = 0
+
+
+def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
+    cache = DatasetCache()
+    for name, values in {"x_train": X, "y_train": Y, "patient_train": np.arange(6)}.items():
+        np.save(tmp_path / f"{name}.npy", values)
+
+    def persons():
+        return len(np.unique(load(f"{tmp_path}/", units="patient", dataset_cache=cache).rows._units))
+
+    assert persons() == 6
+    np.save(tmp_path / "patient_train.npy", np.arange(6) // 2)
+    assert persons() == 3
+    state = (tmp_path / "y_train.npy").stat()
+    np.save(tmp_path / "y_train.npy", Y[::-1])  # of the same size, and of the same time
+    os.utime(tmp_path / "y_train.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", dataset_cache=cache).train).y, Y[::-1])
 
 
 def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp_path):

@@ -290,3 +290,20 @@ def test_guarantees_on_record_are_not_ended_by_the_way():
     assert len(ledger.entries) == 1
     assert certified(made(PRIVATE, replace(options, unprotected=True), ledger)) == math.inf
     assert certified(made(PRIVATE, options, ledger)) == math.inf
+
+
+def test_tickets_under_dp_are_refused_where_something_unprotected_came_between():
+    ledger, dataset = Ledger(), records(1)
+    planned = plan(dataset, GenerateOptions(criterion="dp-train", epsilon=2.0, **TINY), ledger, QUIET)
+    unprotected = GenerateOptions(provenance="private", unprotected=True, **TINY)
+    generate(plan(dataset, unprotected, ledger, QUIET))
+    count = len(ledger.entries)
+    with pytest.raises(BudgetError, match=r"no epsilon can be certified any more; name the account of other people"):
+        generate(planned)
+    assert len(ledger.entries) == count
+
+
+def test_the_entry_of_tickets_under_dp_says_that_it_is_of_tickets():
+    ledger = Ledger()
+    generate(plan(records(1), GenerateOptions(criterion="dp-train", epsilon=2.0, **TINY), ledger, QUIET))
+    assert ledger.entries[-1].words.startswith("tickets by dp-train, ")
