@@ -154,7 +154,7 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
     write(*changes, generate='criterion = "dp-train"\nepsilon = 1.99')
     message = refused(*RUN, *more, code=1)
     assert message.startswith("budget: on these records epsilon 1.9")
-    assert " goes to training, clip(C=1), 610 live weights" in message
+    assert " goes to tickets by dp-train, clip(C=1), 610 live weights" in message
 
 
 @pytest.mark.parametrize(
