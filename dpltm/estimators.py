@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import numbers
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,11 +45,10 @@ from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown
 from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
-from dpltm.options import arguments
+from dpltm.options import EPSILON, Options, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
-from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
@@ -378,8 +376,7 @@ class TicketEstimator(BaseEstimator):
                 "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
                 " them out"
             )
-        if self.score_epsilon is not None:
-            _price(self.score_epsilon)
+        _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
         with naming():
@@ -525,11 +522,11 @@ class TicketEstimator(BaseEstimator):
             (docs/privacy-model.md section 5.8).
         """
         scored, names = self._scored(X, codes, units)
-        if self.score_epsilon is None:
+        price = _Price(score_epsilon=self.score_epsilon).score_epsilon
+        if price is None:
             self._declare_apart(scored)
             return np.asarray(values.mean(1))
         check_scored_rows(self.run_.spec, self.run_.bounds, ROWS)
-        price = _price(self.score_epsilon)
         epsilon = price / (len(values) * GRID)
         if epsilon < MIN_EPSILON:
             raise InputError(f"`score_epsilon`: {price:g} is nothing but noise; give 0.01 or more")
@@ -643,15 +640,10 @@ class TicketEstimator(BaseEstimator):
         return tags
 
 
-def _price(value: object) -> float:
-    """Return ``score_epsilon`` as a number of Python's; InputError for what is no epsilon."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InputError("score_epsilon", value, "a positive number")
-    number = math.inf
-    with contextlib.suppress(OverflowError):
-        number = float(value)
-    check_epsilon("score_epsilon", number)
-    return number
+class _Price(Options):
+    """What scores on private records are paid with."""
+
+    score_epsilon: float | None = option(None, "Epsilon of each score, all its sums together.", "E", within=EPSILON)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

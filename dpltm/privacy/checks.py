@@ -19,12 +19,6 @@ def default_batch(records: int) -> float:
     return float(min(1600, max(1, records // 4)))
 
 
-def check_epsilon(name: str, value: float | None) -> None:
-    """Raise InputError unless the argument ``name``, if given, is a positive number that may be meant."""
-    if value is not None and not 0 < value <= MAX_EPSILON:
-        raise InputError(f"`{name}`: {value:g} is not a positive number up to {MAX_EPSILON:g}")
-
-
 def participations_of(sampling: str | None) -> int | None:
     """Return K of ``allocation:K``; None for other sampling, and nothing. InputError for what is none."""
     return _number_of("allocation", sampling)

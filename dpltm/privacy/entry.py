@@ -153,9 +153,6 @@ def _fraction(hashes: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
-TICKETS = "tickets:"
-"""Prefix of the facts of a release that makes tickets: a training that starts from them is no other try at it."""
-
 UNKNOWN_RECORDS = Part()
 """Records of which nothing is known: they overlap everything."""
 

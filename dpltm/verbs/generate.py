@@ -26,7 +26,7 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
-from dpltm.privacy.entry import RECORD, TICKETS, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import RECORD, Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
@@ -363,7 +363,7 @@ def _facts(plan: Generation) -> str:
         dict(source_facts(plan.spec)),
         *([] if slots is None else [slots]),
     ]
-    return TICKETS + facts_digest(body)
+    return facts_digest(body)
 
 
 def _settings(plan: Generation) -> dict[str, Any]:

@@ -487,11 +487,13 @@ def _check_finite(before: Planned, delta: float, unprotected: str = UNPROTECTED)
     raise BudgetError(unprotected)
 
 
-def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services) -> NoisySgd:
+def _with_noise(
+    options: TrainOptions, mechanism: NoisySgd, before: Planned, services: Services, *, certified: bool
+) -> NoisySgd:
     """Return the mechanism with its noise multiplier: as stated, or calibrated to what the budget leaves.
 
     Where ``epsilon`` is given and the noise is certified, everything together costs at most ``epsilon``, by the certified
-    bound of the filter and a certified accountant.
+    bound of the filter and a certified accountant. What must be ``certified`` is refused where nothing can be any more.
     """
     nominal = options.noise == "nominal"
     claimed = (mechanism.nominal_sensitivity or mechanism.sensitivity) / mechanism.sensitivity if nominal else 1.0
@@ -499,10 +501,10 @@ def _with_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned, ser
         return replace(mechanism, noise_multiplier=options.noise_multiplier * claimed)
     budget = options.epsilon or 0.0
     private = any(entry.of(Unprotected) for entry in before.account.paid)  # DPLTM's own setting: made from the records
-    if nominal or (private and not options.budget_stop):
+    if nominal or (private and not options.budget_stop and not certified):
         budget, before = _nominal_remainder(budget, before, options.delta)
     else:
-        _check_finite(before, options.delta)
+        _check_finite(before, options.delta, UNCERTIFIED if certified else UNPROTECTED)
     if options.budget_stop:
         stated = replace(mechanism, noise_multiplier=options.noise_multiplier or 0.0)
         return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=mechanism.steps)
@@ -553,11 +555,13 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        if settled.purpose == FOR_TICKETS:
-            _check_finite(
-                before, options.delta, UNCERTIFIED
-            )  # while the ledger is locked: others may have written to it
-        mechanism = _with_noise(head.for_steps(options, before_steps), draft, before, settled.services)
+        mechanism = _with_noise(
+            head.for_steps(options, before_steps),
+            draft,
+            before,
+            settled.services,
+            certified=settled.purpose == FOR_TICKETS,
+        )
     check_canaries(options.audit, settled.filter, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)

@@ -40,7 +40,7 @@ from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
-from dpltm.options import parse_numbers, recorded
+from dpltm.options import EPSILON, parse_numbers, recorded
 from dpltm.options.data import DataOptions, DeltaOptions
 from dpltm.options.latent import (
     EncodeRequest,
@@ -50,7 +50,6 @@ from dpltm.options.latent import (
     TrainRequest,
 )
 from dpltm.privacy.account import Account
-from dpltm.privacy.checks import check_epsilon
 from dpltm.privacy.entry import Entry, Id, Lineage, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
@@ -140,7 +139,8 @@ def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, flo
         label = float(options.label_epsilon)
     except ValueError:
         raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
-    check_epsilon("label_epsilon", label)
+    if label not in EPSILON:
+        raise InputError("label_epsilon", label, EPSILON.describe("a number"))
     return form, label
 
 
