@@ -37,9 +37,10 @@ from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
-from dpltm.records import Arrays, Dataset, Split
+from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
+from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head

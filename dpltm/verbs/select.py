@@ -31,9 +31,10 @@ from dpltm.privacy.selection import (
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
-from dpltm.records import Dataset, at_unit
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
+from dpltm.records.units import at_unit
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 from dpltm.training.plan import private_score
 from dpltm.training.release import check_trainable
