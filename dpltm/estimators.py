@@ -49,10 +49,10 @@ from dpltm.options import EPSILON, Options, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Secret, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
-from dpltm.privacy.release import Once, Secret, pay
+from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records.arrays import from_arrays

@@ -17,10 +17,10 @@ from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
+from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, Secret, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
-from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.release import pay
 from dpltm.privacy.selection import (
     SelectionPlan,
     draw,

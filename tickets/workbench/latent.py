@@ -50,10 +50,10 @@ from dpltm.options.latent import (
     TrainRequest,
 )
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Entry, Id, Lineage, lineage_from_json, lineage_of, to_json
+from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.release import pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
