@@ -25,10 +25,10 @@ from deaths import End, ends_at, in_child
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.account import QUICK_FIRST, Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.privacy.entry import Entry, Id, Lineage, Part
+from dpltm.privacy.entry import Entry, Id, Lineage, Part, Secret, release_id
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
-from dpltm.privacy.release import Paid, Secret, pay, price, release_id
+from dpltm.privacy.release import Paid, pay, price
 from dpltm.tickets.files import sync
 from dpltm.tickets.ledger_file import open_ledger
 
