@@ -283,7 +283,7 @@ class TicketEstimator(BaseEstimator):
     model: str | None = None
     features: str | None = "auto"
     record_shape: tuple[int, ...] | None = None
-    head: str = "dp-sgd"
+    head: str | None = None
     filter: str = "clip"
     clip_norm: float = 1.0
     epochs: float | None = None

@@ -154,6 +154,8 @@ class Choice:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"`features`: {self.text}: {twice} is there twice")
+        if "splines" in names and len(names) > 1:
+            raise InputError(f"`features`: {self.text}: splines stand alone; name them, or the others")
         kinds = sorted({kind.takes for kind, _ in self.parts} - {"any"})
         if len(kinds) > 1:
             raise InputError(
@@ -290,6 +292,16 @@ MAPS = Registry(
             "Mallat 2012",
             Deferred("dpltm.features.transforms:Wavelets"),
             by_fourier=True,
+        ),
+        MapKind(
+            "splines",
+            (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
+            "any",
+            "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
+            "de Boor 1978; Hastie and Tibshirani 1986",
+            Deferred("dpltm.features.feature_map:Columns"),
+            takes_values=(0.0, 1.0),
+            by_place=True,
         ),
         MapKind(
             "unit",

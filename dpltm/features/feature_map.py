@@ -19,7 +19,14 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, Takes, Transform, parse
-from dpltm.features.normalisation import ChannelStatistics, GroupNormalisation, Projection, fixed_norm, pixels_first
+from dpltm.features.normalisation import (
+    NORM,
+    ChannelStatistics,
+    GroupNormalisation,
+    Projection,
+    fixed_norm,
+    pixels_first,
+)
 from dpltm.privacy.entry import Lineage
 from dpltm.records.scaling import scale
 
@@ -88,11 +95,21 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        settings = [VERSION, self.text, list(self.shape), list(self.bounds), None]  # for a network, in 0.2
-        whole = hashlib.sha256(json.dumps(settings + [self.base.digest] * bool(self.base.digest)).encode())
+        whole = hashlib.sha256(json.dumps(self._settings).encode())
         for name, value in sorted(self.tensors.items()):
             whole.update(name.encode() + value.numpy().astype("<f4").tobytes())
         return whole.hexdigest()
+
+    @property
+    def _settings(self) -> list[object]:
+        """All that decides the features but tensors, as JSON has it."""
+        settings: list[object] = [VERSION, self.text, list(self.shape), list(self.bounds), None]  # a network, in 0.2
+        return settings + [self.base.digest] * bool(self.base.digest)
+
+    @property
+    def stored_features(self) -> int:
+        """Number of values of a record that ``stored`` gives."""
+        return self.features
 
     @property
     def features(self) -> int:
@@ -139,11 +156,15 @@ class FeatureMap:
             Row i depends on record i alone. Libraries round by the size of a batch, so all are of ``ROWS``; by the place in
             it as well, some of them, in the last bit.
         """
+        return self.centred(self.stored(x))
+
+    def stored(self, x: np.ndarray) -> Tensor:
+        """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
         parts = [self._projected(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
-        return self.centred(torch.cat(parts) if parts else torch.zeros(0, self.features))
+        return torch.cat(parts) if parts else torch.zeros(0, self.stored_features)
 
     def centred(self, features: Tensor) -> Tensor:
-        """Features of ``uncentred`` as features of this map, ``(n, features)``; again, row by row."""
+        """What is ``stored`` as features of this map, ``(n, features)``; again, row by row."""
         return features if self.centre is None else fixed_norm(features - self.centre.to(features.device))
 
     @torch.no_grad()
@@ -181,6 +202,221 @@ class FeatureMap:
         return (self.statistics or GroupNormalisation(groups), pixels_first)
 
 
+# Features of a table: piecewise linear functions of each number, and of the few pairs of columns that go together.
+#
+# A number becomes so many hats: function k is 1 at the k-th of equally spaced knots over its public bounds, 0 at all others,
+# and linear between (linear B-splines; de Boor 1978). An indicator of a category stays as it is. One layer makes of them a
+# generalised additive model (Hastie and Tibshirani 1986). Where a head screens products of two columns
+# (``training.least_squares``), those that it keeps are features too: the product, and ``GRID`` by ``GRID`` hats of both, for
+# half of the squared norm. It looks at one record at a time; what depends on others (a centre, moments of columns, pairs) is
+# released, and in the run's ledger.
+
+GRID = 4
+"""Hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean."""
+
+PAIRS = 12
+"""Most pairs that are kept."""
+
+WITHIN, FARTHEST = 2.0, 3.0
+"""Deviations from the mean: that the hats of pairs cover, and at which standardised columns end."""
+
+LEAST_VARIANCE = 1e-3
+"""Of a column within its bounds, of length 1: what noise makes smaller, or negative, counts as this."""
+
+MOST_PRODUCTS = 20_000
+"""Products that are screened: of more columns than make so many, those of numbers alone, or none."""
+
+
+SPLINES = "splines"
+"""Name of the kind of maps."""
+
+
+class Columns:
+    """Values of a table as they are, within the unit range."""
+
+    channel_groups: int | None = None
+
+    def __init__(self, knots: int, shape: tuple[int, ...]) -> None:
+        del knots
+        self.feature_shape: tuple[int, ...] = (math.prod(shape),)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+@dataclass(frozen=True)
+class SplineMap(FeatureMap):
+    """A map of records to splines; see the module.
+
+    Attributes:
+        numbers: places of the columns that are numbers, public; the others are indicators from 0 to 1.
+        slots: pairs that there is room for: features of those that are not kept are 0.
+        moments: ``(2, columns)``, released means and deviations of the columns; None before that.
+        pairs: ``(slots, 2)`` places of the columns of each pair, -1 where none is kept; None before that.
+        centre: ``(single,)``, of the features of single columns.
+    """
+
+    numbers: tuple[int, ...] = ()
+    slots: int = 0
+    moments: Tensor | None = None
+    pairs: Tensor | None = None
+
+    @property
+    def columns(self) -> int:
+        """Number of columns, which is also what is stored of a record."""
+        return math.prod(self.shape)
+
+    @property
+    def stored_features(self) -> int:
+        return self.columns
+
+    @property
+    def single(self) -> int:
+        """Number of features of single columns."""
+        return self._knots * len(self.numbers) + self.columns - len(self.numbers)
+
+    @property
+    def plain_shape(self) -> tuple[int, ...]:
+        return (self.single + self.slots * (GRID**2 + 1),)
+
+    @property
+    def kept(self) -> int:
+        """Number of pairs that are kept."""
+        return 0 if self.pairs is None else int((self.pairs[:, 0] >= 0).sum())
+
+    @property
+    def live(self) -> Tensor:
+        """Features that are not 0 of all records, ``(features,)`` bool."""
+        grid, products = self.slots * GRID**2, self.slots
+        places = torch.arange(self.features) - self.single
+        in_grid, in_products = places < self.kept * GRID**2, (places >= grid) & (places < grid + self.kept)
+        assert self.features == self.single + grid + products
+        return in_grid | in_products
+
+    @property
+    def uncentred(self) -> SplineMap:
+        return self if not self.tensors else replace(self, centre=None, moments=None, pairs=None)
+
+    @cached_property
+    def screened(self) -> Tensor:
+        """Pairs of columns whose products are screened, ``(products, 2)`` places, the first below the second; public."""
+        for places in (torch.arange(self.columns), torch.tensor(self.numbers, dtype=torch.int64)):
+            if math.comb(len(places), 2) <= MOST_PRODUCTS:
+                return places[torch.triu_indices(len(places), len(places), 1).T]
+        return torch.zeros(0, 2, dtype=torch.int64)
+
+    def with_slots(self, count: int = PAIRS) -> SplineMap:
+        """Return the same with room for pairs, no more than there are."""
+        return replace(self, slots=min(count, len(self.screened)))
+
+    def standardised(self, values: Tensor) -> Tensor:
+        """Columns ``(n, columns)`` less their released means, over their deviations, cut at ``FARTHEST``."""
+        assert self.moments is not None
+        mean, deviation = self.moments.to(values.device)
+        return ((values - mean) / deviation).clamp(-FARTHEST, FARTHEST)
+
+    def products(self, values: Tensor) -> Tensor:
+        """Products of the pairs that are screened, ``(n, products)``, of columns ``(n, columns)``."""
+        z, (one, other) = self.standardised(values), self.screened.T.to(values.device)
+        return z[:, one] * z[:, other]
+
+    def centred(self, features: Tensor) -> Tensor:
+        """Columns in the unit range, ``(n, columns)``, as features, ``(n, features)``, each row of norm ``NORM``."""
+        values = self.of_single(features)
+        if self.centre is not None:
+            values = fixed_norm(values - self.centre.to(values.device))
+        if not self.slots:
+            return values
+        crossed = values.new_zeros(len(values), self.features - self.single)
+        if not self.kept:
+            return torch.cat([values, crossed], 1)
+        assert self.pairs is not None
+        z = self.standardised(features)
+        one, other = (z[:, places] for places in self.pairs[: self.kept].T.long().to(z.device))
+        grid = (
+            _hats((one + WITHIN) / (2 * WITHIN), GRID)[..., :, None]
+            * _hats((other + WITHIN) / (2 * WITHIN), GRID)[..., None, :]
+        )
+        both = torch.cat([fixed_norm(grid.flatten(1)), fixed_norm(one * other)], 1) / math.sqrt(2)
+        split = self.kept * GRID**2
+        rows = torch.cat([
+            both[:, :split], crossed[:, : (self.slots - self.kept) * GRID**2],
+            both[:, split:], crossed[:, : self.slots - self.kept],
+        ], 1)  # fmt: skip
+        return torch.cat([values, rows], 1) / math.sqrt(2)
+
+    def of_single(self, features: Tensor) -> Tensor:
+        """Features of single columns before they are centred, ``(n, single)``, each row of norm ``NORM``."""
+        numbers = torch.tensor(self.numbers, dtype=torch.int64, device=features.device)
+        hats = _hats(features[:, numbers], self._knots).flatten(1)
+        return fixed_norm(torch.cat([hats, features[:, self._indicators.to(features.device)]], 1))
+
+    def moment_rows(self, features: Tensor) -> Tensor:
+        """What the mean is released of, ``(n, single + 2 columns)``, of norm ``NORM`` at most.
+
+        Features of single columns have half of the squared norm, the columns and their squares the other.
+        """
+        power = torch.cat([features, features.square()], 1) * (NORM / math.sqrt(2 * self.columns))
+        return torch.cat([self.of_single(features), power], 1) / math.sqrt(2)
+
+    def centred_at(self, centre: Tensor) -> SplineMap:
+        """Return the same with the released mean of ``moment_rows``: centre, and moments of the columns."""
+        wide = centre.double() * math.sqrt(2)
+        first, second = (wide[self.single :] * (math.sqrt(2 * self.columns) / NORM)).view(2, -1)
+        first = first.clamp(0, 1)
+        deviation = (second - first.square()).clamp_min(LEAST_VARIANCE).sqrt()
+        return replace(self, centre=wide[: self.single].float(), moments=torch.stack([first, deviation]).float())
+
+    def with_pairs(self, places: Tensor) -> SplineMap:
+        """Return the same with these of the screened pairs, ``(kept,)`` of them; as many as there is room for at most."""
+        pairs = torch.full((self.slots, 2), -1.0)
+        pairs[: len(places)] = self.screened[places].float()
+        return replace(self, pairs=pairs)
+
+    @property
+    def _settings(self) -> list[object]:
+        return [*super()._settings, list(self.numbers), self.slots]
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        named = {"centre": self.centre, "moments": self.moments, "pairs": self.pairs}
+        return {name: value for name, value in named.items() if value is not None}
+
+    @cached_property
+    def _knots(self) -> int:
+        ((_, (knots,)),) = self.base.parts
+        return int(knots)
+
+    @cached_property
+    def _indicators(self) -> Tensor:
+        return torch.tensor(sorted(set(range(self.columns)) - set(self.numbers)), dtype=torch.int64)
+
+    def _of(self, features: Tensor) -> Tensor:
+        return features  # as they are stored: the rest of it is cheap, and changes with what is released
+
+
+def _hats(values: Tensor, knots: int) -> Tensor:
+    """Hats of values from 0 to 1, ``(n, columns)`` to ``(n, columns, knots)``; beyond the ends, those of the ends."""
+    places = torch.arange(knots, dtype=values.dtype, device=values.device)
+    return (1 - (values.clamp(0, 1)[..., None] * (knots - 1) - places).abs()).clamp_min(0)
+
+
+def map_of(
+    choice: Choice, shape: tuple[int, ...], bounds: tuple[float, float], numbers: tuple[int, ...] | None = None
+) -> FeatureMap:
+    """Return the map of a choice without any release.
+
+    Args:
+        numbers: places of the values that are numbers, where a table says so; None for all.
+    """
+    if SPLINES not in [kind.name for kind, _ in choice.parts]:
+        return FeatureMap(choice, shape, bounds)
+    columns = tuple(range(math.prod(shape)))
+    if numbers is not None and not set(numbers) <= set(columns):
+        raise InputError(f"`features`: {SPLINES} of numbers that are no columns")
+    return SplineMap(choice, shape, bounds, numbers=columns if numbers is None else numbers)
+
+
 def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, float]) -> FeatureMap:
     """Return the map that ``text`` names, such as ``scatter:2,8``; it looks at no data, and normalises within each record.
 
@@ -190,4 +426,4 @@ def make_feature_map(text: str, shape: tuple[int, ...], bounds: tuple[float, flo
     choice = parse(text)
     if choice is None:
         raise InputError(f"`features`: {text!r:.80} is no map that is made without data")
-    return FeatureMap(choice, shape, bounds)
+    return map_of(choice, shape, bounds)

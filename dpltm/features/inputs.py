@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Takes, parse
-from dpltm.features.feature_map import FeatureMap
+from dpltm.features.feature_map import SPLINES, FeatureMap, map_of
 from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
 from dpltm.records.batches import Records
@@ -20,6 +20,7 @@ from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import LARGE, filled
 from dpltm.records.scaling import prepare
+from dpltm.records.schema import number_places
 from dpltm.records.split import Arrays, Split
 from dpltm.records.units import ABSENT
 
@@ -71,16 +72,16 @@ def kept_as(dataset: Dataset, split: Split) -> str:
 def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
     """Return the shape of the features of a record: one row, or one for each of the slots of a user."""
     if len(split.shape) > len(feature_map.shape):
-        return split.shape[0], feature_map.features
-    return (feature_map.features,)
+        return split.shape[0], feature_map.stored_features
+    return (feature_map.stored_features,)
 
 
 def features_of_rows(dtype: str, feature_map: FeatureMap, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return features of some records, ``(n, slots * features)``: of a record, or of all slots of a user in one row."""
     if x.ndim == len(feature_map.shape) + 1:
-        return feature_map(x).view(len(x), -1).numpy().astype(dtype, copy=False)
-    features, there = torch.zeros(*y.shape, feature_map.features), y != ABSENT
-    features[torch.from_numpy(there)] = feature_map(x[there])
+        return feature_map.stored(x).view(len(x), -1).numpy().astype(dtype, copy=False)
+    features, there = torch.zeros(*y.shape, feature_map.stored_features), y != ABSENT
+    features[torch.from_numpy(there)] = feature_map.stored(x[there])
     return features.flatten(1).numpy().astype(dtype, copy=False)
 
 
@@ -149,13 +150,13 @@ alone, by ``benchmarks/table_defaults.py`` (docs/results.md)."""
 
 
 def features_of(dataset: Dataset, features: str | None, network: str | None) -> str | None:
-    """Return what stands in front of a network: of a table where nobody names more than one layer, ``fourier``.
+    """Return what stands in front of a network: of a table where nobody names more than one layer, ``splines``.
 
     Args:
         features, network: as they are named; None for not.
     """
     table = dataset.is_table and not dataset.tables and network in (None, "mlp")
-    return "fourier" if features is None and table else features
+    return SPLINES if features is None and table else features
 
 
 def completed(text: str, columns: int) -> str:
@@ -173,7 +174,8 @@ def with_feature_map(dataset: Dataset, features: str | None) -> Dataset:
         return dataset
     check_quantities(dataset, "`features`")
     check_kind(dataset, choice.takes, "features")
-    return replace(dataset, feature_map=FeatureMap(choice, dataset.row_shape, dataset.bounds))
+    numbers = number_places(dataset.schema) if dataset.schema else None
+    return replace(dataset, feature_map=map_of(choice, dataset.row_shape, dataset.bounds, numbers))
 
 
 def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, features: str | None, where: str) -> Dataset:

@@ -91,39 +91,36 @@ def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12)
     return Projection(mean.float(), components.contiguous().float())
 
 
-# Centring features at their noisy mean: one Gaussian query, which spends part of the budget and often saves more of it.
-#
-# Where records have much in common, so have their features, and gradients of a linear layer point where that common part
-# does. Taking it off leaves the clip norm to what tells records apart.
+# Noisy sums of bounded rows. What is released of features beside a training is one of these: their mean, at which they are
+# centred, so that gradients of a layer no longer point where all records have something in common; class sums, and others.
 
-SENSITIVITY = NORM  # L2 change that one record, added or removed, makes to the sum; half of what one replaced makes
+SENSITIVITY = (
+    NORM  # L2 change that one record, added or removed, makes to a sum of features; half of what one replaced makes
+)
 
-_WITHIN = SENSITIVITY * (1 - 1e-9)
-"""Norm that each record is clipped to: less by more than what clipping it in float64 rounds."""
-
-_STEP = 2.0**-22
-"""Rows are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in any order."""
+_STEP = 2.0**-25
+"""Rows over their bound are cut to multiples of it, toward zero: no norm grows, and sums of up to 2^28 rows are exact, in
+any order."""
 
 
-def release_mean(
-    batches: Iterable[Tensor], features: int, records: int, noise_std: float, noise: RandomSource
-) -> Tensor:
-    """Return the noisy mean of features: (sum of clipped rows + N(0, noise_std^2)) / records.
+def noisy_sum(batches: Iterable[Tensor], width: int, bound: float, noise_std: float, noise: RandomSource) -> Tensor:
+    """Return the sum of rows, each clipped to a norm, with noise: ``(width,)`` float64.
 
     Args:
-        batches: features, ``(n, features)`` each; private.
+        batches: rows, ``(n, width)`` each, any values; private.
+        bound: L2 norm that rows are clipped to; a power of two.
         noise_std: standard deviation of the noise on each coordinate of the sum.
 
     Guarantees:
-        A Gaussian mechanism: one record changes the sum by at most ``SENSITIVITY`` (add/remove), whatever the rows hold,
-        since each is clipped to the norm that features have, and one that is not finite counts for nothing. The sum of up
-        to 2^28 records has no rounding: partial sums are multiples of 2^-22 below 2^31, which float64 holds. Noise is added
-        by ``gaussian_mechanism``.
+        A Gaussian mechanism: one record changes the sum by at most ``bound`` (add/remove), whatever the rows hold, since
+        each is clipped to it, and one that is not finite counts for nothing. The sum of up to 2^28 records has no rounding:
+        over ``bound``, partial sums are multiples of 2^-25 of at most 2^28, which float64 holds. Noise is added by
+        ``gaussian_mechanism``.
     """
-    total = torch.zeros(features, dtype=torch.float64)
+    total, within = torch.zeros(width, dtype=torch.float64), 1 - 1e-9  # less by more than what clipping rounds
     for batch in batches:
-        rows = batch.double()
+        rows = batch.double() / bound
         norms = rows.norm(dim=1, keepdim=True)
-        rows = torch.where(norms.isfinite(), rows * (_WITHIN / norms.clamp_min(_WITHIN)), 0.0)
+        rows = torch.where(norms.isfinite(), rows * (within / norms.clamp_min(within)), 0.0)
         total += ((rows / _STEP).trunc() * _STEP).sum(0)
-    return (torch.from_numpy(gaussian_mechanism(total.numpy(), noise_std, noise)) / records).float()
+    return torch.from_numpy(gaussian_mechanism((total * bound).numpy(), noise_std, noise))

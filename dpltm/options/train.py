@@ -170,10 +170,11 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, U
         choices=("auto", "float64", "dense", "sparse"),
         hidden=True,
     )
-    head: str = option(
-        "dp-sgd",
+    head: str | None = option(
+        None,
         "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
         choices=("dp-sgd", LEAST_SQUARES),
+        shown="least-squares of one layer behind splines, where no option of dp-sgd is set; else dp-sgd",
         section="Head",
     )
 

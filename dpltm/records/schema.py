@@ -177,6 +177,15 @@ def class_shares(text: str) -> tuple[float, ...]:
     return next((column.shares for column in columns if column.kind == "label"), ())
 
 
+def number_places(text: str) -> tuple[int, ...]:
+    """Return which features are numbers or dates, by the text of a schema that a dataset keeps; others are indicators."""
+    places, at = [], 0
+    for column in parse_schema(text, "schema").columns:
+        places += [at] if column.kind in ("number", "date") else []
+        at += column.features
+    return tuple(places)
+
+
 def read_schema(path: Path, part: bool = False) -> Schema:
     """Return the schema in the file that ``schema`` names; DataError if there is none, or it is no schema.
 

@@ -173,11 +173,11 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 CURVATURE = 0.03
-"""Curvature of the loss of clipped residuals, over the second moments. Chosen on kmnist-7k, of 0.03 and 0.15."""
+"""Usual curvature, that of a loss of clipped residuals. Chosen on kmnist-7k, of 0.03 and 0.15."""
 
 
 class NewtonSteps:
-    """Steps of one layer along (I + lr CURVATURE n M)^-1 times its gradient, for second moments M of a share of n records.
+    """Steps of one layer along (I + lr c n M)^-1 times its gradient, for second moments M of a share of n records.
 
     That is the minimiser of a least-squares problem: the linear model of the step, its curvature, and a penalty 1 / lr on
     how far it goes. The penalty is public, since the step size is. Eigenvalues of M within those of noise count as 0, and
@@ -188,12 +188,22 @@ class NewtonSteps:
         second: released second moments of the inputs, bias input included, in units of a squared input norm of 1; None
             for none.
         scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
+        curvature: c, of the loss over the second moments: of each class, ``(classes,)``, or of all.
+        live: inputs that ``second`` is of, ``(features,)`` bool; the weights of others stay. None for all.
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], second: Tensor | None, noise_std: float = 0.0, scale: float = 1.0
+        self,
+        parameters: Sequence[Tensor],
+        second: Tensor | None,
+        noise_std: float = 0.0,
+        scale: float = 1.0,
+        curvature: Tensor | float = CURVATURE,
+        live: Tensor | None = None,
     ) -> None:
         self.second, self._parameters = second, list(parameters)
+        self._curvature = torch.as_tensor(curvature, dtype=torch.float64).reshape(-1, 1)
+        self._live = slice(None) if live is None else live.nonzero()[:, 0]
         if second is None:
             return
         values, self._vectors = torch.linalg.eigh(second)
@@ -203,11 +213,13 @@ class NewtonSteps:
     @torch.no_grad()
     def step(self, lr: float) -> None:
         weight, bias = self._parameters
-        gradient = torch.cat([weight.grad, bias.grad[:, None]], dim=1).double().cpu()  # type: ignore[list-item, index]
+        assert weight.grad is not None
+        assert bias.grad is not None
+        gradient = torch.cat([weight.grad[:, self._live], bias.grad[:, None]], dim=1).double().cpu()
         if self.second is not None:
-            gradient = gradient @ self._vectors / (1 + lr * CURVATURE * self._values) @ self._vectors.T
+            gradient = gradient @ self._vectors / (1 + lr * self._curvature * self._values) @ self._vectors.T
         move = (-lr * gradient).to(weight)
-        weight.add_(move[:, :-1])
+        weight[:, self._live] += move[:, :-1]
         bias.add_(move[:, -1])
 
     def state(self) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
-from dpltm.features.normalisation import release_mean
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
 from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
@@ -31,17 +31,15 @@ from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, Secret, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
-from dpltm.privacy.mechanisms import AllocatedSgd, Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, GaussianRelease, Guarantee, NoisySgd
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records.dataset import Dataset
-from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
 from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
-from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import StartingPoint, weights_id
 from dpltm.training.descent import FIRST, Descent, NoisyGradients, cross_entropy, plant, user_cross_entropy
@@ -50,13 +48,6 @@ from dpltm.training.ranks import Ranks, together
 
 FOR_TICKETS = "tickets by dp-train"
 """Purpose of a training that tickets are made of."""
-
-MEAN_ROWS = 1000
-"""Records at a time when their mean is taken."""
-
-CENTRE, SECOND = "centre", "second_moments"
-"""Tensors of a checkpoint beside those of the descent: the mean that features are centred at, and the second moments that
-steps divide by."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +156,7 @@ class TrainingPlan(NoisySteps):
             **({"bands": len(self.strategy)} if self.strategy else {}),
             "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
-            **head.head_facts(options, before.second),
+            **head.head_facts(options, before),
             **({} if columns is None else {"columns": columns}),
         }
 
@@ -185,10 +176,9 @@ class TrainingPlan(NoisySteps):
             resolved={**self.resolved, "kernels": dict(kernels)},
         )  # fmt: skip
 
-    def centred_at(self, centre: torch.Tensor) -> TrainingPlan:
-        """Return the same with features centred at a mean that was released."""
-        assert self.dataset.feature_map is not None
-        return replace(self, dataset=replace(self.dataset, feature_map=self.dataset.feature_map.centred_at(centre)))
+    def behind(self, feature_map: FeatureMap | None) -> TrainingPlan:
+        """Return the same behind a map, such as one with what was released for it."""
+        return replace(self, dataset=replace(self.dataset, feature_map=feature_map))
 
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
@@ -197,35 +187,30 @@ class TrainingPlan(NoisySteps):
         tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options), records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
-        """Draw the centre of features, then their second moments, then the noisy steps; or go on from a checkpoint.
+        """Draw what the head draws before the steps, then those; or go on from a checkpoint.
 
         Yields once, at the end. Noise is added in ``NoisyGradients.backward``, which each step of ``Descent.run`` calls:
         sample, filtered sum, noise.
         """
         ranks, before = self.ranks, self.before_steps
         plan = replace(self, paid=secret.entry)  # which checkpoints name
-        sources = Sources.begin(secret, at, plan)
-        if before.mean is not None:
-            plan = plan.centred_at(_released(at, CENTRE, lambda: _centre(plan, sources, secret)))
-        second = None
-        if before.second is not None:
-            release, dataset, rows = before.second, plan.dataset, plan.inputs
-            second = _released(
-                at, SECOND, lambda: head.second_moments(release, dataset, rows.open(secret), sources.noise)
-            )
+        sources, released = Sources.begin(secret, at, plan), Released(at)
+        made = head.prepared(
+            plan.options, plan.dataset, before, lambda: self.inputs.open(secret), sources.noise, released
+        )
+        plan = plan.behind(made.feature_map)
         if ranks is not None:
-            feature_map = plan.dataset.feature_map
-            centre = None if before.mean is None or feature_map is None else feature_map.centre
+            centre = released.tensors.get(CENTRE)
             ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
             ranks.share({} if centre is None else {CENTRE: centre})
 
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
             least_squares = head.is_least_squares(plan.options)
-            newton = head.newton(plan.start, plan.dataset, before.second, second) if least_squares else None
+            newton = head.newton(plan.start, plan.dataset, before.second, made) if least_squares else None
             return Descent(gradients, newton)
 
-        drawn = Drawn(plan, secret, sources, second, together(ranks, descent))
+        drawn = Drawn(plan, secret, sources, made, released, together(ranks, descent))
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -235,32 +220,17 @@ class TrainingPlan(NoisySteps):
         yield drawn
 
 
-def _released(at: Checkpoint | None, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """``CENTRE`` or ``SECOND``: drawn, or as it was before a checkpoint was taken."""
-    known = None if at is None else at.tensors.get(name)
-    return draw() if known is None else torch.from_numpy(np.array(known))
+class Released:
+    """Tensors that were released, by name: drawn, or as they were before a checkpoint was taken."""
 
+    def __init__(self, at: Checkpoint | None) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._known = {} if at is None else at.tensors
 
-def _centre(plan: TrainingPlan, sources: Sources, secret: Secret) -> torch.Tensor:
-    dataset, mean = plan.dataset, plan.before_steps.mean
-    assert dataset.feature_map is not None
-    assert mean is not None
-    rows = _means(plan.inputs.open(secret))
-    centre = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
-    return head.shrunk(centre, mean.noise_std, dataset.records) if head.is_least_squares(plan.options) else centre
-
-
-def _means(opened: Arrays) -> Iterator[torch.Tensor]:
-    """Features a record, ``(rows, features)``; of users the mean over what each gave, no longer than the longest."""
-    done = 0
-    for some in pieces(opened.x, MEAN_ROWS):
-        rows, labels = torch.from_numpy(np.array(some)), torch.tensor(opened.y[done : done + len(some)])
-        done += len(some)
-        if rows.ndim == 2:
-            yield rows
-            continue
-        there = (labels != ABSENT).double()[..., None]
-        yield (rows.double() * there).sum(1) / there.sum(1).clamp_min(1)
+    def __call__(self, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+        known = self._known.get(name)
+        self.tensors[name] = draw() if known is None else torch.from_numpy(np.array(known))
+        return self.tensors[name]
 
 
 def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradients:
@@ -317,7 +287,8 @@ class Drawn:
     plan: TrainingPlan
     secret: Secret
     sources: Sources
-    second: torch.Tensor | None
+    made: head.Prepared
+    released: Released
     descent: Descent
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -334,6 +305,8 @@ class Drawn:
 
         def measure(done: int) -> None:
             nonlocal note
+            if done == mechanism.steps and plan.before_steps.chances is not None:
+                self._calibrate(plan.before_steps.chances)
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
                 epsilon = json_figure(odometer.after(done))
@@ -357,6 +330,13 @@ class Drawn:
             self.skill = self._skill(test)
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
+
+    def _calibrate(self, release: GaussianRelease) -> None:
+        plan, rows = self.plan, self.plan.inputs
+        head.calibrate(
+            plan.start.model, self.made, release, lambda: rows.open(self.secret), self.sources.noise, self.released,
+            plan.dataset.records,
+        )  # fmt: skip
 
     def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
         """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
@@ -406,7 +386,7 @@ class Drawn:
         return {"accuracy": None, options.metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
     def _checkpoint(self) -> Checkpoint:
-        plan, descent, feature_map = self.plan, self.descent, self.plan.dataset.feature_map
+        plan, descent = self.plan, self.descent
         state = {
             "of": dict(plan.facts),
             "id": plan.entry.id,
@@ -415,9 +395,7 @@ class Drawn:
             "metrics": self.metrics,
             "seconds": self.seconds,
         }
-        tensors = descent.state() | ({} if self.second is None else {SECOND: self.second})
-        if plan.before_steps.mean is not None and feature_map is not None and feature_map.centre is not None:
-            tensors[CENTRE] = feature_map.centre
+        tensors = descent.state() | self.released.tensors
         values = {name: value.cpu().numpy() for name, value in tensors.items()}
         return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
@@ -468,8 +446,9 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     (mechanism,) = entry.of(NoisySgd)
     plan, secret = replace(plan, lr=told["lr"], mechanism=mechanism), Secret(entry, None)
     centre = ranks.share({}).get(CENTRE)
-    if centre is not None:
-        plan = plan.centred_at(centre)
+    feature_map = plan.dataset.feature_map
+    if centre is not None and feature_map is not None:
+        plan = plan.behind(feature_map.centred_at(centre))
     sources = Sources.unused(plan.options)
     descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
     told = ranks.tell()

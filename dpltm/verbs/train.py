@@ -161,10 +161,12 @@ def settle(
     filter = check_options(options)
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
-    options = with_defaults(options, start, dataset)
+    options = with_defaults(head.with_head(options, start, dataset), start, dataset)
     dataset = at_unit(dataset, options.unit, options.per_unit)
+    of_steps, start, dataset = head.settled(options, start, dataset)
+    filter = head.filter_of(options, dataset, filter)
     start = _without_held_out(start, dataset)
-    mechanism, batch = _mechanism(options, dataset, filter, start)
+    mechanism, batch = _mechanism(options, sampling_of(of_steps, dataset), dataset, filter, start)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
@@ -208,10 +210,10 @@ def settle(
 
 
 def _mechanism(
-    options: TrainOptions, dataset: Dataset, filter: Filter, start: StartingPoint
+    options: TrainOptions, sampled: tuple[float, int, float], dataset: Dataset, filter: Filter, start: StartingPoint
 ) -> tuple[NoisySgd, float]:
     """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
-    rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
+    rate, steps, batch = sampled
     settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
     if (participations := participations_of(options.sampling)) is not None:
         return settled(partial(AllocatedSgd, participations=participations)), batch
@@ -352,7 +354,7 @@ def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
     mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
     if head.is_least_squares(options):
-        return head.step_size(plan)
+        return head.step_size(plan, plan.dataset)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
         return None
@@ -545,7 +547,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
         before_steps, counts, (paid,) = (
-            head.Before(*known.of(GaussianRelease)),
+            head.Before.of(known.of(GaussianRelease), settled.dataset),
             known.of(Guarantee),
             known.of(NoisySgd),
         )
@@ -626,7 +628,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
     else:
         notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
     if head.is_least_squares(options):
-        notes.append(head.releases_note(before.second, plan.dataset))
+        notes.append(head.releases_note(before, plan.dataset))
     elif before.mean is not None:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
