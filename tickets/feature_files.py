@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import parse
-from dpltm.features.feature_map import CENTRE, FeatureMap
+from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap, map_of
 from dpltm.features.inputs import (
     FeatureStore,
     Services,
@@ -45,6 +45,7 @@ _NONE = "feature_map is not the description of a feature map"
 _KEYS = {"id", "text", "shape", "bounds", "statistics", "components", "centred", "lineage", "network"}
 _MAX_SIDE = 10_000
 
+SPLINES = "splines"  # key of the columns of a table, and of what is known of their pairs; there only for such a map
 ENCODER = "encoder"  # key of the digest of a bundled file that a map computes with; there only where it has one
 
 
@@ -76,6 +77,7 @@ class Front:
             "lineage": to_json(described.lineage),
             "network": None,  # of dpltm 0.2
             **({ENCODER: described.base.digest} if described.base.digest else {}),
+            **({SPLINES: _spline_facts(described)} if isinstance(described, SplineMap) else {}),
         }
 
     @classmethod
@@ -101,6 +103,8 @@ class Front:
             projection=described.projection and Projection(values["offset"], values["components"]),
             centre=values.get(CENTRE),
         )
+        if isinstance(feature_map, SplineMap):
+            feature_map = replace(feature_map, moments=values.get("moments"))
         return feature_map if feature_map.id == self.id else None
 
     def restored(self) -> FeatureMap | None:
@@ -108,9 +112,14 @@ class Front:
         return None if self.has_tensors else self.with_tensors({})
 
 
+def _spline_facts(described: SplineMap) -> dict[str, Any]:
+    pairs = None if described.pairs is None else [list(places) for places in described.pairs]
+    return {"numbers": list(described.numbers), "slots": described.slots, "pairs": pairs}
+
+
 def _described(body: Any) -> FeatureMap:
     """Return a map whose tensors have shapes and no values."""
-    if set(body) - {ENCODER} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
+    if set(body) - {ENCODER, SPLINES} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
     shape, text = tuple(body["shape"]), body["text"]
     if body["network"] is not None:
@@ -138,6 +147,8 @@ def _described(body: Any) -> FeatureMap:
     if bool(lineage) != (statistics or components is not None):
         raise ArtifactError("its lineage does not say what it was made from")
     feature_map, empty = FeatureMap(base, shape, (low, high), lineage=lineage), partial(torch.empty, device="meta")
+    if isinstance(map_of(base, shape, (low, high)), SplineMap):
+        return _described_splines(feature_map, body[SPLINES], centred)
     if not (statistics or centred or components):
         return feature_map
     channels, width = feature_map.plain_shape[-1], math.prod(feature_map.plain_shape)
@@ -146,6 +157,27 @@ def _described(body: Any) -> FeatureMap:
         statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,
         projection=Projection(empty(width), empty(components, width)) if components else None,
         centre=empty(components or width) if centred else None,
+    )
+
+
+def _described_splines(plain: FeatureMap, body: Any, centred: bool) -> FeatureMap:
+    numbers, slots, pairs = body["numbers"], body["slots"], body["pairs"]
+    places = [*numbers, *(place for both in pairs or () for place in both)]
+    if set(body) != {"numbers", "slots", "pairs"} or not all(type(place) is int for place in (*places, slots)):
+        raise ValueError("splines")
+    columns = math.prod(plain.shape)
+    if not all(0 <= place < columns for place in places) or numbers != sorted(set(numbers)):
+        raise ValueError("numbers")
+    if not len(pairs or ()) <= slots <= PAIRS or any(len(both) != 2 for both in pairs or ()):
+        raise ValueError("pairs")
+    feature_map = map_of(plain.base, plain.shape, plain.bounds, tuple(numbers))
+    assert isinstance(feature_map, SplineMap)
+    feature_map, empty = replace(feature_map, slots=slots), partial(torch.empty, device="meta")
+    return replace(
+        feature_map,
+        pairs=None if pairs is None else tuple((one, other) for one, other in pairs),
+        centre=empty(feature_map.single) if centred else None,
+        moments=empty(2, columns) if centred else None,
     )
 
 

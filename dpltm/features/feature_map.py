@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, Takes, Transform, parse
@@ -252,14 +253,14 @@ class SplineMap(FeatureMap):
         numbers: places of the columns that are numbers, public; the others are indicators from 0 to 1.
         slots: pairs that there is room for: features of those that are not kept are 0.
         moments: ``(2, columns)``, released means and deviations of the columns; None before that.
-        pairs: ``(slots, 2)`` places of the columns of each pair, -1 where none is kept; None before that.
+        pairs: places of both columns of each pair that is kept; None before that.
         centre: ``(single,)``, of the features of single columns.
     """
 
     numbers: tuple[int, ...] = ()
     slots: int = 0
     moments: Tensor | None = None
-    pairs: Tensor | None = None
+    pairs: tuple[tuple[int, int], ...] | None = None
 
     @property
     def columns(self) -> int:
@@ -282,7 +283,7 @@ class SplineMap(FeatureMap):
     @property
     def kept(self) -> int:
         """Number of pairs that are kept."""
-        return 0 if self.pairs is None else int((self.pairs[:, 0] >= 0).sum())
+        return len(self.pairs or ())
 
     @property
     def live(self) -> Tensor:
@@ -295,7 +296,7 @@ class SplineMap(FeatureMap):
 
     @property
     def uncentred(self) -> SplineMap:
-        return self if not self.tensors else replace(self, centre=None, moments=None, pairs=None)
+        return self if self.centre is None else replace(self, centre=None, moments=None, pairs=None)
 
     @cached_property
     def screened(self) -> Tensor:
@@ -327,29 +328,20 @@ class SplineMap(FeatureMap):
             values = fixed_norm(values - self.centre.to(values.device))
         if not self.slots:
             return values
-        crossed = values.new_zeros(len(values), self.features - self.single)
         if not self.kept:
-            return torch.cat([values, crossed], 1)
-        assert self.pairs is not None
+            return functional.pad(values, (0, self.features - self.single))
         z = self.standardised(features)
-        one, other = (z[:, places] for places in self.pairs[: self.kept].T.long().to(z.device))
-        grid = (
-            _hats((one + WITHIN) / (2 * WITHIN), GRID)[..., :, None]
-            * _hats((other + WITHIN) / (2 * WITHIN), GRID)[..., None, :]
-        )
-        both = torch.cat([fixed_norm(grid.flatten(1)), fixed_norm(one * other)], 1) / math.sqrt(2)
-        split = self.kept * GRID**2
-        rows = torch.cat([
-            both[:, :split], crossed[:, : (self.slots - self.kept) * GRID**2],
-            both[:, split:], crossed[:, : self.slots - self.kept],
-        ], 1)  # fmt: skip
-        return torch.cat([values, rows], 1) / math.sqrt(2)
+        one, other = (z[:, list(places)] for places in zip(*(self.pairs or ()), strict=True))
+        first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (one, other))
+        grid = fixed_norm((first[..., :, None] * second[..., None, :]).flatten(1))
+        free = self.slots - self.kept
+        both = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(one * other), (0, free))]
+        return torch.cat([values, torch.cat(both, 1) / math.sqrt(2)], 1) / math.sqrt(2)
 
     def of_single(self, features: Tensor) -> Tensor:
         """Features of single columns before they are centred, ``(n, single)``, each row of norm ``NORM``."""
-        numbers = torch.tensor(self.numbers, dtype=torch.int64, device=features.device)
-        hats = _hats(features[:, numbers], self._knots).flatten(1)
-        return fixed_norm(torch.cat([hats, features[:, self._indicators.to(features.device)]], 1))
+        hats = _hats(features[:, list(self.numbers)], self._knots).flatten(1)
+        return fixed_norm(torch.cat([hats, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
         """What the mean is released of, ``(n, single + 2 columns)``, of norm ``NORM`` at most.
@@ -369,17 +361,15 @@ class SplineMap(FeatureMap):
 
     def with_pairs(self, places: Tensor) -> SplineMap:
         """Return the same with these of the screened pairs, ``(kept,)`` of them; as many as there is room for at most."""
-        pairs = torch.full((self.slots, 2), -1.0)
-        pairs[: len(places)] = self.screened[places].float()
-        return replace(self, pairs=pairs)
+        return replace(self, pairs=tuple((one, other) for one, other in self.screened[places].tolist()))
 
     @property
     def _settings(self) -> list[object]:
-        return [*super()._settings, list(self.numbers), self.slots]
+        return [*super()._settings, self.numbers, self.slots, self.pairs]
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        named = {"centre": self.centre, "moments": self.moments, "pairs": self.pairs}
+        named = {CENTRE: self.centre, "moments": self.moments}
         return {name: value for name, value in named.items() if value is not None}
 
     @cached_property
@@ -387,9 +377,9 @@ class SplineMap(FeatureMap):
         ((_, (knots,)),) = self.base.parts
         return int(knots)
 
-    @cached_property
-    def _indicators(self) -> Tensor:
-        return torch.tensor(sorted(set(range(self.columns)) - set(self.numbers)), dtype=torch.int64)
+    @property
+    def _indicators(self) -> list[int]:
+        return sorted(set(range(self.columns)) - set(self.numbers))
 
     def _of(self, features: Tensor) -> Tensor:
         return features  # as they are stored: the rest of it is cheap, and changes with what is released
