@@ -7,22 +7,28 @@ import pytest
 from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError, InputError
-from dpltm.privacy import calibration, gdp
+from dpltm.privacy import calibration
 from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
-    MAX_NOISE_RATIO,
-    MAX_STEPS,
     MIN_NOISE,
     TOLERANCE,
     calibrate_noise,
     calibrate_rate,
     calibrate_steps,
-    slack_noise,
 )
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import HASHES, Entry, Part
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selection, Unprotected
+from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
+    BandedSgd,
+    GaussianRelease,
+    Guarantee,
+    NoisySgd,
+    Selection,
+    TruncatedSgd,
+    Unprotected,
+)
 from exact import gaussian_epsilon
 from refusals import refused
 
@@ -85,20 +91,23 @@ def analytic_sigma(budget, delta, steps=1):
 
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize(
-    ("budget", "steps", "rate", "before"),
+    ("budget", "asked", "before"),
     [
-        (0.01, 100, 0.1, []),
-        (1.0, 1000, 0.01, [selection(0.9)]),
-        (2.0, 10, 1.0, [plan(20, 0.1, 6.0)]),
-        (3.0, 10, 0.8, []),
-        (1e-3, 1, 1.0, []),
-        (1e-3, 10**4, 1e-6, []),  # 0.01 records a training: epsilon leaves 0 steeply
-        (50.0, 10**6, 1.0, []),
-        (2.0, 10, 0.1, [Guarantee(0.5, 1e-6), selection(0.3, adaptive=False), GaussianRelease(4.0)]),
+        (0.01, plan(100, 0.1), []),
+        (1.0, plan(1000, 0.01), [selection(0.9)]),
+        (2.0, plan(10, 1.0), [plan(20, 0.1, 6.0)]),
+        (50.0, plan(10**6, 1.0), []),
+        (1e-3, plan(10**4, 1e-6), []),  # 0.01 records a training: epsilon leaves 0 steeply
+        (1e-3, plan(1, 1.0), []),
+        (2.0, plan(10, 0.1), [Guarantee(0.5, 1e-6), selection(0.3, adaptive=False), GaussianRelease(4.0)]),
+        (2.0, TruncatedSgd(0.01, 200, 1.0, truncated_batch_size=30, most_records=1000), []),
+        (2.0, AllocatedSgd(15 / 555, 555, 1.0, participations=15), []),
+        (2.0, BandedSgd(0.1, 1000, 1.0, 1.3, strategy=(1.0, 0.7, 0.5, 0.2)), []),
     ],
 )
-def test_spends_the_budget_and_no_more(budget, steps, rate, before):
-    found = calibrate_noise(budget, DELTA, plan(steps, rate), after(*before))
+def test_spends_the_budget_and_no_more(budget, asked, before):
+    found = calibrate_noise(budget, DELTA, asked, after(*before))
+    assert found == replace(asked, noise_multiplier=found.noise_multiplier)
     assert (1 - TOLERANCE) * budget <= after(*before).epsilon(found, DELTA) <= budget
 
 
@@ -118,14 +127,6 @@ def test_what_an_account_holds_counts_where_it_may_touch_the_records():
     found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), each) for each in before]
     assert found[0] == found[1] == found[2]
     assert found[3] == found[4] != found[0]
-
-
-def test_what_the_same_release_holds_beside_counts():
-    found = [
-        calibrate_noise(2.0, DELTA, plan(10, 0.1), before)
-        for before in (planned(pure(0.5), others=(GaussianRelease(4.0),)), after(Guarantee(0.5), GaussianRelease(4.0)))
-    ]
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +177,6 @@ def test_only_what_is_searched_for_is_set(search, field, values):
     assert replace(first, **{field: getattr(asked, field)}) == asked
 
 
-@pytest.mark.parametrize(("budget", "steps", "rate"), [(0.1, 1, 1.0), (1.0, 100, 0.05), (50.0, 100, 0.05)])
-def test_a_tenth_left_by_a_draw_is_spent(budget, steps, rate):
-    whole = calibrate_noise(budget, DELTA, plan(steps, rate)).noise_multiplier
-    tenth = calibrate_noise(budget, DELTA, plan(steps, rate), after(Guarantee(0.9 * budget))).noise_multiplier
-    assert whole < tenth < MAX_NOISE_RATIO * whole
-
-
 def test_what_another_training_leaves_calls_for_less_noise():
     """Gaussian noise adds up by its inverse square: 2.1 % left is a fifth of what there was, at five times the noise."""
     before = after(calibrate_noise(0.979, DELTA, plan(3, 0.5)))
@@ -206,11 +200,6 @@ def test_the_least_noise_that_is_tried():
     assert epsilon([calibrate_noise(1e20, DELTA, plan(1, 1.0))], DELTA) <= 1e20
 
 
-def test_epsilon_zero_within_reach():
-    """Enough noise brings the two outputs closer than delta in total variation: epsilon 0, which fits any budget."""
-    assert epsilon([calibrate_noise(1e-7, DELTA, plan(1, 0.001))], DELTA) <= 1e-7
-
-
 @pytest.mark.parametrize(
     ("budget", "rate", "sigma", "before"),
     [
@@ -230,10 +219,6 @@ def test_full_steps_are_as_many_as_the_exact_count_allows(budget, sigma):
     """T of them are exactly sqrt(T)/sigma-GDP. Never more; at most what the grid costs fewer."""
     exact = (sigma / analytic_sigma(budget, DELTA)) ** 2
     assert exact * (1 - 2e-3) - 1 <= calibrate_steps(budget, DELTA, plan(1, 1.0, sigma)).steps <= exact
-
-
-def test_no_more_steps_than_there_may_be():
-    assert calibrate_steps(1.0, DELTA, plan(10, 1e-6, 100.0)).steps == MAX_STEPS
 
 
 @pytest.mark.parametrize("most", [1, 10**6])
@@ -394,13 +379,3 @@ def test_bad_settings(search):
 
 
 # The slack that the GDP paper takes.
-
-
-def test_slack_noise_is_smaller_and_nominal():
-    """privacy-model.md 5.3: at the slack noise the central limit epsilon is the MA's 3.01, and the truth is above it."""
-    asked = plan(14062, 256 / 60000, 1.1)
-    sigma = slack_noise(asked, DELTA)
-    assert gdp.epsilon(DELTA, 256 / 60000 * math.sqrt(14062 * math.expm1(sigma**-2))) == pytest.approx(3.01, abs=6e-3)
-    assert sigma < 1.1
-    assert epsilon([replace(asked, noise_multiplier=sigma)], DELTA) > 3.02
-    assert slack_noise(plan(10, 0.1, 0.0), DELTA) == 0

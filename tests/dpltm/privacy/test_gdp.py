@@ -21,6 +21,7 @@ def test_golden_slack(sigma, epochs, less):
     """GDP Section 4: the noise that the paper would use for the epsilon that the moments accountant states."""
     plan = NoisySgd(Q, round(epochs / Q), sigma)
     assert slack_noise(plan, 1e-5) == pytest.approx(less, abs=0.005 if less > 1 else 0.001)
+    assert slack_noise(NoisySgd(Q, 10, 0.0), 1e-5) == 0
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (1.0, 1.0), (5.0, 4.0), (0.0, 6.0)])

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpltm.errors import InputError
 from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.entry import HASHES, Entry, Part
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd, Selection, Unprotected
+from dpltm.privacy.mechanisms import BandedSgd, Guarantee, NoisySgd, Selection, TruncatedSgd, Unprotected
 from exact import gaussian_epsilon
 
 DELTA = 1e-5
@@ -41,6 +40,8 @@ def test_golden_end():
         (plan(11, 1.0, 5.0), [Guarantee(0.3, 1e-7), plan(20, 0.01, 2.0)], "pld"),
         (plan(999, 0.01), [], "pld"),
         (plan(77, 0.05, 1.0, "replace-one"), [], "pld"),
+        (BandedSgd(0.1, 50, 0.9, 1.3, strategy=(1.0, 0.7, 0.5, 0.2)), [], "pld"),
+        (TruncatedSgd(0.01, 200, 2.0, truncated_batch_size=30, most_records=1000), [], "pld"),
         (plan(1000), [FIRST], "rdp"),
         (plan(1000), [FIRST], "ma"),
     ],
@@ -109,10 +110,3 @@ def test_readings_never_fall(monkeypatch):
     told = {1: 3.0, 2: 2.0, 3: 4.0, 4: 3.5}
     monkeypatch.setattr(Planned, "epsilon", lambda _, planned, *__, **___: told[planned.steps])
     assert readings(Odometer(NOTHING, plan(4), DELTA), 4) == [2.0, 2.0, 3.5, 3.5]
-
-
-def test_bad_settings():
-    with pytest.raises(InputError, match=r"^`delta`: 0 is not between 0 and 1$"):
-        Odometer(NOTHING, plan(50), 0.0)
-    with pytest.raises(InputError, match="'clt' certifies nothing"):
-        Odometer(NOTHING, plan(50), DELTA, "clt")
