@@ -61,13 +61,6 @@ def test_plain_float64_depends_on_the_order():
     assert found[0] == found[1] > 1.9e-16
 
 
-def test_a_sum_begins_anew():
-    exact = ExactSum(2, 1.0, torch.device("cpu"))
-    exact.add(torch.tensor([0.5, 1e-12], dtype=torch.float64))
-    exact.clear(1.0)
-    assert exact.parts.count_nonzero() == 0
-
-
 def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_nothing(monkeypatch: pytest.MonkeyPatch):
     """Batches of four: the network sees as many slots as the longest of them fills, and the sums are those of all slots."""
     draw, slots = np.random.default_rng(0), 16
