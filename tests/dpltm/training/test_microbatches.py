@@ -189,7 +189,7 @@ def test_a_step_is_the_naive_one(physical):
     torch.testing.assert_close(found.double(), total.double(), rtol=2e-4, atol=1e-7)
 
 
-def test_sensitivity_is_twice_the_bound_and_doubles_for_replace_one():
+def test_sensitivity_is_the_bound_twice_with_groups_and_twice_for_replace_one():
     for filter in (Clip(1.5), Tanh(1.0, 0.5, Clip(1.5)), Tanh(2.0, 1.0)):
         bound = filter.certified_bound(100)
         assert sensitivity(filter, 100, "add-remove") == bound
