@@ -20,7 +20,6 @@ from dpltm.gradients import RecordGradients
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Workspace
 from dpltm.networks.masks import Mask
-from dpltm.training.descent import cross_entropy
 from gradient_cases import MIXED, Applied, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
 

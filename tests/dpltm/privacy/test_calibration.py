@@ -1,4 +1,4 @@
-"""Noise, steps or rate for a budget: it fits and wastes little, and ends where nothing fits; and the odometer of the steps."""
+"""Noise, steps or rate for a budget: it fits and wastes little, and ends where nothing fits; the odometer of the steps."""
 
 import math
 from dataclasses import replace
