@@ -25,7 +25,6 @@ from dpltm.tickets import feature_files
 from opened import arrays_of
 
 LINEAR = "--model mlp --rounds 2 --prune 0.3 --iterations 30 --batch-size 32"
-DENSE = f"train --dense --model mlp {B} --steps 4"
 SCATTERED = 81 * 2 * 2
 """Features of an image of 8 x 8: 1 + 2 * 8 + 8^2 channels in two windows of 4 pixels down and two across."""
 
@@ -45,15 +44,11 @@ def made(tmp_path_factory, _own_config_home) -> Path:
     )
 
 
-OF_B = "--dataset b.npz --classes 3"
-RANDOM = "--model mlp --criterion random --rounds 1"
-IMPORT = f"tickets import t.safetensors {OF_B} --model mlp --out in"
 ON_B = "--dataset b.npz --classes 3 --steps 4 --delta 1e-4"
 
 
 @pytest.fixture(autouse=True)
 def work(cwd) -> Path:
-    """The working folder, with all of these in it."""
     return cwd
 
 
@@ -93,22 +88,6 @@ def test_a_set_remembers_what_stands_in_front_of_it(cli):
     assert np.mean(outputs("r", values) == arrays_of(digits.test).y) == pytest.approx(body["accuracy"], abs=0.006)
 
 
-def test_random_fourier_features_from_training_to_predictions(cli):
-    """Whoever writes its numbers in whatever way; behind it, the network is what numpy makes of the same features."""
-    budget = "--epsilon 3 --steps 20 --batch-size 600 --lr 8 --optimizer momentum --centre 0.1 --clip-norm 0.2"
-    body = cli(f"{DENSE} --features fourier:256,.50 {budget} --out r --json").json
-    assert body["features"] == "fourier:256,0.5"
-    assert 2.5 < certified(body) <= 3
-    assert body["accuracy"] > 0.7, "a linear network on features of a few hundred digits"
-    digits = load("digits")
-    np.savez("new.npz", x=arrays_of(digits.test).x)
-    assert cli("predict r --input new.npz --out p.npz").code == 0
-    centre = load_file("r/features.safetensors")["centre"]
-    values = make_feature_map("fourier:256,0.50", (8, 8), (0.0, 16.0))(arrays_of(digits.test).x).numpy() - centre
-    values *= 8 / np.linalg.norm(values, axis=1, keepdims=True)
-    assert np.mean(outputs("r", values) == np.load("p.npz")["label"]) > 0.99
-
-
 LITTLE = "train --dense --model mlp --batch-size 400 --steps 6 --dataset digits --delta 1e-4 --features unit --json"
 
 
@@ -121,16 +100,6 @@ def test_a_run_remembers_its_centre(cli):
     noise = body["centre"]["noise_multiplier"] * 8 / digits.records
     assert 0.3 < np.linalg.norm(centre - mean) / (noise * math.sqrt(64)) < 3
     assert cli("evaluate r --dataset digits --json").json["accuracy"] == body["accuracy"]
-
-
-@pytest.mark.parametrize("features", ["", "--features scatter:1,2"], ids=["none", "scatter"])
-def test_features_come_back_where_the_file_holds_them(cli, refused, features):
-    assert cli(f"generate {OF_B} {RANDOM} {features} --ledger l.jsonl --out new").code == 0
-    assert cli("tickets export new@1 --to torch-prune --out t.safetensors").code == 0
-    refused(f"{IMPORT} --features unit")
-    assert cli(f"{IMPORT} --ledger l.jsonl").code == 0
-    front, again = (cli(f"tickets show {name} --json").json["feature_map"] for name in ("new", "in"))
-    assert front == again
 
 
 # --- what is kept of features, and made again ---

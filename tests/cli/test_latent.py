@@ -145,7 +145,6 @@ def test_digits_are_told_apart(cli):
 
 
 def test_training_spends_nothing_and_says_what_it_is_of(cli, tree):
-    """Both owners have one ledger here."""
     before = tree()
     body = cli(f"{TRAIN} --model mlp:8 --epochs 1 --test pub.npz --out deep/r --json").json
     after = tree()
@@ -179,25 +178,3 @@ def test_a_run_carries_the_messages_that_it_was_made_from(cli):
         *(("public", "theirs"), ("local", "mine"), ("local", "hers")),
     ]
     assert Ledger().account(lineage).epsilon(1e-5) == pytest.approx(4), "of one message"
-
-
-def test_two_messages_of_one_record_are_stated_as_two(cli):
-    """Of one ledger; parts by places hold other records."""
-    x = np.random.default_rng(0).random((60, 5)).astype(np.float32)
-    for name in ("theirs", "mine"):
-        np.savez(f"{name}.npz", x_train=x, y_train=np.arange(60) % 2)
-        x = x[::-1] / 2
-    known = "--bounds 0,1 --classes 2"
-    assert (
-        cli(f"latent scheme --public theirs.npz {known} --features unit --epsilon 2 --out c --ledger c.jsonl").code
-        == 0
-    )
-    for name in ("a", "b"):
-        assert cli(f"latent encode c --dataset mine.npz {known} --out {name}.c").code == 0
-    one, both = (
-        cli(f"latent train c --messages {files} --out {files[0]}{len(files)} --json").json
-        for files in ("a.c", "a.c,b.c")
-    )
-    assert (one["certified"], both["certified"]) == pytest.approx((2, 4))
-    assert (one["nominal"], both["nominal"]) == pytest.approx((2, 4))
-    assert "2 messages of one record are among these, and the figures are of all of them" in both["notes"]

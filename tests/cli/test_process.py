@@ -50,7 +50,6 @@ def test_progress_and_messages_go_to_a_terminal_only(cwd):
 
 
 def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
-    """Ctrl-C once the entry of a training is in the ledger."""
     ledger = cwd / LEDGER
     before = ledger.read_bytes()
     options = "--steps 500000 --batch-size 50 --noise-multiplier 500 --out r"

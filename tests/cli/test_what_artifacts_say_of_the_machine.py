@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.options import _PATHS, latent, recorded
+from dpltm.options import _PATHS, latent
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.tickets.workbench import latent as latent_verb
@@ -171,21 +171,6 @@ def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> Non
     assert body["arms"][-1]["missing"] == [{"seed": 0, "why": "it failed; the same command says why"}]
 
 
-def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, monkeypatch) -> None:
-    stop_the_clock(monkeypatch)
-    home = home_in(cwd, made)
-    given = f"train {home}/pub@1 --dataset {home}/pri.npz {LITTLE} --epsilon 2"
-    body = cli(f"{given} --out a.run --json").json
-    assert body["seconds"] == pytest.approx(3 * TOOK)  # read at the start, after each of two steps, and at the end
-    assert body["ticket_set"] == f"{home}/pub"
-    assert json.loads(Path("a.run/result.json").read_text()) == {
-        **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
-        "weights": json.loads(Path("a.run/lineage.json").read_text())["of"],
-    }  # fmt: skip
-    shown = cli(f"{given} --ledger b.jsonl --out b.run").out
-    assert re.search(r"│ seconds +│ 296,296 +│", shown)
-
-
 @pytest.mark.parametrize(
     "cls", [TrainRequest, latent.TrainRequest, TuneRequest, latent.SchemeRequest, latent.EncodeRequest]
 )
@@ -195,19 +180,3 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     known |= {"start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind alone
     paths = {item.name for item in fields(cls) if _PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
     assert paths == known & {item.name for item in fields(cls)}
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ({"dataset": "/h/u/d.csv"}, {"dataset": "d.csv"}),
-        ({"dataset": "mnist"}, {"dataset": "mnist"}),
-        ({"dataset": "."}, {"dataset": "."}),
-        ({"ticket": "bundled:kmnist-mlp@8"}, {"ticket": "bundled:kmnist-mlp@8"}),
-        ({"features": "scatter:2,8"}, {"features": "scatter:2,8"}),
-        ({"label": "a/b"}, {"label": "a/b"}),
-    ],
-)
-def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
-    found = recorded(TrainRequest(**given))
-    assert {key: found[key] for key in kept} == kept

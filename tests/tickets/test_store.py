@@ -124,7 +124,6 @@ def test_listing(home, save):
 
 @pytest.fixture
 def healthy(tmp_path, save):
-    """A set with a winner."""
     saved = save(tmp_path / "s")
     save_winner(saved.path, Winner(2, Lineage((SAID, DRAWN)), saved))
     return saved
@@ -133,17 +132,6 @@ def healthy(tmp_path, save):
 def flip(path):
     data = path.read_bytes()
     path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
-
-
-@pytest.mark.parametrize(
-    "name", ["theta0.safetensors", "masks.safetensors", "predictors.safetensors", "README.md", "lineage.json"]
-)
-def test_a_flipped_bit_and_a_missing_file_are_found(healthy, name):
-    flip(healthy.path / name)
-    (found,) = problems(healthy.path)
-    assert name in found or "theta0 and masks" in found
-    (healthy.path / name).unlink()
-    assert problems(healthy.path) == [f"{healthy.path / name}: cannot be read: No such file or directory"]
 
 
 def test_everything_that_is_wrong_is_told(healthy, raw):
@@ -159,14 +147,6 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
     assert rest == [card]
-
-
-def test_where_no_set_is(tmp_path):
-    (tmp_path / "file").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    for name in ("nothing", "file", "empty"):
-        path = tmp_path / name
-        assert told(problems, path) == f"{path}: no ticket set there; name a folder that holds one"
 
 
 # --- Sets and winners from memory to a folder and back: what goes along, and what is spent on them next ---

@@ -117,7 +117,6 @@ def test_id_depends_on_content_only(tmp_path, tickets, save, raw):
 
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_accuracies_on_private_records_are_kept_beside_the_set(tmp_path, tickets, save, provenance):
-    """In no file of it, the card included."""
     saved, side = save(tmp_path / "s", provenance=provenance), private_path(tmp_path / "s")
     measured, private = [ticket.accuracy for ticket in tickets.tickets], provenance == "private"
     text = b"".join(path.read_bytes() for path in (tmp_path / "s").iterdir())
