@@ -1,6 +1,5 @@
 """A person as the unit, as whole commands: tables and archives that say whose each record is."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -58,17 +57,6 @@ def test_persons_are_protected(cli, entries):
         Path(name).write_text("".join(",".join(row[at] for at in kept) + "\n" for row in rows))
         assert cli(f"predict r --input {name} --out p-{name}").code == 0
         assert Path(f"p-{name}").read_bytes() == Path("p-t.csv").read_bytes()
-
-
-def test_a_ledger_protects_persons_of_one_kind_and_has_a_budget(cli, refused):
-    """A ward is no person: one ward has many of them, and a person may have been in many wards."""
-    cli(f"privacy budget {LEDGER} --unit who --epsilon 4 --delta 1e-3")
-    assert cli(f"{TRAIN} --out a").code == 0
-    assert refused(f"{TRAIN} --noise-multiplier 0.5 --out b", code=1).startswith("budget: this would bring ")
-    Path("d.csv").write_text(re.sub(",p", ",", Path("d.csv").read_text()))  # numbers, so that they pass as a feature
-    for other in ("--unit-column ward", ""):
-        said = refused(f"{TRAIN.replace('--unit-column who', other)} --delta 1e-4 --out b")
-        assert said.startswith("--unit: ")
 
 
 MADE = f"--dataset d.csv {TABLE} --model mlp:4 --rounds 2 --prune 0.4 --delta 1e-3 --json"

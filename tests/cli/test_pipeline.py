@@ -14,10 +14,12 @@ from safetensors.numpy import load_file
 
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
 from dpltm import tickets as artifacts
+from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
+from dpltm.tickets import feature_files
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.training.descent import Descent
@@ -49,15 +51,6 @@ def test_the_budget_covers_selection_and_training(cli, entries):
     carried = artifacts.load("r").lineage.entries
     assert [entry.id for entry in carried] == [made["id"], selection["id"], training["id"]]
     assert Account(carried).epsilon(1e-5) == certified(trained)
-
-
-@pytest.mark.parametrize(("ledger", "code"), [("--ledger other.jsonl", 1), ("", 1)])
-def test_a_draw_is_part_of_the_budget_wherever_it_was_entered(cli, ledger, code):
-    assert cli(f"select pub {PRIVATE} --eps1 3 {ledger}").code == 0
-    Path(*ledger.split()[1:] or (LEDGER,)).unlink()
-    done = cli(f"train pub {PRIVATE} --steps 3 --epsilon 0.5 --ledger new.jsonl")
-    assert done.code == code
-    assert done.err.startswith("error: budget: on these records epsilon 2.99")
 
 
 def test_a_run_is_of_the_ticket_and_its_figures_are_those_of_its_files(cli):
@@ -152,3 +145,16 @@ def test_a_device_that_is_not_there(refused):
     for more in ("", "--dry-run"):
         command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
         assert refused(command).startswith("--device: cuda is not there")
+
+
+def test_features_that_cannot_be_made_cost_nothing(cli, monkeypatch):
+    def damaged(*_):
+        raise ArtifactError("damaged")
+
+    monkeypatch.setattr(feature_files, "_written", damaged)
+    x, y = np.random.default_rng(0).integers(0, 256, (150, 6, 6), dtype=np.uint8), np.arange(150) % 3
+    np.savez("b.npz", x_train=x, y_train=y)
+    front = "--dataset b.npz --classes 3 --delta 1e-4 --model mlp --features unit --centre 0.1"
+    done = cli(f"train --dense {front} --epsilon 1 --steps 4 --ledger l.jsonl --out r")
+    assert (done.code, done.err) == (2, "error: damaged\n")
+    assert not list(Path().glob("[rl]*"))

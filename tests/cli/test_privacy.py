@@ -11,10 +11,14 @@ import pytest
 
 from commands import LEDGER, PRIVATE, certified
 from dpltm.cli.console import Console
-from dpltm.errors import BudgetError
+from dpltm.cli.ledgers import total
+from dpltm.errors import BudgetError, InputError
 from dpltm.options.train import TrainRequest
 from dpltm.privacy import gdp
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.workbench.stages import train
 
 RATE = "--sampling-rate 256/60000"
@@ -200,3 +204,33 @@ def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
     assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
     out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
     assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")
+
+
+# --- several ledgers ---
+
+
+def book(*kinds: str, unit: str = "record") -> Book:
+    """What a ledger with one guarantee of epsilon 1, under replace-one, of each kind holds."""
+    ledger = Ledger(unit=unit)
+    message = (Guarantee(1.0, adjacency="replace-one"),)
+    ledger.declare(*(Entry(kind, mechanisms=message, words="something", unit=unit) for kind in kinds))  # type: ignore[arg-type]
+    return ledger.book
+
+
+@pytest.mark.parametrize(
+    ("books", "epsilon"),
+    [
+        ([book("local")], 1),
+        ([book("local"), book("local")], 2),  # whoever is in both sent two messages
+        ([book("local", "local"), book("local")], 3),
+        ([book("release"), book("local")], 2),
+    ],
+)
+def test_everything_adds_up(books, epsilon):
+    """Guarantees with no delta: no composition of theirs is below their sum by more than what delta buys."""
+    assert total(books).epsilon(1e-12) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_units_have_no_common_figure():
+    with pytest.raises(InputError, match=r"^ledgers of different units"):
+        total([book("release"), book("release", unit="patient")])

@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 
 from commands import PRIVATE
 from dpltm.tickets.model_card import read_statement
+from recipes import HEAD
 
 DENSE = f"train --dense --model mlp:8 {PRIVATE} --steps 3 --batch-size 100 --epsilon 1 --quiet"
 OF_PUB = DENSE.replace("--dense --model mlp:8", "pub")
@@ -194,23 +195,8 @@ def test_a_set_and_a_private_one_without_densities(cli: Any) -> None:
     assert cli("privacy check pub.card.md --json").json["ok"]
 
 
-RECIPE = """
-[recipe]
-title = "<b>{{ 7 * 7 }}</b>"
-seeds = 2
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-model = "mlp:4"
-batch-size = 50
-steps = 2
-noise-multiplier = 1.0
-[[arm]]
-name = "<script>alert(1)</script>"
-[[arm]]
-name = "b"
-train.steps = 3
-"""
+RECIPE = HEAD.replace('"T"', '"<b>{{ 7 * 7 }}</b>"')
+RECIPE += '[[arm]]\nname = "<script>alert(1)</script>"\n[[arm]]\nname = "b"\ntrain.steps = 3\n'
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dpltm.privacy.mechanisms import NoisySgd, Selection
@@ -161,11 +160,6 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
             " with it",
         ),
         (
-            ('"digits"\nsubset = "0.5:1.0"', '"thin.npz"'),
-            "",
-            "[generate] and [select]: digits has 64 features and 10 classes, thin has 5 and 10; tickets need the same",
-        ),
-        (
             ('"public"', '"private"'),
             'rule = "smallest-within"',
             "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private",
@@ -173,7 +167,6 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
     ],
 )
 def test_run_looks_at_the_records_of_every_stage_first(refused, change, select, message):
-    np.savez("thin.npz", x_train=np.zeros((40, 5), np.uint8), y_train=np.arange(40) % 10)
     write(change, select=select)
     assert refused(*RUN).startswith(message)
 

@@ -127,22 +127,6 @@ def test_what_does_not_fit_is_said_before_torch_is_imported():
     assert done.stderr.count("does not fit its schema") == 3
 
 
-@pytest.mark.parametrize("whose", ["", "--unit-column who"], ids=["records", "persons"])
-def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, entries, whose):
-    """Whatever part of them: what was said of held-out records was said without noise."""
-    train = f"{TRAIN} {whose}"
-    for out in ("one", "two"):
-        assert cli(f"{train} --test 0.2 --out {out}").code == 0
-    assert [entry["kind"] for entry in entries(LEDGER)] == ["excluded", "release", "release"], "it is said once"
-    for other in ("", "--test 0.1", "--subset 0.1:0.4"):
-        said = refused(f"{train} {other}")
-        assert "was declared apart from the people that are protected (a test split)" in said
-    assert "is protected by a release on record" in refused(f"{train} --test 0.3")
-    assert cli(f"{train} --subset 0.2:0.6 --out three").code == 0
-    shown = " ".join(cli(f"privacy ledger {LEDGER}").out.split())
-    assert "declared apart from these people: d[0.0:0.2]" in shown
-
-
 def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
     Path("s.toml").write_text(SCHEMA.replace('["no", "yes"]', '[["no", "No"], "yes"]'))
     assert cli(f"{TRAIN} --out r").code == 0

@@ -202,16 +202,7 @@ def test_what_lies_in_the_folder_is_respected(
     assert (done.code, "a value that was paid for here knows" in done.err) == (2, True)
 
 
-SEARCHED = """
-[recipe]
-title = "S"
-seeds = 2
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-epsilon = 3.0
-batch-size = 50
-steps = 2
+SEARCHED = f"""{HEAD.replace('model = "mlp:4"', "").replace("noise-multiplier = 1.0", "epsilon = 3.0")}
 [tune]
 dataset = "digits"
 subset = "0.0:0.5"

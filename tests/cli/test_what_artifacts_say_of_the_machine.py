@@ -23,6 +23,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.tickets.workbench import latent as latent_verb
 from dpltm.training import release as training_release
+from recipes import SETS
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -50,23 +51,16 @@ model = "mlp:4"
 batch-size = 30
 steps = 2
 epsilon = 2.0
-[tickets.public]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 1
-iterations = 5
-batch-size = 30
+{sets}
 [[arm]]
 name = "dense"
 [[arm]]
 name = "drawn"
-tickets = "public"
+tickets = "a"
 select = {{ eps1 = 0.5, score = "additive" }}
 [[arm]]
 name = "tuned"
-tickets = "public"
+tickets = "a"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
 [[arm]]
 name = "broken"
@@ -118,7 +112,7 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         latent scheme --public {home}/other.npz {BOUNDED} --features unit --epsilon 4 --out {out}/s.scheme
         latent encode {out}/s.scheme {data} --out {out}/o.msg
         latent train {out}/s.scheme --messages {out}/o.msg --out {out}/latent.run"""
-    (home / "r.toml").write_text(RECIPE.format(home=home), encoding="utf-8")
+    (home / "r.toml").write_text(RECIPE.format(home=home, sets=SETS), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home.parent)
         stop_the_clock(patch)

@@ -143,15 +143,6 @@ def test_what_is_no_card_is_refused(text: str, said: str) -> None:
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize(("path", "value"), [(("settings", "steps"), "many"), (("odds", "right"), [])])
-def test_values_that_cannot_be_shown_are_named(path: tuple[str, str], value: object) -> None:
-    body = body_of()
-    body[path[0]][path[1]] = value
-    body["digest"] = digest_of(body)
-    with pytest.raises(ArtifactError, match=r"^the statement holds values that cannot be shown; it is damaged$"):
-        card_text(body)
-
-
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every value in a JSON document, objects and lists as well."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

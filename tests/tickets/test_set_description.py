@@ -168,14 +168,3 @@ def test_texts(tmp_path, save):
     parent = replace(PARENT, name="\x1b[2J")
     assert told(save, tmp_path / "a", parent=parent) == f"parent: name: {TEXT}"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_card_tells_where_the_set_comes_from(cwd):
-    text, free = ((cwd / name / "README.md").read_text() for name in ("dp", "free"))
-    assert "provenance: **dp**" in text
-    assert "- from: the set its parent (`cdcdcdcdcdcd`, round 2) by transfer to other records\n" in text
-    assert "pruning from `digits[0:719]`" in text
-    assert "random pruning from no data" in free
-    assert "- from:" not in free
-    assert free.count("| not measured |") == 3
-    assert "dpltm select" not in free

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpltm.tickets
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -211,13 +211,3 @@ def test_a_winner_with_its_set_and_all_draws(generated, path):
     read = dpltm.tickets.load(path)
     assert set(read.lineage.paid) == {*first.lineage.paid, *second.lineage.paid}
     assert len(read.lineage.paid) == 2
-
-
-def test_what_cannot_be_saved_or_loaded(generated, path):
-    dpltm.tickets.save(generated, path)
-    with pytest.raises(ArtifactError, match="exists"):
-        dpltm.tickets.save(generated, path)
-    with pytest.raises(InputError, match="`value`: a winner without its ticket set"):
-        dpltm.tickets.save(Winner(1, Lineage()), path)
-    with pytest.raises(InputError, match="`value`"):
-        dpltm.tickets.save(5, path)

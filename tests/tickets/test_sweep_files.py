@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError
-from dpltm.experiments import slug
 from dpltm.tickets.sweep_files import PARTS, SweepFolder
 from refusals import told
 
@@ -99,18 +98,6 @@ def put(folder: SweepFolder, **changes: Any) -> Path:
 
 def certified(epsilon: object) -> dict[str, Any]:
     return {"privacy": {"certified": {"epsilon": epsilon}}}
-
-
-@pytest.mark.parametrize("epsilon", [0, "inf"])
-@pytest.mark.parametrize("name", ["Größe 5 % (2.5)", "...", "-.a.-", "a" * 100, "x-s1-", "5e-4 / 0.1"])
-def test_results_of_arms_of_any_name(folder: SweepFolder, name: str, epsilon: object) -> None:
-    label = f"{slug(name)}-s3-01234567"
-    assert folder.result(label) is None
-    folder.make(label)
-    folder.finish(label, {**BODY, "arm": name, "train": certified(epsilon)})
-    found = folder.result(label)
-    assert found is not None
-    assert found["train"] == certified(epsilon)
 
 
 @pytest.mark.parametrize(
