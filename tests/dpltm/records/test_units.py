@@ -110,8 +110,8 @@ def test_what_is_public_of_persons():
     assert not found.names_units
     declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
-    assert at_unit(dataset, "record", None).train.slots == 64
-    assert at_unit(found, "user", None) is found
+    assert at_unit(dataset, None).train.slots == 64
+    assert at_unit(found, None) is found
 
 
 def test_in_slots_keeps_the_order_of_equal_hashes():
@@ -213,7 +213,6 @@ def test_datasets_that_do_not_say_it():
         refused(load, "digits", units="who")
         == "`unit_column` who: nothing says whose the records of digits are; leave it out"
     )
-    assert refused(load, "movielens-small", units="who").startswith("`unit_column`: movielens-small holds ratings")
 
 
 @pytest.mark.parametrize(
