@@ -21,9 +21,9 @@ from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
+from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_names, column_texts
 from dpltm.registry import Deferred

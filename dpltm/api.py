@@ -37,8 +37,8 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, from_arrays
-from dpltm.records.arrays import arrays_of, as_array, records_of
+from dpltm.records.arrays import arrays_of, as_array, from_arrays, records_of
+from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame

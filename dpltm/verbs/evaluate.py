@@ -28,9 +28,12 @@ from dpltm.privacy.account import check_declared
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Dataset, Layout, Split, count_outside, prepare
+from dpltm.records.dataset import Dataset
+from dpltm.records.files import Layout
 from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.schema import class_names
+from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
 

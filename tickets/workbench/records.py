@@ -9,7 +9,8 @@ from dpltm.errors import InputError
 from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
 from dpltm.progress import Progress
-from dpltm.records import Dataset, DatasetCache, load
+from dpltm.records.dataset import Dataset
+from dpltm.records.load import DatasetCache, load
 from dpltm.records.schema import Schema
 from dpltm.training.launcher import launched
 
