@@ -8,13 +8,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from make_photographs import (
-    DIRECTIONS,
-    draw_views,
-)
+from make_photographs import DIRECTIONS, draw_views
 from torch import Generator
 
-from dpltm.features import MAPS
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.photographs import PATCH, WAVES, Photographs, as_photographs, turned, units_of
 
@@ -26,11 +22,6 @@ def images(*shape: int) -> np.ndarray:
 def test_grey_is_three_equal_colours():
     x = torch.rand(2, 32, 32)
     assert torch.equal(as_photographs(x), as_photographs(x[..., None].expand(-1, -1, -1, 3)))
-
-
-def test_there_are_as_many_directions_as_may_be_asked_for():
-    most = MAPS["photographs"].parameters[0].high
-    assert make_feature_map(f"photographs:{most}", (32, 32, 3), (0.0, 255.0))(images(1, 32, 32, 3)).shape == (1, most)
 
 
 def test_the_mirror_image_says_the_same():

@@ -66,9 +66,7 @@ def test_a_decimal_is_written_in_one_way(text: str):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        *(("nan", "nan"), ("1e999", "inf"), ("0", "0"), ("-1", "-1"), ("1e-4", "0.0001"), ("1000.1", "1000.1")),
-    ],
+    [*(("nan", "nan"), ("1e999", "inf"), ("0", "0"), ("-1", "-1"), ("1e-4", "0.0001"), ("1000.1", "1000.1"))],
 )
 def test_decimals_out_of_range(text: str, shown: str):
     assert refused(parse, f"fourier:64,{text}") == (
