@@ -346,7 +346,8 @@ def test_sampling_is_told_of_the_training_that_has_it_and_of_no_other(
     assert shown(both)["sampling"].value == value
     assert "counted as well: mean of features." in words(both)
     if "-poisson" in code:
-        behind = made(entered(1, mechanism, words="features"), TRAINING, subject=RUN)
+        front = entered(1, replace(mechanism, noise_multiplier=3.0), words="features")
+        behind = made(front, TRAINING, subject=RUN)
         assert shown(behind)["sampling"].value == "Poisson, rate 0.1"
 
 
