@@ -15,10 +15,10 @@ from dpltm.errors import InputError, did_you_mean
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.progress import Progress
-from dpltm.records import Description, catalogue, data_home, load
+from dpltm.records.catalogue import Description, catalogue, data_home
 from dpltm.records.files import TABLES, file_digest, reading
 from dpltm.records.input_parts import shown
-from dpltm.records.load import download
+from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text

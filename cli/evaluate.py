@@ -22,9 +22,9 @@ from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictReques
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
-from dpltm.records import load_records
 from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
+from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_names, column_texts
 from dpltm.registry import Deferred

@@ -38,11 +38,12 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, at_unit, from_arrays
-from dpltm.records.arrays import arrays_of, as_array, records_of
+from dpltm.records.arrays import arrays_of, as_array, from_arrays, records_of
+from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame
+from dpltm.records.units import at_unit
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point
 from dpltm.training.launcher import check_alone
 from dpltm.verbs import evaluate as evaluate_verb

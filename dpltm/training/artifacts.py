@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpltm.networks.skill import Skill
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
-    from dpltm.records import Dataset
+    from dpltm.records.dataset import Dataset
     from dpltm.training.canaries import Observations
 
 ProvenanceKind = Literal["data-free", "public", "dp", "private"]

@@ -57,7 +57,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
 from dpltm.pruning.generation import check_lr
-from dpltm.records import Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.schema import class_shares
 
 FACTOR = 2.0

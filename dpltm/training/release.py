@@ -29,17 +29,17 @@ from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.describe import figure, percent
-from dpltm.privacy.entry import Entry, Lineage, Part, entry_from_json, to_json
+from dpltm.privacy.entry import Entry, Lineage, Part, Secret, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import AllocatedSgd, Guarantee, NoisySgd
-from dpltm.privacy.release import Secret
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
-from dpltm.records import Arrays, Dataset, Split
+from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
+from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.records.units import ABSENT
 from dpltm.training import least_squares as head

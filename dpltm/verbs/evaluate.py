@@ -29,10 +29,14 @@ from dpltm.privacy.account import check_declared
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Dataset, Layout, Split, by_user, count_outside, prepare
+from dpltm.records.dataset import Dataset
+from dpltm.records.files import Layout
 from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.schema import class_names
+from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
+from dpltm.records.units import by_user
 from dpltm.training.artifacts import Run
 
 YOUR_WORD = (

@@ -45,9 +45,11 @@ from dpltm.pruning.generation import (
     without_data,
 )
 from dpltm.pruning.unstructured import input_groups
-from dpltm.records import Arrays, Dataset, at_unit
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
+from dpltm.records.split import Arrays
+from dpltm.records.units import at_unit
 from dpltm.registry import listed
 from dpltm.training.artifacts import ProvenanceKind, TicketSet, fresh, in_front, with_start
 from dpltm.training.release import FOR_TICKETS, TrainingPlan

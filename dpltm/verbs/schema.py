@@ -43,10 +43,10 @@ from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.release import Once, Secret, pay, price
+from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step

@@ -51,7 +51,7 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
-from dpltm.records import Dataset, at_unit, held_out_users
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
@@ -61,9 +61,11 @@ from dpltm.records.notes import (
     test_notes,
     unit_notes,
 )
+from dpltm.records.ratings import held_out_users
 from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
+from dpltm.records.units import at_unit
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run, StartingPoint, weights_id

@@ -44,9 +44,10 @@ from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
-from dpltm.records import Arrays, Dataset
 from dpltm.records.batches import Records
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes
+from dpltm.records.split import Arrays
 from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
 from dpltm.training.plan import NoisySteps

@@ -27,7 +27,8 @@ from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.records import Dataset, at_unit
+from dpltm.records.dataset import Dataset
+from dpltm.records.units import at_unit
 from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, select, train, tune

@@ -9,8 +9,10 @@ from dpltm.errors import InputError
 from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions, UnitOptions
 from dpltm.progress import Progress
-from dpltm.records import Dataset, DatasetCache, at_unit, load
+from dpltm.records.dataset import Dataset
+from dpltm.records.load import DatasetCache, load
 from dpltm.records.schema import Schema
+from dpltm.records.units import at_unit
 from dpltm.training.launcher import launched
 
 

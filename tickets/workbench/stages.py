@@ -33,7 +33,7 @@ from dpltm.privacy.release import price
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
-from dpltm.records import Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.units import check_per_unit
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin

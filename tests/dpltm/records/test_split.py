@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.privacy.entry import NO_LINEAGE, Entry
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Unprotected
-from dpltm.privacy.release import Once, Secret, pay
+from dpltm.privacy.release import Once, pay
 from dpltm.records import Arrays, Public, Split, from_arrays, load
 from dpltm.records.mapped import filled
 from dpltm.records.split import ROWS
