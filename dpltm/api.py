@@ -30,7 +30,6 @@ from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import Options, arguments
-from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.tickets import TransferOptions
@@ -38,8 +37,8 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records import Dataset, at_unit, from_arrays
-from dpltm.records.arrays import arrays_of, as_array, records_of
+from dpltm.records.arrays import arrays_of, as_array, from_arrays, records_of
+from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame
@@ -124,9 +123,6 @@ def records_and_options(
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts, taker)
-    if isinstance(options, UnitOptions):
-        with naming():
-            dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
 

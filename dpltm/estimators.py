@@ -49,17 +49,18 @@ from dpltm.options import EPSILON, Options, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Secret, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
-from dpltm.privacy.release import Once, Secret, pay
+from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records import Dataset, RecordSet, Rows, from_arrays
+from dpltm.records.arrays import from_arrays
 from dpltm.records.cells import Cells, text_of
-from dpltm.records.dataset import RawSplit
+from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
+from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point

@@ -33,7 +33,9 @@ from dpltm.features.inputs import (
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import SILENT, Progress
-from dpltm.records import Arrays, Dataset, Split, cache_home
+from dpltm.records.catalogue import cache_home
+from dpltm.records.dataset import Dataset
+from dpltm.records.split import Arrays, Split
 from dpltm.tickets.files import staged_file
 from dpltm.tickets.tensors import read_tensors, write_tensors
 

@@ -15,9 +15,12 @@ from dpltm.features import MAPS, Takes, parse
 from dpltm.features.feature_map import FeatureMap
 from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
-from dpltm.records import Arrays, Dataset, Split, catalogue, prepare
 from dpltm.records.batches import Records
+from dpltm.records.catalogue import catalogue
+from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import LARGE, filled
+from dpltm.records.scaling import prepare
+from dpltm.records.split import Arrays, Split
 from dpltm.records.units import ABSENT
 
 

@@ -31,13 +31,13 @@ from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_
 from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records import Arrays, Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
 from dpltm.records.made_up import constant, fractions, padded, padding_rows, tokens_of
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
-from dpltm.records.split import LabelForm
+from dpltm.records.split import Arrays, LabelForm
 
 AGREE = 1e-3
 """Largest difference between outputs on two machines, over the largest output."""

@@ -8,6 +8,8 @@ carries a :class:`Lineage`, the entries of everything behind it; what is made of
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import hmac
 import json
 import math
 import reprlib
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy import mechanisms as kinds
@@ -268,6 +270,52 @@ class Lineage:
 
 NO_LINEAGE = Lineage()
 """Lineage of a value that depends on no records that anybody has to be told of."""
+
+
+def release_id(key: bytes) -> Id:
+    """Return the public id of a release with a secret key of 256 bits: it tells nothing of the key."""
+    return hashlib.sha256(b"dpltm release" + key).hexdigest()
+
+
+@dataclass(frozen=True)
+class Secret:
+    """The key of a release that was paid for: everything random of it follows from these bits.
+
+    Attributes:
+        entry: of the release, as it is on record.
+        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources,
+            which tell nothing of what was drawn before.
+
+    Guarantees:
+        The entry is that of the key, and some ledger holds it. A secret stays in its process.
+    """
+
+    entry: Entry
+    key: bytes | None = field(repr=False)
+    _given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not (self.entry.paid and self.entry.home):
+            raise InputError(
+                "secret: nothing was paid for it; a release draws through dpltm.privacy.release.pay alone"
+            )
+        if self.key is not None and release_id(self.key) != self.entry.id:
+            raise InputError("secret: the key of another release than the entry is of")
+
+    def child(self, name: str) -> bytes:
+        """Return 32 bytes for one purpose of the release, independent of those for any other.
+
+        Each ``name``, such as ``noise``, may be asked for once: two values of one noise differ by what they should hide.
+        """
+        if self.key is None:
+            raise InputError("secret: values were drawn, and its key is gone; go on from the states in the checkpoint")
+        if name in self._given:
+            raise InputError(f"secret: its bits for {name} were given out before")
+        self._given.add(name)
+        return hmac.new(self.key, name.encode(), hashlib.sha256).digest()
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("secret: is never pickled or copied; another process goes on from a checkpoint")
 
 
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:

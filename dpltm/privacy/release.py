@@ -12,8 +12,6 @@ found again by its id; no key is ever paid twice, so no two noisy values share o
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import os
 import secrets
 import threading
@@ -24,7 +22,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from dpltm.errors import DpltmError, InputError
 from dpltm.privacy.account import Account, check_moves, check_private
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, OTHERWISE, Checkpoint, Checkpoints, check_same
-from dpltm.privacy.entry import Entry, Id, Lineage
+from dpltm.privacy.entry import Entry, Lineage, Secret, release_id
 from dpltm.privacy.ledger import Book, Ledger, Moved
 
 T = TypeVar("T")
@@ -34,52 +32,6 @@ ATTEMPTS = 100
 """Number of attempts to plan a release while others enter theirs."""
 
 BUSY = "`ledger`: others enter their releases all the time; try again when they have ended"
-
-
-def release_id(key: bytes) -> Id:
-    """Return the public id of a release with a secret key of 256 bits: it tells nothing of the key."""
-    return hashlib.sha256(b"dpltm release" + key).hexdigest()
-
-
-@dataclass(frozen=True)
-class Secret:
-    """The key of a release that was paid for: everything random of it follows from these bits.
-
-    Attributes:
-        entry: of the release, as it is on record.
-        key: 256 bits; whoever has them can take the noise away. None where work goes on from the states of its sources,
-            which tell nothing of what was drawn before.
-
-    Guarantees:
-        The entry is that of the key, and some ledger holds it. A secret stays in its process.
-    """
-
-    entry: Entry
-    key: bytes | None = field(repr=False)
-    _given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not (self.entry.paid and self.entry.home):
-            raise InputError(
-                "secret: nothing was paid for it; a release draws through dpltm.privacy.release.pay alone"
-            )
-        if self.key is not None and release_id(self.key) != self.entry.id:
-            raise InputError("secret: the key of another release than the entry is of")
-
-    def child(self, name: str) -> bytes:
-        """Return 32 bytes for one purpose of the release, independent of those for any other.
-
-        Each ``name``, such as ``noise``, may be asked for once: two values of one noise differ by what they should hide.
-        """
-        if self.key is None:
-            raise InputError("secret: values were drawn, and its key is gone; go on from the states in the checkpoint")
-        if name in self._given:
-            raise InputError(f"secret: its bits for {name} were given out before")
-        self._given.add(name)
-        return hmac.new(self.key, name.encode(), hashlib.sha256).digest()
-
-    def __reduce__(self) -> NoReturn:
-        raise InputError("secret: is never pickled or copied; another process goes on from a checkpoint")
 
 
 class Release(Protocol[T_co]):

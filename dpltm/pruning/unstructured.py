@@ -24,7 +24,7 @@ from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import layer_at
 from dpltm.pruning import Groups, PruningRound, Schedule, Scope
-from dpltm.records import Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
 
 

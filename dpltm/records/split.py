@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Cut, Entry, Part
-from dpltm.privacy.release import Secret
+from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Cut, Entry, Part, Secret
 from dpltm.records.mapped import gathered, pieces
 
 ROWS = 512

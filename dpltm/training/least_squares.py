@@ -27,8 +27,9 @@ from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
-from dpltm.records import Arrays, Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
+from dpltm.records.split import Arrays
 from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint
 from dpltm.training.optimizers import NewtonSteps

@@ -39,7 +39,8 @@ from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
-from dpltm.records import Arrays, Dataset, Split
+from dpltm.records.dataset import Dataset
+from dpltm.records.split import Arrays, Split
 from dpltm.training.artifacts import TicketSet, fresh
 from dpltm.verbs.train import train_start
 

@@ -43,10 +43,10 @@ from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
 from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret, to_json
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Adjacency, GaussianRelease, Guarantee, NoisySgd
-from dpltm.privacy.release import Once, Secret, pay, price
+from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import Progress
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
@@ -325,7 +325,7 @@ def load_unfinished(
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
     dataset = take_part(settle(path.stem, raw, hold_out=hold_out), subset, records, False)
-    dataset = at_unit(dataset, "record", None if units is None else 1)
+    dataset = at_unit(dataset, None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
     keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
     codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)

@@ -17,10 +17,10 @@ from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, lineage_of
+from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, Secret, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
-from dpltm.privacy.release import Secret, pay
+from dpltm.privacy.release import pay
 from dpltm.privacy.selection import (
     SelectionPlan,
     draw,
@@ -31,9 +31,10 @@ from dpltm.privacy.selection import (
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.pruning.generation import Ticket
 from dpltm.randomness.noise import KeyedSource
-from dpltm.records import Dataset, at_unit
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, feature_notes, public_input_notes, shares_notes, unit_notes
 from dpltm.records.settle import check_delta
+from dpltm.records.units import at_unit
 from dpltm.training.artifacts import Candidate, TicketSet, Winner
 from dpltm.training.plan import private_score
 from dpltm.training.release import check_trainable
@@ -116,7 +117,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     network = tickets.body.spec
     network.check_code(tickets.label)
     check_score(network, "select")
-    dataset = at_unit(tickets.takes(dataset), options.unit, options.per_unit)
+    dataset = at_unit(tickets.takes(dataset), options.per_unit)
     check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)
     part, lineage = ledger.part(dataset), lineage_of(tickets, dataset, dataset.feature_map)

@@ -17,7 +17,7 @@ from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import lineage_of
 from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
 from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
-from dpltm.records import Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -13,14 +12,15 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deaths import CALLS, in_child
+from deaths import counted, in_child, in_children
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.entry import Entry, Part, to_json
 from dpltm.privacy.ledger import Ledger
@@ -133,14 +133,6 @@ def test_a_first_entry_that_is_refused_leaves_no_file():
     assert open_ledger("l.jsonl").entries == (), "as good as none"
 
 
-def test_a_file_that_somebody_else_began_meanwhile_is_theirs():
-    mine, theirs = open_ledger("l.jsonl"), open_ledger("l.jsonl")
-    theirs.declare(ONE)
-    assert mine.book.home == theirs.book.home
-    mine.declare(ONE)
-    assert [entry.sequence for entry in theirs.entries] == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("name", "key"), [("l.jsonl", "l.key"), ("digits.ledger.jsonl", "digits.ledger.key"), ("l.txt", "l.txt.key")]
 )
@@ -157,14 +149,6 @@ def test_the_key_of_snapshots_lies_beside_it_for_its_owner_alone(name, key):
     assert again != snapshot, "nothing is apart from what the old key named"
     Path(key).write_text("damaged")
     assert key in refusal(name)
-
-
-def test_what_cannot_be_read_again_is_not_written(path):
-    before = path.read_bytes()
-    for bad in (Entry("public", words="two\nlines"), Entry("public", words="\ud800")):
-        with pytest.raises(ArtifactError):
-            open_ledger(path).declare(bad)
-    assert path.read_bytes() == before
 
 
 # --- refused by line ---
@@ -195,7 +179,6 @@ def swapped(lines):
         (lambda lines: [*lines[:2], "{", *lines[3:]], 3, "not an entry"),
         (lambda lines: [*lines[:2], "", *lines[2:]], 3, "not an entry"),
         (lambda lines: [*lines[:2], lines[2].replace('": "', '":"'), *lines[3:]], 3, "not an entry"),
-        (lambda lines: [*lines[:1], lines[1].replace("1.1", "9.1"), *lines[2:]], 2, "changed"),
         (lambda lines: [*lines[:1], *lines[2:]], 2, "missing or moved"),
         (swapped, 4, "missing or moved"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4, "missing or moved"),
@@ -244,18 +227,13 @@ def test_an_incomplete_line_is_named(path, cut):
     assert "line 1: the line is incomplete" in refusal(path)
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3, 4])
-def test_a_ledger_of_an_earlier_version_is_refused_by_name(schema):
-    Path("l.jsonl").write_text(json.dumps({"format": "dpltm-ledger", "schema": schema}) + "\n")
-    assert refusal("l.jsonl") == (
-        f"l.jsonl: line 1: schema {schema} was written by dpltm before 0.3; price it with the version that made it, and"
-        " begin another ledger"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
+        (
+            '{"format": "dpltm-ledger", "schema": 4}\n',
+            "line 1: schema 4 was written by dpltm before 0.3; price it with",
+        ),
         ('{"format": "dpltm-ledger", "schema": 6}\n', "newer than this version"),
         ('{"format": "dpltm-journal", "schema": 1}\n', "not a document of format"),
         ('{"format": "dpltm-ledger", "schema": 5}\n', "not the header"),
@@ -525,34 +503,6 @@ def test_what_is_torn_is_refused_where_the_ledger_is_ahead_of_its_record(used):
 # --- full disks, folders that cannot be written ---
 
 
-@contextlib.contextmanager
-def failing(number: int, code: int) -> Iterator[list[str]]:
-    """A block whose nth call that changes or syncs something fails, once; half of what it was to write is written.
-
-    Yields the name of what failed.
-    """
-    left, failed = number, list[str]()
-
-    def patched(name, inner):
-        def call(*arguments, **named):
-            nonlocal left
-            if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR):
-                left -= 1
-            if left == 0:
-                failed.append(name)
-                if name == "write":
-                    inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                raise OSError(code, os.strerror(code))
-            return inner(*arguments, **named)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(CALLS) - {"unlink", "ftruncate"}:
-            patch.setattr(os, name, patched(name, getattr(os, name)))
-        yield failed
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("new", [False, True])
 def test_any_call_that_fails_spends_nothing(here, monkeypatch, new, code):
@@ -582,8 +532,22 @@ def test_any_call_that_fails_spends_nothing(here, monkeypatch, new, code):
 
 
 def declared_though_failing(ledger: Ledger, number: int, code: int) -> tuple[str | None, list[str]]:
-    """What the refusal says, if there is one, and what failed."""
-    with failing(number, code) as failed:
+    """What the refusal says, if there is one, and what failed: the nth call that changes or syncs something, once.
+
+    Half of what was to be written is written.
+    """
+    failed = list[str]()
+
+    def fail(name: str, inner: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        failed.append(name)
+        if name == "write":
+            inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in counted(number, fail).items():
+            if name not in ("unlink", "ftruncate"):
+                patch.setattr(os, name, call)
         try:
             ledger.declare(ONE, ONE)
         except ArtifactError as error:
@@ -623,17 +587,7 @@ def test_processes_add_one_after_the_other_and_readers_see_whole_entries():
         assert counts == sorted(counts)
         assert all(count % 2 == 0 for count in counts), "two were entered together"
 
-    children = []
-    for work in (write, write, look):
-        child = os.fork()
-        if not child:
-            try:
-                work()
-                os._exit(0)
-            except BaseException:
-                os._exit(1)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert in_children(write, write, look) == [0, 0, 0]
     held = open_ledger("l.jsonl")
     assert [entry.sequence for entry in held.entries] == list(range(1, 41))
     assert Path("l.jsonl").read_text() == chained(*parsed(Path("l.jsonl")))
@@ -685,15 +639,6 @@ def test_the_file_is_read_again_only_where_somebody_else_wrote(used, monkeypatch
     other.declare(ONE)
     assert len(used.entries) == 7
     assert reads.count("l.jsonl") == 2
-
-
-def test_an_entry_adds_one_line_to_a_file_of_any_length(used):
-    used.declare(*[ONE] * 200)
-    size = Path("l.jsonl").stat().st_size
-    inode = Path("l.jsonl").stat().st_ino
-    used.declare(ONE)
-    assert Path("l.jsonl").stat().st_ino == inode
-    assert Path("l.jsonl").stat().st_size - size < 1000
 
 
 def test_a_child_that_was_forked_within_a_block_does_not_give_its_lock_back(used):

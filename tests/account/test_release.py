@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from deaths import End, ends_at, in_child
+from deaths import End, ends_at, forked, in_child, in_children
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.account import QUICK_FIRST, Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.privacy.entry import Entry, Head, Id, Lineage, Part
+from dpltm.privacy.entry import Entry, Id, Lineage, Part, Secret, release_id
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
-from dpltm.privacy.release import Paid, Secret, pay, price, release_id
+from dpltm.privacy.release import Paid, pay, price
 from dpltm.tickets.files import sync
 from dpltm.tickets.ledger_file import open_ledger
 
@@ -220,28 +220,6 @@ def test_what_is_refused_spends_nothing_and_leaves_no_key(tmp_path):
     assert keeper.held is None
 
 
-def test_a_value_that_knows_more_of_the_ledger_than_it_holds_is_refused():
-    """A ledger in memory stands for a file that was put back from a backup, elsewhere than it was used."""
-    ledger = Ledger()
-    first = pay(planned(), ledger)
-    assert len(pay(planned(lineage=first.lineage), ledger).lineage.entries) == 2
-    head = ledger.book.head
-    for wrong in (
-        Head(head.ledger, 3, head.digest),
-        Head(head.ledger, 2, "0" * 64),
-        Head(head.ledger, -1, head.digest),
-    ):
-        release = planned(lineage=Lineage(first.lineage.entries, (wrong,)))(ledger.book, None)
-        for way in (partial(pay, partial(as_it_is, release), ledger), partial(price, release, ledger.book)):
-            with pytest.raises(ArtifactError) as refusal:
-                way()
-            assert str(head) in str(refusal.value)
-            assert str(wrong) in str(refusal.value)
-    assert len(ledger.entries) == 2
-    elsewhere = Lineage(heads=(Head("e" * 64, 9, "0" * 64),))
-    assert pay(planned(lineage=elsewhere), ledger).entry.sequence == 3
-
-
 # --- several at once ---
 
 
@@ -309,14 +287,7 @@ def test_processes_at_once_keep_to_the_budget_and_draw_what_they_entered(tmp_pat
     alike = [Entry("release", mechanisms=(GaussianRelease(5.0),))] * 6
     five, six = (min((Account() + alike[:count]).epsilon(1e-5, each) for each in QUICK_FIRST) for count in (5, 6))
     open_ledger(path).declare(Entry("budget", mechanisms=(Guarantee((five + six) / 2, 1e-5),)))
-    children = []
-    for _ in range(3):
-        child = os.fork()
-        if not child:
-            spend(path, told, 3)
-            os._exit(0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert in_children(*[partial(spend, path, told, 3)] * 3) == [0, 0, 0]
     held = open_ledger(path)
     assert len(held.account().paid) == 5
     assert {id for id, _ in told_in(told)} == {entry.id for entry in held.account().paid}
@@ -360,16 +331,6 @@ def test_threads_share_the_values_of_one_release():
         go.set()
         drawn = [each.result() for each in both]
     assert len({*drawn, *values}) == STEPS
-
-
-def test_a_ledger_in_memory_lets_one_thread_in_at_a_time():
-    ledger = Ledger()
-    with ThreadPoolExecutor(1) as pool:
-        with ledger.adding():
-            other = pool.submit(ledger.declare, Entry("public"))
-            concurrent.futures.wait([other], 0.1)
-            assert not other.done()
-        assert other.result() == ledger.entries
 
 
 # --- what is read beside the records ---
@@ -467,13 +428,7 @@ def test_a_process_that_is_forked_while_another_thread_enters_is_not_stuck(tmp_p
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait()
-    child = os.fork()
-    if not child:
-        try:
-            pay(planned(), ledger)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
+    child = forked(lambda: pay(planned(), ledger))
     assert os.waitpid(child, os.WNOHANG) == (0, 0), "it waits"
     go.set()
     thread.join()

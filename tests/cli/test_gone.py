@@ -37,6 +37,11 @@ BEFORE = {
     "--length": "evaluate r",
     "--criterion": f"generate {PRIVATE} {TINY} --epsilon 1 --out new",
     "--mechanism": "privacy epsilon",
+    "--model": "train --dense",
+    "--users": "train --dense",
+    "--items": "evaluate r",
+    "--unit": "train --dense",
+    "--metric": "train --dense",
 }
 """What is typed before an option that several commands had, or that lost a value."""
 OPTIONS = {
@@ -49,13 +54,18 @@ OPTIONS = {
 IN_PYTHON = {
     "loop --ends": (LoopOptions, "the figure is that of the whole plan"),
 }
+DATA = {
+    "--dataset .dat": "train --dense --dataset ratings.dat --epsilon 1 --out new",
+    **{f"dataset {name}": f"datasets info {name}" for name in ("movielens", "movielens-like", "movielens-small")},
+}
+RECIPE_KEY = "[recipe] measure"
 NAMES = {
     "dpltm.synthesize": "by a library",
     "dpltm.search": "search on public records (dpltm.tune)",
 }
 
 
-TYPED = sorted(set(GONE) - set(NAMES) - set(IN_PYTHON))
+TYPED = sorted(set(GONE) - {*NAMES, *IN_PYTHON, *DATA, RECIPE_KEY})
 
 
 @pytest.mark.parametrize("row", TYPED)
@@ -65,6 +75,20 @@ def test_at_the_terminal(refused, row) -> None:
     assert said.startswith(row[row.index("--") :] if "--" in row else f"dpltm {row}")
     assert " is gone since 0.3: " in said
     assert said.endswith(GONE[row].rpartition("`")[2])
+
+
+@pytest.mark.parametrize("row", DATA)
+def test_data(refused, row) -> None:
+    said = refused(DATA[row])
+    assert said.startswith("--dataset ")
+    assert " is gone since 0.3: train a network of your own on an .npz with a person a record" in said
+
+
+def test_keys_of_a_recipe(refused) -> None:
+    Path("recipe.toml").write_text('[recipe]\ntitle = "x"\nmeasure = "rmse"\n[[arm]]\nname = "a"\n')
+    assert f"{RECIPE_KEY} is gone since 0.3: arms are compared by accuracy" in refused(
+        "run --config recipe.toml --dry-run"
+    )
 
 
 @pytest.mark.parametrize("row", [row for row in TYPED if row.split(" --")[0] in OPTIONS])

@@ -50,17 +50,19 @@ from dpltm.options.latent import (
     TrainRequest,
 )
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Entry, Id, Lineage, lineage_from_json, lineage_of, to_json
+from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import Secret, pay, price
+from dpltm.privacy.release import pay, price
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
 from dpltm.randomness.noise import FastSource, KeyedSource
-from dpltm.records import Dataset, Public, Split, catalogue
+from dpltm.records.catalogue import catalogue
+from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, unit_notes
 from dpltm.records.settle import check_delta
+from dpltm.records.split import Public, Split
 from dpltm.tickets import files
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.ledger_file import ledger_of, ledger_path

@@ -28,7 +28,7 @@ from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.statement import PrivacyReport
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
-from dpltm.records import Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
-from dpltm.privacy.entry import NO_LINEAGE, Entry
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Unprotected
-from dpltm.privacy.release import Once, Secret, pay
+from dpltm.privacy.release import Once, pay
 from dpltm.records import Arrays, Public, Split, from_arrays, load
 from dpltm.records.mapped import filled
 from dpltm.records.split import ROWS
@@ -127,11 +127,6 @@ def test_a_look_may_refuse_and_gives_nothing_away(split):
         raise InputError(f"{len(records.x)} records of {records.y.max() + 1} classes")
 
     assert refused(split.check, refuse) == "600 records of 3 classes"
-
-
-def test_a_record_that_is_made_up(split):
-    x, y = split.made_up()
-    assert (x.tolist(), x.dtype, y.tolist()) == ([[0, 0]], np.uint8, [0])
 
 
 def test_digest(split):

@@ -68,10 +68,6 @@ def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path,
     assert said in refused(head + SETS + text.replace("FOLDER", str(tmp_path)))
 
 
-def test_records_without_ratings_have_no_rmse() -> None:
-    assert "digits holds no ratings" in refused(HEAD.replace("seeds = 2", 'measure = "rmse"') + DENSE)
-
-
 @pytest.mark.usefixtures("no_files")
 def test_each_dataset_that_is_not_at_hand_is_said_once() -> None:
     arms = "".join(f'[[arm]]\nname = "{at}"\ntrain = {{ dataset = "a9a", subset = "0:{at}00" }}\n' for at in (3, 4, 5))
