@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
+from dpltm.randomness.noise import FastSource, RandomSource
+from dpltm.records.batches import Records
+from dpltm.training.descent import NoisyGradients
 from dpltm.training.plan import NoisySteps
 from refusals import refused
 
@@ -34,6 +38,18 @@ class Applied(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         return self._put_together(self, *inputs, **named)
+
+
+class Picture(nn.Module):
+    """A convolution, a normalisation, dropout and a head of three classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)
+        self.drop, self.head = nn.Dropout(), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(self.norm(self.conv(x)).relu().mean((2, 3))))
 
 
 def tied(bias: bool = False, padding_idx: int | None = None) -> Applied:
@@ -198,6 +214,30 @@ def steps_of(
     return NoisySteps(
         filter, mechanism, expected_batch, lr, class_weight=class_weight, options=TrainOptions(**options)
     )
+
+
+def noisy(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    plan: NoisySteps,
+    *,
+    loss: Loss = cross_entropy,
+    mask: Mask | None = None,
+    sources: Sequence[RandomSource] | None = None,
+    **records: Any,
+) -> NoisyGradients:
+    """The steps of a plan on these records, with seeded coins and noise; everything is live unless a mask is given."""
+    sampling, noise = sources or (FastSource(0), FastSource(1))
+    mask = Mask.dense(model) if mask is None else mask
+    return NoisyGradients(model, mask, loss, Records(x, y, **records), plan, sampling=sampling, noise=noise)
+
+
+class Hashed(list):
+    """Public hashes of records, in place of the records."""
+
+    def public_hashes(self) -> np.ndarray:
+        return np.array(self)
 
 
 def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from dpltm.filters import Clip, make_filter
 from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
+from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from gradient_cases import (
     Applied,
@@ -589,6 +590,26 @@ def test_networks(name, batch):
     check_both(make, x, 15, layers)
 
 
+BY_NAME = {
+    **{"embed:9": 7, "embed-pad:9": 7, "embed-tanh:9:4,5,3": 7, "lstm:5x3": 15, "gru:9:4,3": 7},
+    **{"latent:7x8x1:3,4,5": 56, "latent-tanh:10x11x2:2,3,3,2,4": 220},
+}
+"""Our own networks, with their numbers of features."""
+
+
+@pytest.mark.one_of(3)
+@once
+@pytest.mark.parametrize("text", BY_NAME)
+def test_networks_by_name(text):
+    """On words that are padded in front, repeated, all padding, or outside the table; or on quantities."""
+    spec, words = ModelSpec(text, BY_NAME[text], 3), tokens_of(1, 9, 6, BY_NAME[text]).double()
+    for record in range(6):
+        words[record, : 2 * record % spec.features] = 0
+    words[4] = 0
+    words[5, :3] = torch.tensor([-1.0, 9.0, torch.nan])
+    check_both(lambda: build(spec, 2), words if spec.tables else numbers(1, 6, spec.features), 3)
+
+
 # Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.
 WHOLE = {
     "time first": lambda: Applied(lambda self, x: self.layer(x.transpose(0, 1)).sin().sum(0), layer=nn.Linear(2, 3)),
@@ -639,8 +660,9 @@ def test_frozen_parameters_under_torch_func(frozen):
 @once
 @pytest.mark.parametrize("chunk", [1, 40])
 def test_pieces_change_nothing(monkeypatch, chunk):
-    """Neither how many images are unfolded at a time, nor how many records are mapped at a time."""
+    """Neither how many images are unfolded at a time, nor how many records are mapped or filtered at a time."""
     monkeypatch.setattr(explicit_layer, "CHUNK", chunk)
+    monkeypatch.setattr(linear_layer, "CHUNK", chunk)
     monkeypatch.setattr(rules, "PATCHES", chunk)
     check(assorted(), numbers(6, 7, 2, 4), 14)
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()
