@@ -38,7 +38,7 @@ import torch
 from dpltm.experiments import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, principal_axes, release_mean
+from dpltm.features.normalisation import SENSITIVITY, noisy_sum, principal_axes
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.local.scheme import channel_statistics
@@ -296,7 +296,9 @@ def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Set
     source = FastSource(seed)
     if setting.centre is not None:
         rows = (torch.from_numpy(np.array(x[start : start + 1000])) for start in range(0, count, 1000))
-        centre = release_mean(rows, x.shape[1], count, mean_noise * SENSITIVITY * count / private, source)
+        centre = (
+            noisy_sum(rows, x.shape[1], SENSITIVITY, mean_noise * SENSITIVITY * count / private, source) / count
+        ).float()
         found = inputs(on, features, public, setting.components)[4].centred_at(centre)
         test = found.centred(test)
 

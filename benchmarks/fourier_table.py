@@ -28,7 +28,7 @@ from certified_accuracy import noise
 
 from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.normalisation import SENSITIVITY, noisy_sum
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -102,7 +102,9 @@ def run(name: str, features: str, centre: float | None, epsilon: float, seed: in
     training_noise, mean_noise = noise(epsilon, batch / count, STEPS, centre)
     if centre is not None:
         plain = make_feature_map(features, records.train.shape, records.bounds)
-        found = plain.centred_at(release_mean([x], x.shape[1], count, mean_noise * SENSITIVITY, source))
+        found = plain.centred_at(
+            (noisy_sum([x], x.shape[1], SENSITIVITY, mean_noise * SENSITIVITY, source) / count).float()
+        )
         x, test = found.centred(x), found.centred(test)
     model = build(ModelSpec("mlp", x.shape[1], records.classes), seed)
     steps, lr = (

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, release_mean
+from dpltm.features.normalisation import SENSITIVITY, noisy_sum
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
@@ -161,7 +161,7 @@ def run(name: str, on: str, cell: Cell, arm: str, epsilon: float, spread: float,
         alone = noise(epsilon, 1.0, 1)
         before = [GaussianRelease(alone / math.sqrt(TWENTIETH), SENSITIVITY)]
         scale = before[0].noise_multiplier * SENSITIVITY * count / load(name).records
-        mean = release_mean(iter(x.split(1000)), x.shape[1], count, scale, source)
+        mean = (noisy_sum(iter(x.split(1000)), x.shape[1], SENSITIVITY, scale, source) / count).float()
         x, test = (_recentred(part, mean) for part in (x, test))
     if kind == "last layer":  # the hidden layer stays as it was drawn
         text, hidden = "mlp", build(ModelSpec(text, x.shape[1], load(on).classes), seed)[:2]

@@ -51,7 +51,7 @@ STEPS = 16
 MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 """Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
 
-TABLE_SHARES = {"mean": 0.08, "labels": 0.01, "pairs": 0.1, "chances": 0.01, "second": 0.08}
+TABLE_SHARES = {"mean": 0.08, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.01}
 """The same behind ``splines``, in the order of the draws."""
 
 REACH = 10.0
@@ -164,14 +164,14 @@ def filter_of(options: TrainOptions, dataset: Dataset, other: Filter) -> Filter:
 
 @dataclass(frozen=True)
 class Before:
-    """Releases beside the steps of a training, in the order in which they are drawn, the last but for ``chances``, which are
-    drawn at the end; None where there is no such release."""
+    """Releases beside the steps of a training, in the order in which they are drawn, ``chances`` after the steps; None where
+    there is no such release."""
 
     mean: GaussianRelease | None = None
     labels: GaussianRelease | None = None
     pairs: GaussianRelease | None = None
-    chances: GaussianRelease | None = None
     second: GaussianRelease | None = None
+    chances: GaussianRelease | None = None
 
     @classmethod
     def of(cls, mechanisms: tuple[GaussianRelease, ...], dataset: Dataset) -> Before:
@@ -179,6 +179,7 @@ class Before:
         feature_map, names = dataset.feature_map, ["mean", "second"]
         if len(mechanisms) > 2 and isinstance(feature_map, SplineMap):
             names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.slots]
+            names = names if len(mechanisms) == len(names) else [name for name in names if name != "second"]
         return cls(**dict(zip(names, mechanisms, strict=False)))
 
     @property
@@ -208,20 +209,18 @@ def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Bef
 
     if isinstance(feature_map, SplineMap):
         inputs = feature_map.single + 1
-        bounds = {"mean": NORM, LABELS: 1.0, PAIRS: 1.0, CHANCES: 1.0}
+        bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
         made = {name: release(TABLE_SHARES[name], bound) for name, bound in bounds.items()}
-        made = made if feature_map.slots else {name: value for name, value in made.items() if name != PAIRS}
-        second = release(TABLE_SHARES["second"], SENSITIVITY)
+        made = made if feature_map.slots else {name: value for name, value in made.items() if name != "pairs"}
     else:
-        inputs, made, second = (
-            dataset.features + 1,
-            {"mean": release(MEAN_SHARE, NORM)},
-            release(SECOND_SHARE, SENSITIVITY),
-        )
-    std = second.noise_std
+        inputs = dataset.features + 1
+        made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
+    std = made["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
-    return Before(**made, second=second if measurable and inputs <= MOST_INPUTS else None)
+    if not measurable or inputs > MOST_INPUTS:
+        del made["second"]
+    return Before(**made)
 
 
 def for_steps(options: TrainOptions, made: Before) -> TrainOptions:

@@ -451,16 +451,13 @@ class Recorder:
     # --- queries ----------------------------------------------------------------------------------------------------
 
     def _patch_queries(self) -> None:
-        def mean(original: Any, batches: Any, features: int, records: int, noise_std: float, source: Any) -> Any:
+        def sums(original: Any, batches: Any, width: int, bound: float, noise_std: float, source: Any) -> Any:
             rows = list(batches)
-            with self._frame("centre", silent=True):
-                plain = original(rows, features, records, noise_std, source)
-            with self._frame("centre") as frame:
-                found = original(rows, features, records, noise_std, source)
-            values = _plain(found.double()) * records
-            return self._released(
-                "gaussian", frame, plain.double() * records, found, values, noise_std, divisor=records
-            )
+            with self._frame("sums", silent=True):
+                plain = original(rows, width, bound, noise_std, source)
+            with self._frame("sums") as frame:
+                found = original(rows, width, bound, noise_std, source)
+            return self._released("gaussian", frame, plain, found, _plain(found), noise_std, grid=grid_step(noise_std))
 
         def moments(original: Any, *arguments: Any, **named: Any) -> Any:
             self._groups += 1
@@ -516,7 +513,7 @@ class Recorder:
 
             return drawn
 
-        self._around(normalisation, "release_mean", mean)
+        self._around(normalisation, "noisy_sum", sums)
         self._around(second_moments, "release_second_moments", moments)
         self._around(second_moments, "noisy_whole", noisy)
         self._around(evaluation, "count_correct", counted)
