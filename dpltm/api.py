@@ -59,7 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 FACTS = (
-    "test", "bounds", "classes", "records", "words", "units", "unit", "schema", "rows_coincide", "name",
+    "test", "bounds", "classes", "target_bounds", "records", "words", "units", "unit", "schema", "rows_coincide", "name",
 )  # fmt: skip
 """Public facts about records that come as arrays."""
 
@@ -168,7 +168,11 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
                 known = {"words": spec.tables[0], **known}
             elif isinstance(x, Mapping):
                 known = {**facts_of(spec.parts, x), **known}
-        if not {"classes", "schema"} & known.keys() and y is not None and _are_values(as_array(y, "y"), taker, spec):
+        if (
+            not {"classes", "schema", "target_bounds"} & known.keys()
+            and y is not None
+            and _are_values(as_array(y, "y"), taker, spec)
+        ):
             known["classes"] = VALUES
         return from_arrays(x, y, **known)
 
@@ -196,7 +200,8 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
     else:
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         whole = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
-        known = {**({} if whole else {"bounds": bounds}), **known, "classes": run.spec.classes, "for_training": False}
+        known = {**({} if whole else {"bounds": bounds}), **known, "for_training": False}
+        known |= {"classes": run.spec.classes} if run.target is None else {"target_bounds": run.target}
     with naming():
         return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
 

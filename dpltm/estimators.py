@@ -41,7 +41,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value, whole_number
+from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value
 from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
@@ -79,9 +79,6 @@ GRID = 1024
 NO_LIMIT = (
     "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
 )
-
-MAX_BINS = 1000
-"""More parts of a range of targets are a slip of the finger."""
 
 _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 """Parameters that are options of ``dpltm.train`` and mean the same here."""
@@ -384,12 +381,12 @@ class TicketEstimator(BaseEstimator):
             schema = as_schema(self.schema)
         features = x.shape[1] if schema is None else schema.features
         self._columns = columns = Columns.of(self.bounds, features, self.record_shape, schema)
-        codes, classes = self._encoded(y)
+        codes, declared = self._encoded(y)
         whose = None if units is None else owners(units)
         values, known = columns.read(x)
         with naming():
             dataset = from_arrays(
-                values, codes, bounds=columns.bounds, classes=classes, records=self.n_records, units=whose,
+                values, codes, **declared, bounds=columns.bounds, records=self.n_records, units=whose,
                 unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
             )  # fmt: skip
         names = self.__dict__.get("feature_names_in_")
@@ -404,8 +401,8 @@ class TicketEstimator(BaseEstimator):
         except Begun:  # another worker was first with a new ledger file; nothing was entered here
             self.run_ = self._train(dataset)
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
-        """Return the class of each target, and how many were declared; keep what predictions need to know of them."""
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
         raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
@@ -709,7 +706,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     class_weight: str | Mapping[Any, float] | Sequence[float] | None = None
     class_shares: Mapping[Any, float] | Sequence[float] | None = None
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
         labels, declared = self._labels(y)
         codes = self._codes(y, labels, "that `classes` declares")
@@ -717,7 +714,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
         self._order = np.argsort(labels)
         self.classes_ = labels[self._order]
-        return codes, declared
+        return codes, {"classes": declared}
 
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
@@ -824,24 +821,22 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketRegressor(RegressorMixin, TicketEstimator):
-    """A regressor trained under differential privacy, by telling apart which part of a public range a target falls into.
+    """A regressor trained under differential privacy.
 
-    The range of targets is cut into ``bins`` equal parts, a network learns which one a record's target is in, as that of a
-    classifier does, and the mean over the parts is what it predicts (histogram loss, Imani and White 2018). The gradient
-    filter bounds what a record adds, so a wild target does no more harm than any other; the run is one like all others.
+    A network learns where between the ends of a public range the target of a record lies, by the cross-entropy of both
+    (fractional regression, Papke and Wooldridge 1996). The gradient filter bounds what a record adds, so a wild target does
+    no more harm than any other; the run is one like all others.
 
     Args:
         epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
-        tickets, round, select_epsilon, model, features, record_shape: of as many classes as there are ``bins``;
+        tickets, round, select_epsilon, model, features, record_shape: where tickets have two outputs;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
         per_unit, rows_coincide, ledger, random_state, name, unit: as there.
         target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
-        bins: equal parts of that range.
         score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
             that no release was made from.
 
     Attributes:
-        bin_centres_: middle of each part, ``(bins,)``.
         n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_: as of :class:`TicketClassifier`.
 
     Guarantees:
@@ -851,30 +846,21 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     _numeric: ClassVar[bool] = True
 
     target_bounds: tuple[float, float] | None = None
-    bins: int = 10
 
-    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
+    def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         if self.target_bounds is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
             )
-        ends = np.asarray(self.target_bounds, dtype=np.float64)
-        if ends.shape != (2,) or not 0 < float(ends[1]) - float(ends[0]) < np.inf:
-            raise InputError("target_bounds", self.target_bounds, "a pair of finite numbers (low, high), low first")
-        count = whole_number("bins", self.bins)
-        if not 2 <= count <= MAX_BINS:
-            raise InputError("bins", count, f"a whole number from 2 to {MAX_BINS:,}")
-        self._edges = edges = np.linspace(ends[0], ends[1], count + 1)
-        self.bin_centres_ = (edges[:-1] + edges[1:]) / 2
-        return self._bins(y), count
-
-    def _bins(self, y: np.ndarray) -> np.ndarray:
-        """Return the part of the range of each target, ``(n,)``; the first and the last take what is outside."""
-        return np.clip(np.searchsorted(self._edges, y, side="right") - 1, 0, len(self._edges) - 2)
+        return y, {"target_bounds": self.target_bounds}
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the expected target of each record, ``(n,)``: the mean of ``bin_centres_`` by the chances of the parts."""
-        return softmax(self._outputs(self._validated(X, reset=False)), axis=1) @ self.bin_centres_
+        """Return the expected target of each record, ``(n,)``."""
+        return self._expected(self._validated(X, reset=False))
+
+    def _expected(self, X: Any, *, alike: bool = False) -> np.ndarray:
+        low, high = cast(tuple[float, float], self.run_.target)
+        return np.asarray(low + (high - low) * softmax(self._outputs(X, alike=alike), axis=1)[:, 1])
 
     def score(self, X: Any, y: Any, units: Any = None) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
@@ -887,11 +873,11 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """
         X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
-            predicted = softmax(self._outputs(X, alike=self.score_epsilon is not None), axis=1) @ self.bin_centres_
-            low, span = self._edges[0], self._edges[-1] - self._edges[0]
-            target = np.clip((y - low) / span, 0.0, 1.0)
-            errors = np.square(target - (predicted - low) / span)
-            error, mean, square = self._means(X, self._bins(y), np.stack([errors, target, target**2]), units)
+            predicted = self._expected(X, alike=self.score_epsilon is not None)
+            low, high = cast(tuple[float, float], self.run_.target)
+            target = np.clip((y - low) / (high - low), 0.0, 1.0)
+            errors = np.square(target - (predicted - low) / (high - low))
+            error, mean, square = self._means(X, y, np.stack([errors, target, target**2]), units)
             if self.score_epsilon is None:
                 return float(r2_score(y, predicted))
             return float(np.clip(1 - error / max(square - mean**2, 1e-12), -1.0, 1.0))

@@ -38,6 +38,7 @@ class DataOptions(Options):
     )
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
     classes: int | None = option(None, "Public number of classes.", "K")
+    target_bounds: str | None = option(None, "Public range of a label that is a number to be predicted.", "LO,HI")
     records: int | None = option(
         None,
         "Public number of records, or of persons where those are protected; rates and scores are computed from it.",

@@ -24,7 +24,16 @@ from dpltm.records.input_parts import (
 )
 from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import MAX_NAME, VALUES, check_name, check_none, declared_facts, settle, take_part
+from dpltm.records.settle import (
+    MAX_NAME,
+    VALUES,
+    check_name,
+    check_none,
+    declared_facts,
+    declared_target,
+    settle,
+    take_part,
+)
 from dpltm.records.tables import Frame, is_frame, read_by_schema, read_table
 
 LABEL_COLUMNS = ("labels", "label")
@@ -38,6 +47,7 @@ def from_arrays(
     test: Any = None,
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
+    target_bounds: tuple[float, float] | None = None,
     records: int | None = None,
     words: Words = None,
     units: np.ndarray | None = None,
@@ -62,6 +72,8 @@ def from_arrays(
         bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
             then a network of the user's own has a ``loss`` for them.
+        target_bounds: public range of labels that are numbers to be predicted, in place of ``classes``; those outside count
+            as its ends.
         records: public number of records, or of persons; counted if None, and noted.
         words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
@@ -77,11 +89,14 @@ def from_arrays(
     """
     valued = classes == VALUES and not isinstance(classes, bool)
     bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
-    classes = VALUES if valued else classes
+    classes, target = VALUES if valued else classes, declared_target(target_bounds)
     check_name(name)
     known = as_schema(schema)
     if known is not None:
-        check_none("the schema says what the columns hold", bounds=bounds, classes=classes, words=words)
+        said = {"bounds": bounds, "classes": classes, "words": words, "target_bounds": target}
+        check_none("the schema says what the columns hold", **said)
+    if target is not None:
+        check_none("`target_bounds` says that labels are numbers", classes=classes)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
@@ -96,7 +111,7 @@ def from_arrays(
     held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
     if valued and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
+    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "target": target, "rows_coincide": rows_coincide}
     return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
 
 

@@ -340,7 +340,15 @@ def _fix_of(column: Column, cell: str) -> str:
 
 
 def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
-    """Return the class of each record, ``(n,)`` int64; 0 where classes are to be found yet. Arguments as :func:`encoded`."""
+    """Return the class of each record, ``(n,)`` int64, 0 where classes are to be found yet; of targets the number, float64.
+
+    Arguments as :func:`encoded`.
+    """
+    if column.is_target:
+        values = cells.parsed(column)
+        for row in cells.rows_of(np.isnan(values))[:1]:
+            faults.add(column.name, "is no number", "leave those records out", line, row, cells.text(row))
+        return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
     for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:
         fix = "add it to classes, or leave those records out"

@@ -32,6 +32,10 @@ BoundsOrigin = Literal["described", "declared", "type", "assumed"]
 """Source of bounds: the same, the type of truth values, or (to be noted) the range of a byte."""
 
 
+LEVELS = 2**15
+"""Equal steps of the public range of a target that is a number: labels count them, from 0 to this."""
+
+
 @dataclass(frozen=True)
 class RawSplit:
     """One split as read, before any check, with what messages need to name its parts.
@@ -99,6 +103,8 @@ class Dataset:
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
         parts: what stands side by side in a record, public; empty where that is one array.
+        target: public ``(low, high)`` of targets that are numbers: labels are ``LEVELS`` of it, and the network has an
+            output for each end, whose chances weigh both. None of classes.
     """
 
     name: str
@@ -122,6 +128,7 @@ class Dataset:
     left_out: tuple[str, ...] = ()
     of_table: bool = False
     parts: Parts = ()
+    target: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.test is not None and not self.test.nobodys and self.published_id() is not None:
@@ -131,8 +138,15 @@ class Dataset:
     def __repr__(self) -> str:
         return (
             f"Dataset({self.name!r}: {self.records:,} {self.unit}s of shape {self.train.shape} in"
-            f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.labels or f'{self.classes} classes'})"
+            f" {self.bounds[0]:g} to {self.bounds[1]:g}, {self.told_labels})"
         )
+
+    @property
+    def told_labels(self) -> str:
+        """What its labels are, in words."""
+        if self.target is not None:
+            return "targets from {:g} to {:g}".format(*self.target)
+        return str(self.labels or f"{self.classes} classes")
 
     @property
     def rows(self) -> Rows:

@@ -32,7 +32,15 @@ from dpltm.records.files import (
 )
 from dpltm.records.input_parts import check_words
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import check_none, checked_features, declared_facts, parse_fraction, settle, take_part
+from dpltm.records.settle import (
+    check_none,
+    checked_features,
+    declared_facts,
+    declared_target,
+    parse_fraction,
+    settle,
+    take_part,
+)
 from dpltm.records.tables import read_by_schema, read_table
 
 
@@ -42,6 +50,7 @@ def load(
     label: str | None = None,
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
+    target_bounds: tuple[float, float] | None = None,
     records: int | None = None,
     subset: str | None = None,
     test: str | None = None,
@@ -66,6 +75,7 @@ def load(
         label: the label column of a table.
         bounds: finite ``(low, high)`` of every feature.
         classes: number of classes, 2 or more.
+        target_bounds: public range of labels that are numbers to be predicted, in place of ``classes``.
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
@@ -89,6 +99,7 @@ def load(
         DataError: anything about the arguments or the data is not what it must be.
     """
     bounds, classes, records = declared_facts(bounds, classes, records)
+    target = declared_target(target_bounds)
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
     for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
@@ -98,13 +109,22 @@ def load(
         if size is not None:
             whole_number(name, size)
     dataset, home = str(dataset), home or data_home()
-    said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
+    said = {
+        "label": label,
+        "bounds": bounds,
+        "classes": classes,
+        "words": words,
+        "length": length,
+        "target_bounds": target,
+    }
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
     known = as_schema(schema)
     if known is not None:
         check_none("the schema says what the columns hold", **said)
-    source = _Source(dataset, label, units, known, bounds, classes, test, words, length, home, rows_coincide)
+    if target is not None:
+        check_none("`target_bounds` says that labels are numbers", classes=classes)
+    source = _Source(dataset, label, units, known, bounds, classes, target, test, words, length, home, rows_coincide)
     everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
     return take_part(everybody, subset, records, for_training)
 
@@ -119,6 +139,7 @@ class _Source:
     schema: Schema | None
     bounds: tuple[float, float] | None
     classes: int | None
+    target: tuple[float, float] | None
     test: str | None
     words: int | None
     length: int | None
@@ -152,6 +173,7 @@ class _Source:
             for split in (split for split in (train, test) if split is not None):
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
         facts: dict[str, Any] = {"bounds": self.bounds, "classes": self.classes, "rows_coincide": self.rows_coincide}
+        facts["target"] = self.target
         tables = (layout.words,) if train.has_texts or self.words is not None else ()
         train = replace(train, tables=tables)
         return settle(name, train, test, description=description, hold_out=hold_out, **facts)

@@ -40,7 +40,7 @@ _FIELDS = {
     "category": {"values", "missing", "other"},
     "hashed": {"buckets", "missing"},
     "date": {"bounds", "missing", "other"},
-    "label": {"classes", "shares"},
+    "label": {"classes", "shares", "bounds", "suffix"},
     "ignored": set[str](),
     UNKNOWN: {"suffix"},
 }
@@ -88,6 +88,11 @@ class Column:
     wanted: bool = False
 
     @property
+    def is_target(self) -> bool:
+        """Tell whether it holds numbers that are to be predicted, within ``bounds``."""
+        return self.kind == "label" and not self.values and not self.wanted
+
+    @property
     def own_marks(self) -> bool:
         """Tell whether its numbers are written otherwise than 1234.5."""
         return bool(self.suffix) or (self.decimal, self.thousands) != (".", "")
@@ -132,6 +137,11 @@ class Schema:
             if column.kind == "label":
                 return column
         raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        """Public range of targets that are numbers; None of classes, and of a table without labels."""
+        return next((column.bounds for column in self.columns if column.is_target), None)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -289,6 +299,10 @@ def _column(name: str, given: object, where: str) -> Column:
     match kind:
         case "number" | "date":
             found["bounds"] = _bounds(given.get("bounds"), kind, where)
+        case "label" if "bounds" in given:
+            if "classes" in given:
+                raise DataError(f"{where}: a label has classes, or bounds where it is a number; leave one of them out")
+            found["bounds"] = _bounds(given["bounds"], kind, where)
         case "category" | "label":
             found["values"] = _values(given.get("values" if kind == "category" else "classes"), kind, where)
             found["shares"] = _shares(given.get("shares"), len(found["values"]), where)
@@ -370,6 +384,9 @@ def _column_text(column: Column) -> str:
             days = (datetime.date.fromordinal(int(end)).isoformat() for end in column.bounds)
             said.append("bounds = [{}, {}]".format(*days))
         case "category" | "label":
+            if column.is_target:
+                said.append("bounds = [{!r}, {!r}]".format(*column.bounds))
+                return "\n".join(said)
             name = "values" if column.kind == "category" else "classes"
             each = (toml_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
             said.append(f"{name} = [{', '.join(each)}]")

@@ -17,7 +17,7 @@ from dpltm.errors import DataError, whole_number
 from dpltm.privacy.checks import check_delta_of
 from dpltm.privacy.entry import HASHES, Cut, Part, lineage_of
 from dpltm.records.catalogue import Description
-from dpltm.records.dataset import BoundsOrigin, Dataset, Origin, RawSplit
+from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
 from dpltm.records.mapped import copied, pieces
 from dpltm.records.scaling import affine
@@ -47,6 +47,19 @@ def check_name(name: object) -> None:
 
 Declared = tuple[tuple[float, float] | None, int | None, int | None]
 """Bounds, classes and records; None is what was not declared."""
+
+
+def declared_target(given: Any) -> tuple[float, float] | None:
+    """Return the public range of targets as plain numbers; DataError where it is none."""
+    if given is None:
+        return None
+    try:
+        low, high = (float(end) for end in given)
+    except (TypeError, ValueError, OverflowError):
+        low, high = math.inf, math.inf
+    if not (low < high and math.isfinite(high - low)):
+        raise DataError("target_bounds", given, "a pair of finite numbers (low, high), low first")
+    return low, high
 
 
 def declared_facts(bounds: Any, classes: int | None, records: int | None) -> Declared:
@@ -161,13 +174,14 @@ def settle(
     description: Description | None = None,
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
+    target: tuple[float, float] | None = None,
     hold_out: Fraction | None = None,
     rows_coincide: bool = False,
 ) -> Dataset:
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        bounds, classes: as they were declared; None for not, and of a table by its schema.
+        bounds, classes, target: as they were declared; None for not, and of a table by its schema.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
@@ -176,10 +190,15 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
+    target = train.schema.target if train.schema is not None else target
+    if target is not None:
+        train, classes = _with_levels(train, target), 2
+        test = None if test is None else _with_levels(test, target)
     split, places = _checked(train, Part(name), empty=published, valued=classes == VALUES)
     bounds, bounds_origin = _bounds(bounds, description, train, test)
     classes, classes_origin = _classes(classes, description, split._closed.y, train)
-    _check_range(split, classes, train)
+    labels = classes if target is None else LEVELS + 1
+    _check_range(split, labels, train)
     tested = None
     if test is not None:
         test = test.in_order(train.columns, train.source)
@@ -190,7 +209,7 @@ def settle(
                 f"{test.source}: {test.y_name} holds {tested.labels}, but {train.y_name} {split.labels}; give both splits"
                 " such labels"
             )
-        _check_range(tested, classes, test)
+        _check_range(tested, labels, test)
         said = published and test.source == train.source  # a publication says that its splits are separate
         _check_separate(name, split.rows, tested.rows, train, test, said or rows_coincide)
     dataset = Dataset(
@@ -212,6 +231,7 @@ def settle(
         columns=train.columns,
         left_out=train.left_out,
         parts=train.parts,
+        target=target,
     )
     return dataset if hold_out is None else _with_test(dataset, hold_out)
 
@@ -289,6 +309,17 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
             f"number the classes from 0{OTHER_LABELS if y.dtype.kind == 'f' else ''}"
         )
     return y.astype(np.int64)
+
+
+def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
+    """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
+    y = np.asarray(raw.y)
+    if y.ndim != 1 or y.dtype.kind not in "biuf" or not np.isfinite(y.astype(np.float64)).all():
+        raise DataError(f"{raw.source}: {raw.y_name} holds what is no finite number; give one number a record")
+    low, high = target
+    parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
+    rows = Rows(np.asarray(raw.x), y) if raw.rows is None else raw.rows
+    return replace(raw, y=np.rint(parts * LEVELS).astype(np.int64), rows=rows)
 
 
 OTHER_LABELS = (

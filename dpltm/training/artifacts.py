@@ -297,6 +297,11 @@ class Run:
         return float(low), float(high)
 
     @property
+    def target(self) -> tuple[float, float] | None:
+        """Public range of the targets that it predicts; None of classes."""
+        return None if (ends := self.config.get("target")) is None else (float(ends[0]), float(ends[1]))
+
+    @property
     def columns(self) -> tuple[str, ...] | None:
         """Names of the features of the table that it was trained on, in their order; None where they had none."""
         return columns_in(self.config)

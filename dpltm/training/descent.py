@@ -34,7 +34,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 import numpy as np
@@ -64,6 +64,7 @@ from dpltm.randomness.sampling import (
     truncate,
 )
 from dpltm.records.batches import Batch, Records
+from dpltm.records.dataset import LEVELS
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
@@ -294,6 +295,25 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
     return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+@dataclass(frozen=True)
+class TargetLoss:
+    """The loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their range,
+    weighed by where between them a target lies (Papke and Wooldridge 1996). Its gradient is (chance - target) times inputs.
+
+    Attributes:
+        scale: what the loss is divided by: residuals longer than this are clipped where the norm of inputs is fixed.
+    """
+
+    scale: float = 1.0
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        there = labels != ABSENT
+        part = labels.clamp_min(0).to(outputs.dtype)[..., None] / LEVELS
+        chances = functional.log_softmax(outputs, -1)
+        losses = -(torch.cat([1 - part, part], -1) * chances).sum(-1) / self.scale
+        return losses if losses.ndim == 1 else (losses * there).sum(1) / there.sum(1).clamp_min(1)
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
-from dpltm.records.dataset import Dataset
+from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.split import Arrays
 from dpltm.records.units import ABSENT
@@ -73,6 +73,9 @@ LEAST_CURVATURE = 0.02
 
 CHANCE = 6.3e-5
 """That a product which goes with no class is kept, each."""
+
+RESIDUALS, LEAST_SCALE = 2.0, 0.01
+"""Deviations of targets that their residuals are clipped to; and the least deviation, in a range of length 1."""
 
 CLIPPED = 0.7
 """Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
@@ -257,12 +260,14 @@ class Prepared:
     Attributes:
         feature_map: with its centre, and its pairs.
         second: second moments of its features; None for none.
-        shares: of the classes, ``(classes,)`` float64; None where they were not asked for.
+        shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. None where nobody asked.
+        scale: deviation of targets within their range of length 1, times ``RESIDUALS``; 1 of classes.
     """
 
     feature_map: FeatureMap | None
     second: Tensor | None = None
     shares: Tensor | None = None
+    scale: float = 1.0
 
 
 def prepared(
@@ -278,7 +283,7 @@ def prepared(
     Args:
         opened: opens the records as they are stored for the map.
     """
-    feature_map, records, shares = dataset.feature_map, dataset.records, None
+    feature_map, records, shares, scale = dataset.feature_map, dataset.records, None, 1.0
     if before.mean is None or feature_map is None:
         return Prepared(feature_map)
 
@@ -297,11 +302,11 @@ def prepared(
     feature_map = plain.centred_at(centre)
 
     if before.labels is not None:
-        classes, of_labels = dataset.classes, before.labels
-        counts = released(LABELS, lambda: sums(of_labels, classes, lambda _, labels: _indicators(labels, classes)))
-        shares = _shares(counts, of_labels.noise_std)
+        of_labels, known = before.labels, _Labels(dataset.classes, dataset.target is not None)
+        counts = released(LABELS, lambda: sums(of_labels, dataset.classes, known.rows))
+        shares, scale = known.told(counts, of_labels.noise_std, records)
     if before.pairs is not None and shares is not None and isinstance(feature_map, SplineMap):
-        screen = Screen(feature_map, shares)
+        screen = Screen(feature_map, known, shares, scale)
         of_pairs = before.pairs
         cross = released(PAIRS, lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = feature_map.with_pairs(screen.kept(cross, of_pairs.noise_std, records))
@@ -313,7 +318,7 @@ def prepared(
             _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
             (final.features if inputs is None else len(inputs)) + 1, of_second.noise_std, noise,
         ))  # fmt: skip
-    return Prepared(feature_map, second, shares)
+    return Prepared(feature_map, second, shares, scale)
 
 
 def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterator[Tensor]:
@@ -339,8 +344,37 @@ def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterat
         yield ((of_each * there).sum(1) / there.sum(1).clamp_min(1))[:count]
 
 
-def _indicators(labels: Tensor, classes: int) -> Tensor:
-    return functional.one_hot(labels, classes).float()
+@dataclass(frozen=True)
+class _Labels:
+    """Labels as rows: indicators of their classes, or both parts of a target's range."""
+
+    classes: int
+    targets: bool
+
+    def indicators(self, labels: Tensor) -> Tensor:
+        """What chances are to be, ``(n, classes)``."""
+        if not self.targets:
+            return functional.one_hot(labels, self.classes).float()
+        part = (labels.float() / LEVELS)[:, None]
+        return torch.cat([1 - part, part], 1)
+
+    def rows(self, _: Tensor, labels: Tensor) -> Tensor:
+        """What class sums are of, ``(n, classes)``, of norm 1 at most; of targets, sums of themselves and their squares."""
+        if not self.targets:
+            return self.indicators(labels)
+        part = self.indicators(labels)[:, 1:]
+        return torch.cat([part, part.square()], 1) / math.sqrt(2)
+
+    def told(self, sums: Tensor, noise_std: float, records: int) -> tuple[Tensor, float]:
+        """Return shares, none below what the noise hides, and the scale of residuals."""
+        least = max(2 * noise_std, 1.0)
+        if not self.targets:
+            counts = sums.clamp_min(least)
+            return counts / counts.sum(), 1.0
+        mean, square = (sums * math.sqrt(2) / records).tolist()
+        mean = min(max(mean, least / records), 1 - least / records)
+        variance = max(square - mean**2, least / records, LEAST_SCALE**2)
+        return torch.tensor([1 - mean, mean], dtype=torch.float64), min(RESIDUALS * math.sqrt(variance), 1.0)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -351,12 +385,6 @@ def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
 def _live(feature_map: FeatureMap) -> Tensor | None:
     """Places of the features that are not 0 of all records; None for all of them."""
     return feature_map.live.nonzero()[:, 0] if isinstance(feature_map, SplineMap) else None
-
-
-def _shares(counts: Tensor, noise_std: float) -> Tensor:
-    """Shares of classes from noisy counts: none is below what the noise hides."""
-    counts = counts.clamp_min(max(2 * noise_std, 1.0))
-    return counts / counts.sum()
 
 
 def shrunk(centre: Tensor, noise_std: float, records: int) -> Tensor:
@@ -370,7 +398,9 @@ class Screen:
     """Cross moments of products of two columns with what is left of the labels once their shares are taken away."""
 
     feature_map: SplineMap
+    labels: _Labels
     shares: Tensor
+    scale: float
 
     @property
     def _two(self) -> bool:
@@ -378,7 +408,9 @@ class Screen:
 
     @property
     def _longest(self) -> float:
-        """Longest row of residuals: of two classes the larger share, else the distance of two corners."""
+        """Longest row of residuals: of targets the scale, of two classes the larger share, else the distance of corners."""
+        if self.labels.targets:
+            return self.scale
         return float(self.shares.max()) if self._two else math.sqrt(2)
 
     @property
@@ -390,14 +422,16 @@ class Screen:
         products = self.feature_map.products(values)
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
-        residuals = (_indicators(labels, len(self.shares)) - self.shares.float()) / self._longest
-        residuals = residuals[:, 1:] if self._two else residuals
+        residuals = (self.labels.indicators(labels) - self.shares.float()) / self._longest
+        residuals = residuals[:, 1:].clamp(-1, 1) if self._two else residuals
         return (products[:, :, None] * residuals[:, None]).flatten(1)
 
     def kept(self, cross: Tensor, noise_std: float, records: int) -> Tensor:
         """Places of the products whose moments stand out of noise and sampling, ``(kept,)``, the farthest first."""
         count = len(self.feature_map.screened)
         variance = self.shares * (1 - self.shares) / self._longest**2
+        if self.labels.targets:
+            variance = torch.full_like(variance, RESIDUALS**-2)
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
@@ -409,12 +443,13 @@ class Screen:
 
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
-    noise_std, curvature, live = 0.0 if release is None else release.noise_std, CURVATURE, None
+    noise_std, curvature, live = 0.0 if release is None else release.noise_std, torch.tensor([CURVATURE]), None
     parameters = list(start.model.parameters())
     if made.shares is not None and isinstance(made.feature_map, SplineMap):
         classes, live = len(made.shares), made.feature_map.live
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
-        curvature = (made.shares * (1 - made.shares)).clamp_min(LEAST_CURVATURE) * classes / (classes - 1)  # type: ignore[assignment]
+        weights = (made.shares * (1 - made.shares)).clamp_min(LEAST_CURVATURE) / made.scale
+        curvature = weights * classes / (classes - 1)
         with torch.no_grad():
             parameters[1].copy_(made.shares.log())
     return NewtonSteps(parameters, made.second, noise_std, _SCALE / dataset.records, curvature, live)

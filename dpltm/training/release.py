@@ -42,7 +42,7 @@ from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import StartingPoint, weights_id
-from dpltm.training.descent import FIRST, Descent, NoisyGradients, cross_entropy, plant, user_cross_entropy
+from dpltm.training.descent import FIRST, Descent, NoisyGradients, TargetLoss, cross_entropy, plant, user_cross_entropy
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
 
@@ -104,6 +104,7 @@ class TrainingPlan(NoisySteps):
         ledger: that pays, and holds what is declared of the test split.
         account: what counts with it.
         paid: the entry on record; None before it is drawn.
+        loss_scale: of targets, what their loss is divided by, and their step size multiplied.
         ranks: that share the work, of which this is rank 0; None for one process.
         engines: how gradients are computed, by network and loss: the rehearsal decides it, and the training uses it.
     """
@@ -122,6 +123,7 @@ class TrainingPlan(NoisySteps):
     notes: tuple[str, ...] = ()
     purpose: str = "training"
     paid: Entry | None = None
+    loss_scale: float = 1.0
     ranks: Ranks | None = None
     checkpoints: Checkpoints = NOT_KEPT
     engines: dict[object, RecordGradients] = field(default_factory=dict, repr=False, compare=False)
@@ -166,6 +168,7 @@ class TrainingPlan(NoisySteps):
         return self.run_config(
             self.start.spec, self.entry, dataset.bounds, dataset.of_persons,
             bounds_origin=dataset.bounds_origin,
+            **({} if dataset.target is None else {"target": list(dataset.target)}),
             **({"table_schema": dataset.schema} if dataset.schema else {}),
             **({"columns": list(dataset.columns)} if dataset.columns else {}),
             ticket_set_id=None if tickets is None else tickets.id,
@@ -198,7 +201,7 @@ class TrainingPlan(NoisySteps):
         made = head.prepared(
             plan.options, plan.dataset, before, lambda: self.inputs.open(secret), sources.noise, released
         )
-        plan = plan.behind(made.feature_map)
+        plan = replace(plan.behind(made.feature_map), loss_scale=made.scale, lr=plan.lr * made.scale)
         if ranks is not None:
             centre = released.tensors.get(CENTRE)
             ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
@@ -242,7 +245,7 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     start, dataset, options, ranks = plan.start, plan.dataset, plan.options, plan.ranks
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
-    model, loss = start.model.to(options.device), loss_of(start.spec, dataset)
+    model, loss = start.model.to(options.device), loss_of(start.spec, dataset, plan.loss_scale)
     records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
     engine = plan.engines.get((model, loss), loss)
     gradients = NoisyGradients(
@@ -257,8 +260,10 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     return gradients
 
 
-def loss_of(spec: Network, dataset: Dataset) -> Loss:
-    """Return the loss that a network is trained by, one value a record, or person."""
+def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
+    """Return the loss that a network is trained by, one value a record, or person; of targets over a ``scale``."""
+    if dataset.target is not None:
+        return TargetLoss(scale)
     if dataset.of_persons:
         return user_cross_entropy
     return spec.loss or cross_entropy

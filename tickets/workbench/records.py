@@ -41,6 +41,7 @@ def open_dataset(
         label=request.label,
         bounds=None if request.bounds is None else parse_pair("bounds", request.bounds),
         classes=request.classes,
+        target_bounds=None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds),
         records=request.records,
         subset=request.subset,
         test=request.test,
