@@ -443,7 +443,7 @@ class Screen:
 
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
-    noise_std, curvature, live = 0.0 if release is None else release.noise_std, torch.tensor([CURVATURE]), None
+    noise_std, curvature, live = 0.0 if release is None else release.noise_std, torch.tensor([CURVATURE], dtype=torch.float64), None
     parameters = list(start.model.parameters())
     if made.shares is not None and isinstance(made.feature_map, SplineMap):
         classes, live = len(made.shares), made.feature_map.live
