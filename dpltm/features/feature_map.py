@@ -224,10 +224,6 @@ WITHIN, FARTHEST = 2.0, 3.0
 LEAST_VARIANCE = 1e-3
 """Of a column within its bounds, of length 1: what noise makes smaller, or negative, counts as this."""
 
-MOST_PRODUCTS = 20_000
-"""Products that are screened: of more columns than make so many, those of numbers alone, or none."""
-
-
 SPLINES = "splines"
 """Name of the kind of maps."""
 
@@ -298,28 +294,15 @@ class SplineMap(FeatureMap):
     def uncentred(self) -> SplineMap:
         return self if self.centre is None else replace(self, centre=None, moments=None, pairs=None)
 
-    @cached_property
-    def screened(self) -> Tensor:
-        """Pairs of columns whose products are screened, ``(products, 2)`` places, the first below the second; public."""
-        for places in (torch.arange(self.columns), torch.tensor(self.numbers, dtype=torch.int64)):
-            if math.comb(len(places), 2) <= MOST_PRODUCTS:
-                return places[torch.triu_indices(len(places), len(places), 1).T]
-        return torch.zeros(0, 2, dtype=torch.int64)
-
-    def with_slots(self, count: int = PAIRS) -> SplineMap:
-        """Return the same with room for pairs, no more than there are."""
-        return replace(self, slots=min(count, len(self.screened)))
+    def with_slots(self, count: int) -> SplineMap:
+        """Return the same with room for so many pairs, or ``PAIRS`` if that is less."""
+        return replace(self, slots=min(count, PAIRS))
 
     def standardised(self, values: Tensor) -> Tensor:
         """Columns ``(n, columns)`` less their released means, over their deviations, cut at ``FARTHEST``."""
         assert self.moments is not None
         mean, deviation = self.moments.to(values.device)
         return ((values - mean) / deviation).clamp(-FARTHEST, FARTHEST)
-
-    def products(self, values: Tensor) -> Tensor:
-        """Products of the pairs that are screened, ``(n, products)``, of columns ``(n, columns)``."""
-        z, (one, other) = self.standardised(values), self.screened.T.to(values.device)
-        return z[:, one] * z[:, other]
 
     def centred(self, features: Tensor) -> Tensor:
         """Columns in the unit range, ``(n, columns)``, as features, ``(n, features)``, each row of norm ``NORM``."""
@@ -358,10 +341,6 @@ class SplineMap(FeatureMap):
         first = first.clamp(0, 1)
         deviation = (second - first.square()).clamp_min(LEAST_VARIANCE).sqrt()
         return replace(self, centre=wide[: self.single].float(), moments=torch.stack([first, deviation]).float())
-
-    def with_pairs(self, places: Tensor) -> SplineMap:
-        """Return the same with these of the screened pairs, ``(kept,)`` of them; as many as there is room for at most."""
-        return replace(self, pairs=tuple((one, other) for one, other in self.screened[places].tolist()))
 
     @property
     def _settings(self) -> list[object]:

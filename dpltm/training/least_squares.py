@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,9 @@ CHANCE = 6.3e-5
 
 RESIDUALS, LEAST_SCALE = 2.0, 0.01
 """Deviations of targets that their residuals are clipped to; and the least deviation, in a range of length 1."""
+
+MOST_PRODUCTS = 20_000
+"""Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
 
 CLIPPED = 0.7
 """Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
@@ -152,7 +156,8 @@ def settled(
         raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave `model` out")
     options = replace(options, steps=STEPS, batch_size=float(dataset.records))
     if isinstance(dataset.feature_map, SplineMap):
-        dataset = replace(dataset, feature_map=dataset.feature_map.with_slots())
+        slots = len(screened(dataset.feature_map, dataset.classes))
+        dataset = replace(dataset, feature_map=dataset.feature_map.with_slots(slots))
         start = fresh(replace(start.spec, features=dataset.features), options.seed)
         for parameter in start.model.parameters():
             nn.init.zeros_(parameter)
@@ -309,7 +314,7 @@ def prepared(
         screen = Screen(feature_map, known, shares, scale)
         of_pairs = before.pairs
         cross = released(PAIRS, lambda: sums(of_pairs, screen.width, screen.rows))
-        feature_map = feature_map.with_pairs(screen.kept(cross, of_pairs.noise_std, records))
+        feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
     if before.second is not None:
         final, of_second = feature_map, before.second
@@ -393,6 +398,14 @@ def shrunk(centre: Tensor, noise_std: float, records: int) -> Tensor:
     return centre * max(0.0, 1 - noise / power) if power > 0 else centre
 
 
+def screened(feature_map: SplineMap, classes: int) -> Tensor:
+    """Pairs of columns whose products may be screened, ``(products, 2)`` places, the first below the second; public."""
+    for places in (torch.arange(feature_map.columns), torch.tensor(feature_map.numbers, dtype=torch.int64)):
+        if math.comb(len(places), 2) * (1 if classes == 2 else classes) <= MOST_PRODUCTS:
+            return places[torch.triu_indices(len(places), len(places), 1).T]
+    return torch.zeros(0, 2, dtype=torch.int64)
+
+
 @dataclass(frozen=True)
 class Screen:
     """Cross moments of products of two columns with what is left of the labels once their shares are taken away."""
@@ -415,27 +428,34 @@ class Screen:
 
     @property
     def width(self) -> int:
-        return len(self.feature_map.screened) * (1 if self._two else len(self.shares))
+        return len(self.pairs) * (1 if self._two else len(self.shares))
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """Pairs of columns whose products are screened, ``(products, 2)`` places."""
+        return screened(self.feature_map, len(self.shares))
 
     def rows(self, values: Tensor, labels: Tensor) -> Tensor:
         """Cross moments of each record, ``(n, width)``, of norm 1 at most: products, clipped, times residuals."""
-        products = self.feature_map.products(values)
+        z, (one, other) = self.feature_map.standardised(values), self.pairs.T
+        products = z[:, one] * z[:, other]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.shares.float()) / self._longest
         residuals = residuals[:, 1:].clamp(-1, 1) if self._two else residuals
         return (products[:, :, None] * residuals[:, None]).flatten(1)
 
-    def kept(self, cross: Tensor, noise_std: float, records: int) -> Tensor:
-        """Places of the products whose moments stand out of noise and sampling, ``(kept,)``, the farthest first."""
-        count = len(self.feature_map.screened)
+    def kept(self, cross: Tensor, noise_std: float, records: int) -> tuple[tuple[int, int], ...]:
+        """Pairs whose moments stand out of noise and sampling, the farthest first."""
+        count = len(self.pairs)
         variance = self.shares * (1 - self.shares) / self._longest**2
         if self.labels.targets:
             variance = torch.full_like(variance, RESIDUALS**-2)
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
-        return best[statistic[best] > stats.chi2.isf(CHANCE, len(variance))]
+        best = best[statistic[best] > stats.chi2.isf(CHANCE, len(variance))]
+        return tuple((one, other) for one, other in self.pairs[best].tolist())
 
 
 # --- the steps, and what comes after them -------------------------------------------------------------------------------
@@ -443,7 +463,11 @@ class Screen:
 
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
-    noise_std, curvature, live = 0.0 if release is None else release.noise_std, torch.tensor([CURVATURE], dtype=torch.float64), None
+    noise_std, curvature, live = (
+        0.0 if release is None else release.noise_std,
+        torch.tensor([CURVATURE], dtype=torch.float64),
+        None,
+    )
     parameters = list(start.model.parameters())
     if made.shares is not None and isinstance(made.feature_map, SplineMap):
         classes, live = len(made.shares), made.feature_map.live
