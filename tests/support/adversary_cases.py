@@ -175,6 +175,15 @@ def train_cases() -> Iterator[Case]:
     fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
     yield Case("train --centre --noise fast", (fast,))
     some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
+    ends: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", "--target-bounds", "0,2", *TABLE[2:4])
+    for adjacency in RELATIONS:
+        of_csv: Command = ("--adjacency", adjacency, "--json", "--out", "r")
+        for name, data in (("classes", CSV), ("targets", ends)):
+            command = ("train", "--dense", *data, *QUIET, *of_csv)
+            yield Case(f"train a table of {name} {adjacency}", (command,), "csv", adjacency, odd=(LOUD, WILD, FLAT))
+        people = ("train", "--dense", *PERSONS_CSV, "--per-unit", "3", "--noise-multiplier", "0.005", *of_csv)
+        odd = (LOUD, FLAT, TWIN)
+        yield Case(f"train a table of persons {adjacency}", (people,), "people csv", adjacency, "who", odd)
     yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
     people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
     yield Case(
@@ -486,8 +495,8 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     },
     "classifier, replace-one": {"classes": CLASSES, "adjacency": "replace-one", "filter": "tanh"},
     "classifier, centred": {"classes": CLASSES, "features": "unit", "centre": 0.2, "epsilon": 3.0},
-    "regressor": {"target_bounds": (0.0, 2.0), "bins": 4},
-    "regressor, replace-one": {"target_bounds": (0.0, 2.0), "bins": 2, "adjacency": "replace-one", "epsilon": 3.0},
+    "regressor": {"target_bounds": (0.0, 2.0)},
+    "regressor, replace-one": {"target_bounds": (0.0, 2.0), "adjacency": "replace-one", "epsilon": 3.0},
 }
 
 
