@@ -33,7 +33,7 @@ def said(config: Any) -> tuple[Any, ...]:
 
 def test_three_faces_train_alike(cli: Any, frame: pandas.DataFrame) -> None:
     body = cli(f"{TRAIN} --out r --json").json
-    assert body["features"] == "fourier:1024,4"
+    assert body["features"] == "splines:6"
     config = json.loads(Path("r/config.json").read_text())
     assert said(config) == ("mlp", "linear", 0.05, "sgd")
     facts = {"bounds": (0, 1), "ledger": dpltm.Ledger(), **SHORT}
@@ -41,7 +41,7 @@ def test_three_faces_train_alike(cli: Any, frame: pandas.DataFrame) -> None:
     run = dpltm.train("mlp", x, y, classes=2, records=400, **facts)
     made = dpltm.TicketClassifier(classes=2, n_records=400, **facts).fit(x, y)
     for one in (run, made.run_):
-        assert one.feature_map.text == "fourier:1024,4"
+        assert one.feature_map.text == "splines:6"
         assert said(one.config) == said(config)
         assert one.lineage.paid[-1].mechanisms[-1].noise_multiplier == pytest.approx(body["noise_multiplier"])
     assert run.config["options"].get("features") == config["options"].get("features")  # as they were given
@@ -55,7 +55,7 @@ def test_three_faces_train_alike(cli: Any, frame: pandas.DataFrame) -> None:
         ("--features none", None, ("mlp:300,100", "constant", None, "sgd")),
         ("--features unit --centre 0 --schedule constant", "unit:1", ("mlp", "constant", None, "sgd")),
         ("--features unit", "unit:1", ("mlp", "linear", 0.05, "sgd")),
-        ("--optimizer adam", "fourier:1024,4", ("mlp", "constant", None, "adam")),
+        ("--optimizer adam", "splines:6", ("mlp", "constant", None, "adam")),
     ],
 )
 def test_defaults_give_way_to_what_is_named(

@@ -152,7 +152,7 @@ def test_a_regressor_and_numbers_as_labels():
     frame = pandas.DataFrame(columns())
     target = frame["age"].fillna(50) / 100
     made = dpltm.TicketRegressor(
-        schema=SCHEMA, target_bounds=(0, 1), bins=4, features="unit", ledger=dpltm.Ledger(), **FAST
+        schema=SCHEMA, target_bounds=(0, 1), features="unit", ledger=dpltm.Ledger(), **FAST
     )  # fmt: skip
     assert made.fit(frame, target).score(pandas.DataFrame(columns(seed=1)), target[::-1]) < 1
     coded = parse_schema(TEXT.replace('["yes", "no"]', '["1", "0"]'), "it")

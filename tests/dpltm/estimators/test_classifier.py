@@ -86,8 +86,9 @@ def test_it_learns_digits_and_says_what_that_cost():
     assert (certified.delta, certified.adjacency, certified.unit) == (1e-5, "add-remove", "record")
     assert made.run_.privacy.certified == certified
     assert Account(made.ledger_.entries).epsilon(1e-5) == certified.epsilon
-    assert kinds(made.run_.lineage) == ["GaussianRelease+NoisySgd"], "features are centred"
-    assert made.ticket_.live == 10 * 1024 + 10
+    (entry,) = made.run_.lineage.paid
+    assert [type(mechanism).__name__ for mechanism in entry.mechanisms] == 3 * ["GaussianRelease"] + ["NoisySgd"]
+    assert made.ticket_.live == 10 * 6 * 64 + 10, "hats of each column; of so many, no pairs"
 
 
 def test_probabilities_decisions_and_labels_agree():
@@ -106,26 +107,25 @@ def test_probabilities_decisions_and_labels_agree():
     assert three.decision_function(x).shape == three.predict_proba(x).shape == (200, 3)
 
 
-def test_a_regressor_predicts_the_mean_over_parts_of_the_range():
+def test_a_regressor_predicts_where_between_the_ends_of_the_range_a_target_lies():
     draw = np.random.default_rng(0)
     x = draw.random((3000, 3))
     y = 10 * x[:, 0] - 5
-    made = dpltm.TicketRegressor(epsilon=3, bounds=(0, 1), target_bounds=(-5, 5), bins=8, n_records=2000)
+    made = dpltm.TicketRegressor(epsilon=3, bounds=(0, 1), target_bounds=(-5, 5), n_records=2000)
     made.fit(x[:2000], y[:2000])
-    assert made.bin_centres_.tolist() == [-4.375, -3.125, -1.875, -0.625, 0.625, 1.875, 3.125, 4.375]
     chances = dpltm.predict(made.run_, x[2000:]).probabilities
-    np.testing.assert_allclose(made.predict(x[2000:]), chances @ made.bin_centres_, atol=1e-5)
-    assert made.score(x[2000:], y[2000:]) > 0.6
+    np.testing.assert_allclose(made.predict(x[2000:]), chances @ (-5, 5), atol=1e-5)
+    assert made.score(x[2000:], y[2000:]) > 0.9
     assert made.privacy_.certified.epsilon <= 3
 
 
 def test_targets_outside_of_their_bounds_count_as_their_ends():
     x, _ = table()
-    given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "noise_multiplier": 2.0, **FAST}
+    given = {"bounds": (0, 1), "target_bounds": (0, 1), "noise_multiplier": 2.0, **FAST}
     made = dpltm.TicketRegressor(**given).fit(x, np.linspace(-1e300, 1e300, 200))
     assert np.isfinite(made.predict(x)).all()
-    assert (made.predict(x) >= 0.125).all()
-    assert (made.predict(x) <= 0.875).all()
+    assert (made.predict(x) >= 0).all()
+    assert (made.predict(x) <= 1).all()
 
 
 # tickets
@@ -328,7 +328,6 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
             {"target_bounds": (1, 0)},
             "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
         ),
-        ({"bins": 1}, "`bins`: 1 is not a whole number from 2 to 1,000"),
     ],
 )
 def test_what_a_regressor_refuses(given, text):
@@ -454,7 +453,7 @@ def priced(kind, count):
     x, y = table(0, count)
     if kind == "classifier":
         return classifier(score_epsilon=0.6).fit(x, y), x, y
-    given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
+    given = {"bounds": (0, 1), "target_bounds": (0, 1), "score_epsilon": 0.6, "noise_multiplier": 2.0}
     return dpltm.TicketRegressor(**given, **FAST).fit(x, x[:, 0]), x, x[:, 0]
 
 
@@ -514,8 +513,9 @@ def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
 
 
 @pytest.mark.parametrize(("columns", "gamma"), [(8, "8"), (99, "0.5")])
-def test_features_follow_the_public_number_of_columns(columns, gamma):
-    made = classifier(classes=2).fit(np.random.default_rng(0).random((60, columns)), np.arange(60) % 2)
+def test_the_width_of_a_kernel_follows_the_public_number_of_columns(columns, gamma):
+    x, y = np.random.default_rng(0).random((60, columns)), np.arange(60) % 2
+    made = classifier(classes=2, features="fourier").fit(x, y)
     assert (made.run_.feature_map.text, made.run_.spec.text) == (f"fourier:1024,{gamma}", "mlp")
     assert made.run_.config["options"]["schedule"] == "linear"
 

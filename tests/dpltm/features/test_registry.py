@@ -53,7 +53,7 @@ def test_what_it_does_not_take(text: str):
     hint = f"; did you mean {near}?" if near else ""
     assert refused(parse, text) == (
         f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, photographs,"
-        f" photographs:K, wavelets, wavelets:J,Q, unit, unit:K, fourier or fourier:D,GAMMA{hint}"
+        f" photographs:K, wavelets, wavelets:J,Q, splines, splines:K, unit, unit:K, fourier or fourier:D,GAMMA{hint}"
     )
 
 
