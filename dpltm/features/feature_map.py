@@ -206,11 +206,14 @@ class FeatureMap:
 # Features of a table: piecewise linear functions of each number, and of the few pairs of columns that go together.
 #
 # A number becomes so many hats: function k is 1 at the k-th of equally spaced knots over its public bounds, 0 at all others,
-# and linear between (linear B-splines; de Boor 1978). An indicator of a category stays as it is. One layer makes of them a
+# and linear between (linear B-splines; de Boor 1978), and beside them a straight line. An indicator of a category stays. One layer makes of them a
 # generalised additive model (Hastie and Tibshirani 1986). Where a head screens products of two columns
 # (``training.least_squares``), those that it keeps are features too: the product, and ``GRID`` by ``GRID`` hats of both, for
 # half of the squared norm. It looks at one record at a time; what depends on others (a centre, moments of columns, pairs) is
 # released, and in the run's ledger.
+
+LINE = 2.0
+"""Height of the straight line at the ends: most of what a number tells is linear, and one feature carries it at less noise."""
 
 GRID = 4
 """Hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean."""
@@ -270,7 +273,7 @@ class SplineMap(FeatureMap):
     @property
     def single(self) -> int:
         """Number of features of single columns."""
-        return self._knots * len(self.numbers) + self.columns - len(self.numbers)
+        return self._knots * len(self.numbers) + self.columns
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
@@ -324,7 +327,8 @@ class SplineMap(FeatureMap):
     def of_single(self, features: Tensor) -> Tensor:
         """Features of single columns before they are centred, ``(n, single)``, each row of norm ``NORM``."""
         hats = _hats(features[:, list(self.numbers)], self._knots).flatten(1)
-        return fixed_norm(torch.cat([hats, features[:, self._indicators]], 1))
+        lines = LINE * (2 * features[:, list(self.numbers)] - 1)
+        return fixed_norm(torch.cat([hats, lines, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
         """What the mean is released of, ``(n, single + 2 columns)``, of norm ``NORM`` at most.

@@ -88,7 +88,7 @@ def test_it_learns_digits_and_says_what_that_cost():
     assert Account(made.ledger_.entries).epsilon(1e-5) == certified.epsilon
     (entry,) = made.run_.lineage.paid
     assert [type(mechanism).__name__ for mechanism in entry.mechanisms] == 3 * ["GaussianRelease"] + ["NoisySgd"]
-    assert made.ticket_.live == 10 * 6 * 64 + 10, "hats of each column; of so many, no pairs"
+    assert made.ticket_.live == 10 * 7 * 64 + 10, "hats and a line of each column; of so many, no pairs"
 
 
 def test_probabilities_decisions_and_labels_agree():

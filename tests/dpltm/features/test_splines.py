@@ -46,7 +46,8 @@ def test_hats_are_those_of_linear_interpolation(plain: SplineMap) -> None:
     for place, column in enumerate(NUMBERS):
         found = features[:, 6 * place : 6 * place + 6] @ values
         np.testing.assert_allclose(found, np.interp(x[:, column], knots, values), atol=1e-5)
-    np.testing.assert_allclose(features[:, 12:], x[:, [1, 3]], atol=1e-6)
+    np.testing.assert_allclose(features[:, 12:14], 4 * x[:, [0, 2]] - 2, atol=1e-5)
+    np.testing.assert_allclose(features[:, 14:], x[:, [1, 3]], atol=1e-6)
 
 
 def test_a_released_mean_says_where_columns_lie(plain: SplineMap) -> None:
@@ -72,7 +73,9 @@ def test_a_pair_is_its_product_and_the_hats_of_both(plain: SplineMap) -> None:
     assert not features[:, ~found.live[found.single :].numpy()].any(), "the two slots that are free"
 
 
-@given(some.lists(some.lists(some.sampled_from([0.0, 1.0, 0.5, 1e-30, -7.0, 1e30]), min_size=4, max_size=4), min_size=1))
+@given(
+    some.lists(some.lists(some.sampled_from([0.0, 1.0, 0.5, 1e-30, -7.0, 1e30]), min_size=4, max_size=4), min_size=1)
+)
 def test_no_row_is_longer_than_the_norm_and_none_depends_on_others(values: list[list[float]]) -> None:
     plain = map_of(parse("splines:6"), (4,), (0.0, 1.0), NUMBERS)
     assert isinstance(plain, SplineMap)
