@@ -102,7 +102,6 @@ def test_the_example_is_sound(cli, tree):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"run": "sed = 1"}, "--config c.toml: unknown key 'sed' for run; did you mean seed?"),
         (
             {"train": "[tran]"},
             "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select], [train]",

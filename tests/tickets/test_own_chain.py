@@ -162,14 +162,6 @@ def test_transfer_to_another_head(tmp_path):
     assert refused(dpltm.transfer, tickets, x, y, **facts).startswith("`model` is missing")
 
 
-def test_a_set_says_where_its_code_came_from_and_nothing_imports_it(tmp_path, monkeypatch):
-    tickets = save(tickets_of(CASES["hand-made"], tmp_path), tmp_path / "set")
-    (tmp_path / "own_networks.py").write_text("raise SystemExit('imported')")
-    monkeypatch.chdir(tmp_path)
-    assert load(tmp_path / "set").body.spec.text == f"{HandMade.__module__}:HandMade"
-    assert tickets.body.spec.source_sha256 is not None
-
-
 def test_compaction_is_refused_by_name(tmp_path):
     from dpltm.tickets.export import compact_set
 
