@@ -56,9 +56,6 @@ def read(path: str) -> tuple[dict, np.ndarray]:
     return header, np.frombuffer(data[16 + length :], np.uint8).reshape(header["records"], header["record_bytes"])
 
 
-# --- what leaves the machine ---
-
-
 def test_what_is_sent_and_what_is_entered(cli, entries):
     """No declared number hides how many messages there are: the size of the file gives it away."""
     before = entries(LEDGER)
@@ -116,9 +113,6 @@ def test_what_was_entered_stays_if_encoding_fails(cli, tree, entries, monkeypatc
     assert set(tree()) - set(before) <= {"hers.jsonl", "hers.key"}, "no message, and nothing half-written"
     again = cli(f"{ENCODE} --ledger hers.jsonl --json").json
     assert certified(again) == pytest.approx(394), "the first attempt counts"
-
-
-# --- what a server learns ---
 
 
 def test_digits_are_told_apart(cli, entries):

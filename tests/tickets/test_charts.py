@@ -97,9 +97,6 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-# --- sweeps
-
-
 def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
     folder.mkdir()
     text = "".join(json.dumps({"step": s, "epsilon": e, "accuracy": a}) + "\n" for s, e, a in lines)
@@ -137,8 +134,6 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
     assert seeds_over_steps({"x": runs[1:2]}) == []
 
-
-# --- audits
 
 ROWS = [
     {"audited": "clip", "nominal": None, "certified": 7.981, "lower_bound": 3.2599},
