@@ -1,4 +1,4 @@
-"""Ticket sets and winners: what is saved comes back, and the files say what docs/formats.md says, read without the package."""
+"""Ticket sets and winners: what is saved comes back, and files say what docs/formats.md says, read without the package."""
 
 from __future__ import annotations
 
