@@ -16,9 +16,9 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from commands import LEDGER, PRIVATE, TINY, certified
+from dpltm.criteria import DATA_FREE
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning import DATA_FREE
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.training.descent import Descent

@@ -53,7 +53,7 @@ def test_groups_say_what_their_commands_say() -> None:
 
 def test_registries_import_nothing_heavy() -> None:
     """What help and refusals are read off: names, parameters, defaults."""
-    registries = "dpltm.filters, dpltm.local, dpltm.networks, dpltm.options, dpltm.pruning, dpltm.registry"
+    registries = "dpltm.filters, dpltm.local, dpltm.networks, dpltm.options, dpltm.criteria, dpltm.registry"
     script = f"import sys, {registries}; print([name for name in {LIBRARIES!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr

@@ -14,8 +14,8 @@ from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
 from dpltm.tickets.export import Origin, export_onnx, export_set, export_state_dict
-from dpltm.tickets.handover import export_run
 from dpltm.tickets.store import problems
+from dpltm.tickets.workbench.handover import export_run
 from own_networks import (
     CASES,
     CLASSES,

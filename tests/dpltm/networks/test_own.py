@@ -16,6 +16,7 @@ from torch import nn
 
 import dpltm
 from dpltm.api import as_dataset
+from dpltm.criteria import CRITERIA
 from dpltm.errors import ArtifactError, CodeError
 from dpltm.features.inputs import batched_records
 from dpltm.filters import Clip
@@ -25,7 +26,6 @@ from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
-from dpltm.pruning import CRITERIA
 from dpltm.pruning.generation import GenerationConfig, dense_mask, without_data
 from dpltm.training.descent import cross_entropy
 from opened import arrays_of
@@ -724,7 +724,7 @@ def test_structured_pruning_of_a_module_and_what_it_cannot_follow():
 
 
 def without_data_by_units(spec: OwnNetwork):
-    from dpltm.pruning import PruningRound
+    from dpltm.criteria import PruningRound
 
     model, mask = build(spec, 0), dense_mask(spec)
     live = {"fc1.weight": 24, "fc2.weight": 12}

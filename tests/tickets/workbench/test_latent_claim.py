@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpltm.options.latent import EpsilonRequest
+from dpltm.local.latent import EpsilonRequest
 from dpltm.tickets.workbench.latent import claim as local_claim
 from refusals import refused
 
