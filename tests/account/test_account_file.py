@@ -159,14 +159,6 @@ def test_the_key_of_snapshots_lies_beside_it_for_its_owner_alone(name, key):
     assert key in refusal(name)
 
 
-def test_what_cannot_be_read_again_is_not_written(path):
-    before = path.read_bytes()
-    for bad in (Entry("public", words="two\nlines"), Entry("public", words="\ud800")):
-        with pytest.raises(ArtifactError):
-            open_ledger(path).declare(bad)
-    assert path.read_bytes() == before
-
-
 # --- refused by line ---
 
 
@@ -195,7 +187,6 @@ def swapped(lines):
         (lambda lines: [*lines[:2], "{", *lines[3:]], 3, "not an entry"),
         (lambda lines: [*lines[:2], "", *lines[2:]], 3, "not an entry"),
         (lambda lines: [*lines[:2], lines[2].replace('": "', '":"'), *lines[3:]], 3, "not an entry"),
-        (lambda lines: [*lines[:1], lines[1].replace("1.1", "9.1"), *lines[2:]], 2, "changed"),
         (lambda lines: [*lines[:1], *lines[2:]], 2, "missing or moved"),
         (swapped, 4, "missing or moved"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4, "missing or moved"),
@@ -244,18 +235,13 @@ def test_an_incomplete_line_is_named(path, cut):
     assert "line 1: the line is incomplete" in refusal(path)
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3, 4])
-def test_a_ledger_of_an_earlier_version_is_refused_by_name(schema):
-    Path("l.jsonl").write_text(json.dumps({"format": "dpltm-ledger", "schema": schema}) + "\n")
-    assert refusal("l.jsonl") == (
-        f"l.jsonl: line 1: schema {schema} was written by dpltm before 0.3; price it with the version that made it, and"
-        " begin another ledger"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
+        (
+            '{"format": "dpltm-ledger", "schema": 4}\n',
+            "line 1: schema 4 was written by dpltm before 0.3; price it with",
+        ),
         ('{"format": "dpltm-ledger", "schema": 6}\n', "newer than this version"),
         ('{"format": "dpltm-journal", "schema": 1}\n', "not a document of format"),
         ('{"format": "dpltm-ledger", "schema": 5}\n', "not the header"),
@@ -685,15 +671,6 @@ def test_the_file_is_read_again_only_where_somebody_else_wrote(used, monkeypatch
     other.declare(ONE)
     assert len(used.entries) == 7
     assert reads.count("l.jsonl") == 2
-
-
-def test_an_entry_adds_one_line_to_a_file_of_any_length(used):
-    used.declare(*[ONE] * 200)
-    size = Path("l.jsonl").stat().st_size
-    inode = Path("l.jsonl").stat().st_ino
-    used.declare(ONE)
-    assert Path("l.jsonl").stat().st_ino == inode
-    assert Path("l.jsonl").stat().st_size - size < 1000
 
 
 def test_a_child_that_was_forked_within_a_block_does_not_give_its_lock_back(used):

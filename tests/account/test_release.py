@@ -25,7 +25,7 @@ from deaths import End, ends_at, in_child
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.account import QUICK_FIRST, Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
-from dpltm.privacy.entry import Entry, Head, Id, Lineage, Part, Secret, release_id
+from dpltm.privacy.entry import Entry, Id, Lineage, Part, Secret, release_id
 from dpltm.privacy.ledger import Book, Ledger, Moved
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
 from dpltm.privacy.release import Paid, pay, price
@@ -220,28 +220,6 @@ def test_what_is_refused_spends_nothing_and_leaves_no_key(tmp_path):
     assert keeper.held is None
 
 
-def test_a_value_that_knows_more_of_the_ledger_than_it_holds_is_refused():
-    """A ledger in memory stands for a file that was put back from a backup, elsewhere than it was used."""
-    ledger = Ledger()
-    first = pay(planned(), ledger)
-    assert len(pay(planned(lineage=first.lineage), ledger).lineage.entries) == 2
-    head = ledger.book.head
-    for wrong in (
-        Head(head.ledger, 3, head.digest),
-        Head(head.ledger, 2, "0" * 64),
-        Head(head.ledger, -1, head.digest),
-    ):
-        release = planned(lineage=Lineage(first.lineage.entries, (wrong,)))(ledger.book, None)
-        for way in (partial(pay, partial(as_it_is, release), ledger), partial(price, release, ledger.book)):
-            with pytest.raises(ArtifactError) as refusal:
-                way()
-            assert str(head) in str(refusal.value)
-            assert str(wrong) in str(refusal.value)
-    assert len(ledger.entries) == 2
-    elsewhere = Lineage(heads=(Head("e" * 64, 9, "0" * 64),))
-    assert pay(planned(lineage=elsewhere), ledger).entry.sequence == 3
-
-
 # --- several at once ---
 
 
@@ -360,16 +338,6 @@ def test_threads_share_the_values_of_one_release():
         go.set()
         drawn = [each.result() for each in both]
     assert len({*drawn, *values}) == STEPS
-
-
-def test_a_ledger_in_memory_lets_one_thread_in_at_a_time():
-    ledger = Ledger()
-    with ThreadPoolExecutor(1) as pool:
-        with ledger.adding():
-            other = pool.submit(ledger.declare, Entry("public"))
-            concurrent.futures.wait([other], 0.1)
-            assert not other.done()
-        assert other.result() == ledger.entries
 
 
 # --- what is read beside the records ---

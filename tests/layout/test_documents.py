@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 import dpltm
-from programs import program
+from programs import ROOT, program
 
-ROOT = Path(__file__).parents[2]
 MODEL = "privacy-model.md"
-NAMED = sorted(
-    set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs/privacy.md").read_text(encoding="utf-8")))
-)
 FOLDERS = ("dpltm", "tickets", "cli", "tests", "benchmarks", "examples", "scripts", "docs")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 TEXTS = [
@@ -46,16 +42,6 @@ def test_no_text_holds_both_sides_of_a_merge():
     assert [path.name for path in TEXTS if marks.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_statement_names_tests():
-    assert len(NAMED) > 10
-
-
-@pytest.mark.parametrize(("path", "name"), NAMED)
-def test_a_test_that_a_document_names_is_there(path, name):
-    text = (ROOT / path).read_text(encoding="utf-8")
-    assert f"\ndef {name or 'test_'}" in text
-
-
 def test_every_file_and_test_that_is_named_is_there():
     tests, named = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}, 0
     for citing in TEXTS:
@@ -70,6 +56,7 @@ def test_every_file_and_test_that_is_named_is_there():
                 )
             named += 1
     assert named > 400
+    assert len(FILE.findall((ROOT / "docs/privacy.md").read_text(encoding="utf-8"))) > 30, "a test for each sentence"
 
 
 def headings(document: Path) -> list[str]:
