@@ -23,17 +23,15 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training.descent import cross_entropy
 from dpltm.verbs.private_loop import PrivateLoop
-from neighbours import CLASSES, FLAT, ITEMS, LABELLED, LOUD, RECORDS, TWIN, USERS, WILD, WORDS, Adjacency, Kind
+from neighbours import CLASSES, FLAT, LABELLED, LOUD, RECORDS, TWIN, WILD, WORDS, Adjacency, Kind
 from own_networks import LABELS, PARTS
 from own_networks import Case as OwnCase
 
 TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))
 CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
 TOKENS: Command = (*TABLE, "--words", str(WORDS))
-RATINGS: Command = ("--dataset", "d.dat", "--records", "50", "--users", str(USERS), "--items", str(ITEMS))
 PERSONS: Command = (*TABLE[:2], "--records", "6", *TABLE[4:], "--unit-column", "who")
 PERSONS_CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *PERSONS[2:])
-PEOPLE: Command = ("--dataset", "d.dat", "--records", "9", *RATINGS[4:])
 
 BALANCED: Command = ("--metric", "balanced-accuracy", "--class-shares", "0.5,0.3,0.2")
 
@@ -88,12 +86,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 RELATIONS: tuple[Adjacency, ...] = ("add-remove", "replace-one")
-UNITS: tuple[tuple[Kind, Command, str, str], ...] = (
-    ("ratings", RATINGS, "record", "10"),
-    ("users", PEOPLE, "user", "3"),
-    ("users", (*PEOPLE, "--per-unit", "3"), "user", "9"),
-)
-"""Ratings, one a record or all of a user's, and the expected size of a batch."""
 
 
 def pairwise(choices: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
@@ -153,30 +145,8 @@ def train_cases() -> Iterator[Case]:
         yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
         counted = (*TRAIN, *SMALL, *NOISE, *scored, *to)
         yield Case(f"train --eval-private {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED)
-        for kind, data, unit, size in UNITS:
-            command = ("train", "--dense", *data, "--model", "ncf", "--unit", unit, "--steps", "4")
-            command = (*command, "--batch-size", size, *SMALL, *NOISE, *to, "--json", "--out", "r")
-            yield Case(f"train --unit {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT))
         balanced = (*TRAIN, *SMALL, *NOISE, *scored, *BALANCED, *to)
         yield Case(f"train --eval-private balanced {adjacency}", (balanced,), adjacency=adjacency, odd=LABELLED)
-        for kind, data, unit, size in UNITS:
-            command = (
-                "train",
-                "--dense",
-                *data,
-                "--model",
-                "ncf",
-                "--unit",
-                unit,
-                "--steps",
-                "2",
-                "--batch-size",
-                size,
-            )
-            command = (*command, *NOISE, "--metric", "rmse", "--eval-private", "5", *to, "--json", "--out", "r")
-            yield Case(
-                f"train --metric rmse {unit} {size} {adjacency}", (command,), kind, adjacency, unit, (LOUD, FLAT)
-            )
         counted = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *NOISE, *scored, *to)
         counted = (
             *counted,

@@ -226,7 +226,7 @@ def marked(code: int, out: str, err: str) -> list[str]:
 
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 MEASURED = frozenset(
-    {"accuracy", "accuracies", "randomised", "rmse", "values", "mean", "sd", "interval", "difference", "score"}
+    {"accuracy", "accuracies", "randomised", "values", "mean", "sd", "interval", "difference", "score"}
     | {"probability", "control", "label"}
 )
 """Last words before figures that come out of a network."""
