@@ -15,7 +15,7 @@ import re
 import tempfile
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,6 @@ def _bound_once(check: Callable[[Filter], None]) -> Callable[[Filter], None]:
 
 _bounded: set[tuple[Callable[[Filter], None], Filter]] = set()
 
-Command = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -158,7 +156,8 @@ class Case:
         adjacency: how the neighbours differ.
         unit: what one neighbour differs in.
         odd: the records in question, each makes a neighbour.
-        before: commands on public records alone, whose results are there when the case begins.
+        before: commands on public records alone, whose results are there when the case begins; and
+        files: texts that are there as well, by name.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
         program: what is run in place of commands; it returns what it releases, and
@@ -166,12 +165,13 @@ class Case:
     """
 
     name: str
-    commands: tuple[Command, ...] = ()
+    commands: tuple[str, ...] = ()
     kind: neighbours.Kind = "table"
     adjacency: neighbours.Adjacency = "add-remove"
     unit: str = "record"
     odd: tuple[str, ...] = (LOUD, TWIN)
-    before: tuple[Command, ...] = ()
+    before: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     spends: bool = True
     reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
@@ -255,6 +255,8 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
             with Recorder(private="pub"):  # at the same times, for every neighbour
                 for command in case.before:
                     _call(command)
+        for name, text in case.files.items():
+            Path(name).write_text(text)
         neighbours.write(folder, case.kind, case.adjacency, which)
         size = neighbours.RECORDS
         with Recorder(first, place=place, reference=case.reference, size=size) as recorder:
@@ -275,12 +277,9 @@ def _contents(path: Path, name: str) -> dict[str, bytes]:
         return {f"{name}: {member}": archive.read(member) for member in archive.namelist()}
 
 
-def _call(command: Command) -> bytes:
-    """Runs one command; returns what it printed. The command ``write PATH TEXT`` writes a file."""
-    if command[0] == "write":
-        Path(command[1]).write_text(command[2])
-        return b""
-    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, Any]()
+def _call(command: str) -> bytes:
+    """Runs one command; returns what it printed."""
+    out, err, words, more = io.StringIO(), io.StringIO(), command.split(), dict[str, Any]()
     for flag, kind in (("--physical-batch", int), ("--precision", str)):  # which are no flags
         if flag in words:
             place = words.index(flag)
@@ -292,7 +291,7 @@ def _call(command: Command) -> bytes:
         mock.patch.dict(TrainRequest.__init__.__kwdefaults__, more),
     ):
         code = main.run(words)
-    assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
+    assert code == 0, f"dpltm {command}: {err.getvalue()}"
     return (out.getvalue() + err.getvalue()).encode()
 
 

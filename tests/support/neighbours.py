@@ -10,7 +10,7 @@ import numpy as np
 
 from dpltm.randomness.sampling import LIMIT
 
-Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users", "people", "people csv"]
+Kind = Literal["table", "chunk", "csv", "images", "tokens", "people", "people csv"]
 Adjacency = Literal["add-remove", "replace-one"]
 
 CLASSES, RECORDS, FEATURES, SIDE = 3, 24, 6, 8
@@ -18,7 +18,6 @@ PLACE = 11
 """Where the record stands that only one neighbour has, or that is replaced: in the middle of the file."""
 
 WORDS, LENGTH = 20, 5
-USERS, ITEMS, ODD_USER = 12, 9, 7
 PERSONS, ODD_PERSON = ("ann", "bob", "7", "12", "eve"), "cy"
 """Whose records the common ones are, in turn; and whose those in question are."""
 
@@ -34,8 +33,6 @@ NAMES = {
     "csv": "d.csv",
     "images": "d.npz",
     "tokens": "d.npz",
-    "ratings": "d.dat",
-    "users": "d.dat",
     "people": "d.npz",
     "people csv": "d.csv",
 }
@@ -94,48 +91,16 @@ def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
     return Records(x, y)
 
 
-def ratings(kind: Kind, adjacency: Adjacency, which: str | None) -> str:
-    """The same of ratings, one of which, or one of whose users, is in question; both are known to be trained on."""
-    from dpltm.records.ratings import held_out
-
-    draws = np.random.default_rng(7)
-    pairs = [(user, item) for user in range(USERS) if user != ODD_USER for item in range(ITEMS)]
-    lines = [(user, item, int(draws.integers(1, 6))) for user, item in pairs if draws.random() < 0.6]
-    theirs = [(ODD_USER, item) for item in range(ITEMS)]
-    if kind == "ratings":  # the other ratings of that user are there in any case
-        out = held_out(np.array(theirs))
-        lines += [(user, item, 3) for (user, item), no in zip(theirs[:4], out[:4], strict=True) if no]
-        theirs = [pair for pair, no in zip(theirs, out, strict=True) if not no][:1]
-    stars = {None: 1, LOUD: 5, FLAT: 3, TWIN: 4}[which]
-    if which is not None or adjacency == "replace-one":
-        many = theirs if which != FLAT else theirs[:2]
-        lines += [(user, item, stars if place % 2 else 6 - stars) for place, (user, item) in enumerate(many)]
-    lines.sort()
-    return "".join(f"{user + 1}::{item + 1}::{star}::0\n" for user, item, star in lines)
-
-
 def place(kind: Kind) -> int:
     """Where the record that is replaced stands among those that are trained on."""
     if kind in ("people", "people csv"):
         return sorted((*PERSONS, ODD_PERSON)).index(ODD_PERSON)
-    if kind == "users":  # those of every fifth id are held out
-        return len([user for user in range(ODD_USER) if user % 5 != 4])
-    if kind == "ratings":
-        from dpltm.records.ratings import held_out
-
-        one, other = (ratings(kind, "replace-one", which).splitlines() for which in (None, LOUD))
-        at = next(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
-        pairs = np.array([[int(part) - 1 for part in line.split("::")[:2]] for line in one[:at]])
-        return int((~held_out(pairs)).sum())
     return PLACE
 
 
 def write(folder: Path, kind: Kind, adjacency: Adjacency, which: str | None) -> None:
     """Writes ``d.*`` into ``folder``: one of two neighbours."""
     path = folder / NAMES[kind]
-    if kind in ("ratings", "users"):
-        path.write_text(ratings(kind, adjacency, which))
-        return
     found, persons = table(kind, adjacency, which), None
     if kind in ("people", "people csv"):
         found, persons = people(kind, adjacency, which)

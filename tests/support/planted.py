@@ -39,10 +39,8 @@ from dpltm.training import plan as steps
 from dpltm.training import release as training_release
 from neighbours import LABELLED, LOUD
 
-LONGER = tuple(
-    "10" if before == "--steps" else part for before, part in zip(("", *cases.TRAIN), cases.TRAIN, strict=False)
-)
-TRAINING = Case("train", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE),), odd=(LOUD,))
+PLAIN = f"{cases.TRAIN} {cases.NOISE}"
+TRAINING = Case("train", (f"{PLAIN} {cases.SMALL}",), odd=(LOUD,))
 
 
 @dataclass(frozen=True)
@@ -285,22 +283,20 @@ def _search_on_the_records(original: Any, *arguments: Any) -> Any:
     return original(*arguments)
 
 
-EVALUATED = Case("eval", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--eval-private", "1"),), odd=(LOUD,))
-DRAWN = Case("select", (("select", "pub", *cases.TABLE, "--eps1", "2", "--json"),), odd=LABELLED, before=(cases.SET,))
-CENTRED = Case("centre", ((*cases.TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),), odd=(LOUD,))
-MESSAGES = next(case for case in cases.latent_cases() if case.name == "latent encode rappor 4")
-COUNTED_PERSONS = next(case for case in cases.train_cases() if case.name == "train --eval-private people add-remove")
-BANDED = next(case for case in cases.train_cases() if case.name == "train --noise banded:2")
-OF_PERSONS = next(case for case in cases.train_cases() if case.name == "train --unit-column people 6 add-remove")
-SQUARES = next(case for case in cases.train_cases() if case.name == "train --head least-squares with second moments")
-SEARCH = next(case for case in cases.sweep_cases() if case.name == "tune")
-MOVING = next(case for case in cases.train_cases() if case.name == "train --clip-quantile clip 0.02 ")
-ALLOCATED = next(case for case in cases.train_cases() if case.name == "train --sampling allocation --epsilon")
-TRUNCATED = next(case for case in cases.train_cases() if case.name == "train --sampling truncated --epsilon")
-SHARED = Case("train --ledger", ((*TRAINING.commands[0], "--ledger", "all.jsonl"),), odd=(LOUD,))
-PRINTED = Case(
-    "tanh", ((*cases.TRAIN, *cases.NOISE, "--filter", "tanh", *cases.FILTERS["tanh as printed"]),), odd=(LOUD,)
-)
+CASES = {case.name: case for case in cases.all_cases()}
+EVALUATED = replace(TRAINING, name="eval", commands=(f"{TRAINING.commands[0]} --eval-private 1",))
+DRAWN = Case("select", (f"select pub {cases.TABLE} --eps1 2 --json",), odd=LABELLED, before=(cases.SET,))
+CENTRED = Case("centre", (f"{cases.TRAIN} --features unit --centre 0.2 --epsilon 3",), odd=(LOUD,))
+MESSAGES = CASES["latent encode rappor 4"]
+COUNTED_PERSONS = CASES["train --eval-private people add-remove"]
+BANDED = CASES["train --noise banded:2"]
+OF_PERSONS = CASES["train --unit-column people 6 add-remove"]
+SQUARES = CASES["train --head least-squares with second moments"]
+MOVING = CASES["train --clip-quantile clip 0.02 "]
+ALLOCATED = CASES["train --sampling allocation --epsilon"]
+SHARED = replace(TRAINING, name="train --ledger", commands=(f"{TRAINING.commands[0]} --ledger all.jsonl",))
+PRINTED = Case("tanh", (f"{PLAIN} {cases.filtered('tanh as printed')}",), odd=(LOUD,))
+GROUPED = Case("microbatch", (f"{PLAIN} {cases.SMALL} --steps 10 --microbatch 4 --lr 3",), odd=LABELLED)
 
 BUGS = (
     Bug(
@@ -420,7 +416,7 @@ BUGS = (
     ),
     Bug("fewer steps than are charged", "count", _other(training.Descent, "run", _fewer_steps)),
     Bug("a draw from the process's own generator", "stray", _other(models, "_make", _random_seed)),
-    Bug("search on the private records", "read", _other(stages, "tune", _search_on_the_records), SEARCH),
+    Bug("search on the private records", "read", _other(stages, "tune", _search_on_the_records), CASES["tune"]),
     Bug("all records on the same coins", "reuse", _other(Channel, "send", _shared_coins), MESSAGES),
     Bug("entry that is not on disk when it is used", "late", _never_written, SHARED),
     Bug("one noise draw used twice in banded noise", "reuse", _one_draw_twice, BANDED),
@@ -441,13 +437,13 @@ BUGS = (
         "group of records counted as one",
         "sensitivity",
         lambda: mock.patch.object(steps, "FACTOR", 1.0),
-        Case("microbatch", ((*LONGER, *cases.SMALL, *cases.NOISE, "--microbatch", "4", "--lr", "3"),), odd=LABELLED),
+        GROUPED,
     ),
     Bug(
         "a step cut to fewer than are priced",
         "coins",
         _other(training, "truncate", lambda original, source, index, most: original(source, index, most // 12)),
-        TRUNCATED,
+        CASES["train --sampling truncated --epsilon"],
     ),
     Bug("a record in one step more than drawn", "coins", _other(training, "allocate", _one_step_more), ALLOCATED),
     Bug(
@@ -465,7 +461,7 @@ BUGS = (
 )
 """The first eight are those that a review asked for; the others reach every other kind of mismatch, and every mechanism."""
 
-ON_DEVICE = Case("train on a GPU", ((*cases.TRAIN, *cases.SMALL, *cases.NOISE, "--device", "cuda"),), odd=(LOUD,))
+ON_DEVICE = replace(TRAINING, name="train on a GPU", commands=(f"{TRAINING.commands[0]} --device cuda",))
 BUGS_ON_DEVICE = (
     Bug("noise of half the scale on a GPU", "scale", _half_the_scale("gaussian_mechanism_on_device"), ON_DEVICE),
     Bug(
