@@ -40,9 +40,11 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     Selection,
 )
+from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 from dpltm.training import plan
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
+from probed import check_apart
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
 
 KINDS = {
@@ -117,22 +119,8 @@ def _composed(counts: Any, draw: float, _: Resolution, *tilts: Any) -> pld.Profi
     return _compose(counts, draw, COARSE, *tilts)
 
 
-_tried: set[str] = set()
-
-
-def _try_once(self: Probe) -> None:
-    """Tries each network once: what it is tried on is made up, so that all neighbours would see the same."""
-    network = repr((self.model, self.loss, [(value.shape, value.dtype) for value in self.made_up.batch()]))
-    if network not in _tried:
-        _check_apart(self)
-        _tried.add(network)
-
-
-_check_apart = Probe.check_apart
-
-
 def _bound_once(check: Callable[[Filter], None]) -> Callable[[Filter], None]:
-    """Tries each filter once, for the same reason."""
+    """Tries each filter once: what it is tried on is made up, so that all neighbours would see the same."""
 
     def tried(filter: Filter) -> None:
         if (check, filter) not in _bounded:
@@ -266,7 +254,7 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name != neighbours.NAMES[case.kind]:
                 released |= _contents(path, str(path.relative_to(folder)))
-    return Run(recorder, {name: _same_for_all(body, recorder) for name, body in released.items()})
+    return Run(recorder, {name: _same_for_all(body) for name, body in released.items()})
 
 
 def _contents(path: Path, name: str) -> dict[str, bytes]:
@@ -302,15 +290,14 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1", "XDG_CONFIG_HOME": str(home)}),
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
-        mock.patch.object(Probe, "check_apart", _try_once),
+        mock.patch.object(Probe, "check_apart", check_apart),
         mock.patch.object(plan, "check_filter_bound", _bound_once(plan.check_filter_bound)),
     ):
         yield
 
 
-def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
+def _same_for_all(body: bytes) -> bytes:
     """A file without what may differ: the id of a process, and digests by the owner's key."""
-    del recorder
     body = re.sub(rb'"session": "[0-9]+-[0-9a-f]{16}"', b'"session": "RANDOM"', body)
     return re.sub(rb"[0-9a-f]{64}", b"DIGEST", body)
 
@@ -689,8 +676,6 @@ def _inside(sample: Sample, place: int) -> bool:
 
 def _told_by_draw(left: Release, right: Release) -> float:
     """Largest log ratio of a winner's chances."""
-    from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
-
     exact = exponential_probabilities if left.mechanism == "exponential" else permute_and_flip_probabilities
     one, two = (exact(release.query, release.facts["exponent"]) for release in (left, right))
     return float(np.abs(np.log(one / two)).max())

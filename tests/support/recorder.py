@@ -239,18 +239,8 @@ class Recorder:
         setattr(owner, name, value)
 
     def _around(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        """Puts ``wrapper(original, *arguments)`` in place of a function, wherever the package has bound it by name."""
-        original = vars(owner)[name]
-
-        @functools.wraps(original)
-        def called(*arguments: Any, **named: Any) -> Any:
-            return wrapper(original, *arguments, **named)
-
-        if isinstance(owner, type):
-            self._set(owner, name, called)
-            return
-        for module, bound in _bindings(original):
-            self._set(module, bound, called)
+        for place, bound, called in wrapped(owner, name, wrapper):
+            self._set(place, bound, called)
 
     @contextlib.contextmanager
     def _frame(self, name: str, sample: Sample | None = None, silent: bool = False) -> Iterator[_Frame]:
@@ -629,10 +619,21 @@ INDEX = _index()
 """All modules are imported by now; what stands there may have been replaced since, by a planted bug."""
 
 
-def _bindings(original: Any) -> list[tuple[ModuleType, str]]:
-    """Where a function is bound now. One that was planted is not in the index, and is looked for."""
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> list[tuple[Any, str, Callable[..., Any]]]:
+    """``wrapper(original, *arguments)`` for a function, wherever the package has bound it by name, or for a method.
+
+    Returns owner, name and what is to be there. A function that was planted is in no index, and is looked for.
+    """
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return wrapper(original, *arguments, **named)
+
+    if isinstance(owner, type):
+        return [(owner, name, called)]
     places = INDEX.get(id(original)) or _index().get(id(original), [])
-    return [(module, bound) for module, bound, _ in places if vars(module).get(bound) is original]
+    return [(module, bound, called) for module, bound, _ in places if vars(module).get(bound) is original]
 
 
 def _generators() -> list[Any]:
