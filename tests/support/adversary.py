@@ -144,7 +144,7 @@ class Case:
         adjacency: how the neighbours differ.
         unit: what one neighbour differs in.
         odd: the records in question, each makes a neighbour.
-        before: commands on public records alone, whose results are there when the case begins; and
+        before: commands on public records (``pub.npz``) alone, whose results are there when the case begins; and
         files: texts that are there as well, by name.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
@@ -238,7 +238,7 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
     folder.mkdir()
     place = EXTRA if case.adjacency == "add-remove" else neighbours.place(case.kind)
     with contextlib.chdir(folder), _environment(folder.with_name(f"{folder.name} config")):
-        if case.before:
+        if case.before or case.files:
             neighbours.write_public(folder, case.kind)
             with Recorder(private="pub"):  # at the same times, for every neighbour
                 for command in case.before:
