@@ -94,13 +94,8 @@ class File:
             case "whole":
                 return True
             case "record":
-                at = _hash(
-                    tuple(
-                        sorted(
-                            pair for pair in zip(self.columns, record.values, strict=True) if pair[0] in part.columns
-                        )
-                    )
-                )
+                pairs = zip(self.columns, record.values, strict=True)
+                at = _hash(tuple(sorted(pair for pair in pairs if pair[0] in part.columns)))
             case "person":
                 at = _hash(record.person if part.columns == ("patient",) else -1 - record.values[0] % 5)
             case "place":
@@ -283,12 +278,9 @@ class History:
         self.unit = rng.choice(["record", "patient"])
         self.mechanisms = rng.choice([MECHANISMS] * 3 + [MECHANISMS + REPLACING, REPLACING])
         self.simple = rng.random() < 0.25  # few places where a figure may be too high
-        self.cuts = rng.choice(
-            [["whole", "record", "person", "place"], ["record"], ["person"], ["place"], ["whole", "record"]]
-        )
-        self.unknown = (
-            0.0 if self.simple else rng.choice([0.0, 0.1, 0.9])
-        )  # share of files of which no snapshot is known
+        every = ["whole", "record", "person", "place"]
+        self.cuts = rng.choice([every, ["record"], ["person"], ["place"], ["whole", "record"]])
+        self.unknown = 0.0 if self.simple else rng.choice([0.0, 0.1, 0.9])  # share of files without a known snapshot
         self.records = [
             Record(number, person, (rng.randrange(50), rng.randrange(50)))
             for number, person in enumerate(person for person in EVERYONE for _ in range(rng.choice([1, 2, 3])))
@@ -313,25 +305,8 @@ class History:
 
     def run(self, steps: int = 14) -> History:
         """Let everything happen, and compare at the end; return itself."""
-        often = [self.release] * 6 + [
-            self.sweep,
-            self.twice,
-            self.unite,
-            self.travel,
-            self.travel,
-            self.edit,
-            self.edit,
-        ]
-        seldom = [
-            self.separate,
-            self.separate,
-            self.limit,
-            self.limit,
-            self.message,
-            self.declare,
-            self.tamper,
-            self.shorten,
-        ]
+        often = [*[self.release] * 6, self.sweep, self.twice, self.unite, *[self.travel] * 2, *[self.edit] * 2]
+        seldom = [*[self.separate] * 2, *[self.limit] * 2, self.message, self.declare, self.tamper, self.shorten]
         for _ in range(steps):
             self.rng.choice(often if self.simple else often + seldom)()
         union = Value(lineage_of(*self.values), frozenset().union(*(value.truly for value in self.values)))
