@@ -205,23 +205,21 @@ def deltas(curves: Curves) -> Chart:
     return Chart("Certified delta over epsilon", "epsilon", "delta", series, axes)
 
 
-def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) -> list[Chart]:
-    """Return accuracy (or RMSE), and certified epsilon, over the steps of a training; without what was not measured."""
-    return _over_steps({"": [metrics]}, measure)
+def over_steps(metrics: Mapping[int, tuple[float | None, float]]) -> list[Chart]:
+    """Return accuracy and certified epsilon, over the steps of a training; without what was not measured."""
+    return _over_steps({"": [metrics]})
 
 
-def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[Chart]:
+def seeds_over_steps(arms: Mapping[str, Sequence[Path]]) -> list[Chart]:
     """Return the charts of the arms of a sweep over steps: mean over seeds, least to most, and the largest epsilon.
 
     A run whose notes are missing or damaged is left out, and the name of its arm says so.
     """
-    noted = {name: [read_metrics(run / "metrics.jsonl", measure) for run in runs] for name, runs in arms.items()}
-    return _over_steps(noted, measure)
+    noted = {name: [read_metrics(run / "metrics.jsonl") for run in runs] for name, runs in arms.items()}
+    return _over_steps(noted)
 
 
-def _over_steps(
-    arms: Mapping[str, Sequence[Mapping[int, tuple[float | None, float]] | None]], measure: str
-) -> list[Chart]:
+def _over_steps(arms: Mapping[str, Sequence[Mapping[int, tuple[float | None, float]] | None]]) -> list[Chart]:
     measured, spent = list[Series](), list[Series]()
     for name, runs in arms.items():
         readable = [metrics for metrics in runs if metrics is not None]
@@ -230,7 +228,7 @@ def _over_steps(
             continue
         missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
         rows = [(float(step), [metrics[step] for metrics in readable]) for step in steps]
-        values = [(step, [scale_of(measure) * value for value, _ in row if value is not None]) for step, row in rows]
+        values = [(step, [100 * value for value, _ in row if value is not None]) for step, row in rows]
         values = [(step, row) for step, row in values if row]
         spread = [(min(row), max(row)) for _, row in values] if len(readable) > 1 else ()
         if values:
@@ -239,31 +237,26 @@ def _over_steps(
         epsilons = [(step, max(epsilon for _, epsilon in row)) for step, row in rows]
         bare = "" if math.isfinite(epsilons[-1][1]) else ": nothing is certified"
         spent.append(Series(name + bare, epsilons, "o-"))
-    charts = [Chart(f"{NAMES[measure]} over steps", "step", LABELS[measure], measured)] if measured else []
+    charts = [Chart("Accuracy over steps", "step", ACCURACY, measured)] if measured else []
     if most := max((y for line in spent for _, y in line.points if y < math.inf), default=0.0):
         caption, ends = "What all entries would cost, had the training ended at that step.", (0.0, most * 1.05)
         charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, {"ylim": ends}, caption))
     return charts
 
 
-NAMES, LABELS = {"accuracy": "Accuracy", "rmse": "RMSE"}, {"accuracy": "accuracy, %", "rmse": "RMSE"}
-"""Of measures, in titles and along axes."""
+ACCURACY = "accuracy, %"
+"""Along axes."""
 
 
-def scale_of(measure: str) -> float:
-    """Return what a measure is multiplied by along its axis."""
-    return 100.0 if measure == "accuracy" else 1.0
-
-
-def read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
-    """Return what a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
+def read_metrics(path: Path) -> dict[int, tuple[float, float]] | None:
+    """Return what a run noted, by step: its accuracy and certified epsilon; None if the file is missing or damaged."""
     metrics = {}
     try:
         for line in read_bytes(path, MAX_METRICS, 1).decode().splitlines():
             body: Any = json.loads(line)
-            if body.get(measure) is None:
+            if body.get("accuracy") is None:
                 continue
-            step, here, epsilon = body["step"], figure_in(body[measure]), figure_in(body["epsilon"])
+            step, here, epsilon = body["step"], figure_in(body["accuracy"]), figure_in(body["epsilon"])
             if type(step) is not int or figure_in(step) is None or here is None or epsilon is None:
                 return None
             metrics[step] = (here, epsilon)
@@ -285,26 +278,26 @@ def against_density(tickets: TicketSet) -> list[Chart]:
     series = [Series("tickets", [(100 * density, 100 * accuracy) for density, accuracy in known], "o-")]
     caption, axes = "Trained without noise on the records that they were made from.", {"xscale": "log"}
     title = "Accuracy of tickets against density"
-    return [Chart(title, "density, %", LABELS["accuracy"], series, axes, caption)] if known else []
+    return [Chart(title, "density, %", ACCURACY, series, axes, caption)] if known else []
 
 
-def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> list[Chart]:
-    """Return accuracy (or rmse) against certified epsilon, for each row with ``value`` and ``epsilon``."""
+def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return accuracy against certified epsilon, for each row with ``value`` and ``epsilon``."""
     rows = [row for row in rows if row["value"] is not None]
     finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
     if not finite:
         return []
-    (least, most), scale = (pick(row["epsilon"] for row in finite) for pick in (min, max)), scale_of(measure)
+    least, most = (pick(row["epsilon"] for row in finite) for pick in (min, max))
     bars, series = any(row["low"] is not None for row in finite), []
     for row in finite:
-        spread = [] if row["low"] is None else [(scale * row["low"], scale * row["high"])]
-        series.append(Series(row["label"], [(row["epsilon"], scale * row["value"])], "o", spread))
+        spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
+        series.append(Series(row["label"], [(row["epsilon"], 100 * row["value"])], "o", spread))
     for row in (row for row in rows if row["epsilon"] == "inf"):
-        ends = [(end, scale * row["value"]) for end in (least, most)]
+        ends = [(end, 100 * row["value"]) for end in (least, most)]
         series.append(Series(f"{row['label']} (nothing is certified)", ends, "--"))
     axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
-    title, caption = f"{NAMES[measure]} against certified epsilon", "Bars: 95 % intervals." if bars else ""
-    return [Chart(title, "certified epsilon", LABELS[measure], series, axes, caption)]
+    title, caption = "Accuracy against certified epsilon", "Bars: 95 % intervals." if bars else ""
+    return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]
 
 
 # --- audits -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.features.normalisation import release_mean
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
+from dpltm.networks.evaluation import Inputs, accuracy, count_correct, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options import recorded
@@ -339,7 +339,6 @@ class Drawn:
                 epsilon = json_figure(odometer.after(done))
                 self.metrics.append({"step": done, "epsilon": epsilon, **scores, **descent.gradients.moved})
                 note = "" if scores["accuracy"] is None else f", accuracy {percent(scores['accuracy'])}"
-                note += f", rmse {float(scores['rmse']):.4g}" if "rmse" in scores else ""
 
         with plan.services.progress.progress("training under DP", mechanism.steps) as step:
             # the first step takes longer: a filter may be compiled in it
@@ -353,7 +352,7 @@ class Drawn:
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
             descent.run(measure, between)
-        if test is not None and not plan.dataset.rated and plan.start.spec.score is None:
+        if test is not None and plan.start.spec.score is None:
             self.skill = self._skill(test)
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
@@ -376,7 +375,7 @@ class Drawn:
         return skill(plan.start.model, *test, class_names(dataset.schema), plan.options.metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
-        """Measure accuracy, and of ratings the error: on the test split, or with noise on the records, at the last alone."""
+        """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
         plan, metric = self.plan, self.plan.options.metric
         model, rule = plan.start.model, plan.start.spec.score
         if plan.evaluations:
@@ -388,9 +387,6 @@ class Drawn:
             right = accuracy(model, *test) if judged is None else judged.accuracy.value
             value = None if judged is None or judged.estimate is None else judged.estimate.value
             return {"accuracy": right, metric.replace("-", "_"): value}
-        if plan.dataset.rated:
-            error = json_figure(root_mean_squared_error(model, *test))
-            return {"accuracy": accuracy(model, *test), "rmse": error}
         return {"accuracy": accuracy(model, *test, score=rule)}
 
     def _noisy_scores(self, epsilon: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
-from dpltm.privacy.entry import RECORD, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
@@ -142,7 +142,7 @@ def plan(
     provenance = check_options(options)
     dataset = in_front(None, dataset, options.features)
     if provenance == "dp":
-        dataset = at_unit(dataset, RECORD, options.per_unit)
+        dataset = at_unit(dataset, options.per_unit)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)

@@ -56,12 +56,10 @@ from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
     public_input_notes,
-    rating_notes,
     shares_notes,
     test_notes,
     unit_notes,
 )
-from dpltm.records.ratings import held_out_users
 from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
@@ -162,8 +160,7 @@ def settle(
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     options = with_defaults(options, start, dataset)
-    dataset = at_unit(dataset, options.unit, options.per_unit)
-    start = _without_held_out(start, dataset)
+    dataset = at_unit(dataset, options.per_unit)
     mechanism, batch = _mechanism(options, dataset, filter, start)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
@@ -280,7 +277,7 @@ def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    check_metric(options.metric, dataset.rated, start.spec.score)
+    check_metric(options.metric, start.spec.score)
     check_loss(start.spec)
     if dataset.test is not None or options.eval_private is not None:
         check_score(start.spec, "accuracy")
@@ -337,15 +334,6 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     if participations is not None:  # the batch that goes with so many whole steps
         rate, batch = participations / steps, dataset.records * participations / steps
     return rate, steps, batch
-
-
-def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
-    """With users of ratings, what belongs to held-out ones is pruned: nobody trains it, and it would be noise alone."""
-    if not dataset.of_persons or not dataset.rated:
-        return start
-    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.user_parameters
-    live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
-    return replace(start, mask=start.mask.replaced(live))
 
 
 def _step_size(plan: TrainingPlan) -> float | None:
@@ -440,7 +428,7 @@ def _check_budget(options: TrainOptions) -> None:
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not dataset.rated and not spec.takes_persons:
+    if dataset.of_persons and not spec.takes_persons:
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"
@@ -593,7 +581,6 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
-        *rating_notes(dataset),
         *feature_notes(dataset),
         *network_notes(plan.start.spec),
     ]

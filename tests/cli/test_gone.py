@@ -52,6 +52,11 @@ TYPED = {  # what is typed, and the words that its row of the table is refused b
     "--features network": ("train --dense --features network:a.run --epsilon 1 --out new", "freeze"),
     "--public": ("generate --features scatter --public mnist --out new", "within each record"),
     "datasets overlap": ("datasets overlap a.csv b.csv --label y", "a program of your own"),
+    "--model ncf": ("train --dense --model ncf --epsilon 1 --out new", "gdp_movielens.py"),
+    "--users": ("train --dense --users 3 --epsilon 1", "an .npz with a person a record"),
+    "--items": ("evaluate r --dataset d.npz --items 3", "an .npz with a person a record"),
+    "--unit": ("train --dense --unit user --epsilon 1 --out new", "person of each record"),
+    "--metric rmse": ("train --dense --metric rmse --epsilon 1 --out new", "take accuracy"),
     "synthesize": ("synthesize --dataset digits --epsilon 1 --out new.npz", "by a library"),
     "--mechanism discrete-gaussian": ("privacy epsilon --mechanism discrete-gaussian", "dp-accounting"),
     "--mechanism zcdp": ("privacy curve --mechanism zcdp", "dp-accounting (ZCDpEvent)"),
@@ -94,6 +99,13 @@ OPTIONS = {
 IN_PYTHON = {
     "loop --ends": (LoopOptions, "the figure is that of the whole plan"),
 }
+RECIPES = {"[recipe] measure": "are compared by accuracy"}
+DATA = {
+    "--dataset .dat": "train --dense --dataset ratings.dat --epsilon 1 --out new",
+    "dataset movielens": "datasets info movielens",
+    "dataset movielens-like": "datasets info movielens-like",
+    "dataset movielens-small": "train --dense --dataset movielens-small --epsilon 1",
+}
 NAMES = {
     "dpltm.synthesize": "by a library",
     "dpltm.search": "search on public records (dpltm.tune)",
@@ -101,7 +113,7 @@ NAMES = {
 
 
 def test_every_row_is_in_one_of_these_tables() -> None:
-    assert set(GONE) == set(TYPED) | set(NAMES) | set(IN_PYTHON)
+    assert set(GONE) == set(TYPED) | set(NAMES) | set(IN_PYTHON) | set(DATA) | set(RECIPES)
 
 
 @pytest.mark.parametrize("row", TYPED)
@@ -112,6 +124,21 @@ def test_at_the_terminal(refused, row) -> None:
     assert said.startswith(name)
     assert " is gone since 0.3: " in said
     assert words in said
+
+
+@pytest.mark.parametrize("row", DATA)
+def test_data(refused, row) -> None:
+    said = refused(DATA[row])
+    assert said.startswith("--dataset ")
+    assert " is gone since 0.3: train a network of your own on an .npz with a person a record" in said
+
+
+@pytest.mark.parametrize("row", RECIPES)
+def test_keys_of_a_recipe(refused, row) -> None:
+    Path("recipe.toml").write_text('[recipe]\ntitle = "x"\nmeasure = "rmse"\n[[arm]]\nname = "a"\n')
+    said = refused("run --config recipe.toml --dry-run")
+    assert f"{row} is gone since 0.3: " in said
+    assert RECIPES[row] in said
 
 
 @pytest.mark.parametrize("row", [row for row in TYPED if row.split(" --")[0] in OPTIONS])

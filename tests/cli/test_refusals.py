@@ -26,9 +26,6 @@ HEAD = f"train --dense --head least-squares {PRI} --features unit --epsilon 1 --
 PEOPLE = "--dataset d.csv --label ill --bounds -2,2 --classes 2 --unit-column who"
 PERSONS = f"train --dense {PEOPLE} --model mlp:4 --steps 4 --noise-multiplier 2 --batch-size 10 --delta 1e-3"
 PERSONS += " --ledger l2 --out new"
-RATINGS = (
-    "train --dense --dataset movielens-small --model ncf --steps 2 --batch-size 40 --noise-multiplier 1 --out new"
-)
 WORDS = "--words 30 --classes 2"
 OF_TEXTS = f"generate --dataset texts.npz {WORDS} --rounds 1"
 TEXTS = f"train --dense --dataset texts.npz {WORDS} --noise-multiplier 1 --delta 1e-3 --steps 2 --out new"
@@ -55,8 +52,6 @@ bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
 --out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
 --name:                               | {MAKE} --name {"a" * 201}
 --criterion:                          | {OF_TEXTS} --model gru --criterion synflow --out new
---batch-size:                         | generate --dataset movielens-small --model ncf --batch-size 4790 --provenance private
---unit:                               | generate --dataset movielens-small --model ncf --unit user
 --mechanism:                          | {SELECT} --mechanism argmax
 --rule:                               | {SELECT} --rule best
 --sensitivity:                        | {SELECT} --sensitivity none
@@ -102,12 +97,6 @@ d.csv: needs --label                  | train --dense --dataset d.csv --bounds -
 --label ill:                          | train --dense --dataset digits --label ill --epsilon 1 --out new
 holes.csv: 'who' says nobody          | {PERSONS} --dataset holes.csv
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
---per-unit:                           | {RATINGS} --per-unit 3
---unit user:                          | {RATINGS} --unit user --subset 0.5
---delta:                              | {RATINGS} --unit user --delta 0.01
---model:                              | {RATINGS} --model mlp
---model ncf:                          | {DENSE} --model ncf
-r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
@@ -243,7 +232,6 @@ def files(folder: Path) -> None:
     }.items():
         (folder / f"{name}.csv").write_text("\n".join(["age,who,b,ward,ill", *rows]) + "\n")
     (folder / "numbers.csv").write_text("1,1\n1,1\n")
-    (folder / "r.dat").write_text("1::1::3::0\n1;2;3;4\n")
     for name in ("folder", "f"):
         (folder / name).mkdir()
     for name in ("x_train", "y_train"):  # an archive of arrays, where one array belongs

@@ -127,7 +127,6 @@ SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
             "balanced-accuracy",
             "--metric: balanced-accuracy needs public shares of the classes, such as --class-shares",
         ),
-        ("rmse", "--metric: rmse is of ratings; take accuracy, balanced-accuracy or auc"),
     ],
 )
 def test_what_has_no_price(refused: Any, metric: str, said: str) -> None:
@@ -157,17 +156,6 @@ def test_balanced_accuracy_on_private_records_has_a_price(cli: Any) -> None:
     )
     assert cli("report r -o r.html").code == 0
     assert f"balanced accuracy {percent(body['balanced_accuracy'])}" in Path("r.html").read_text()
-
-
-@pytest.mark.usefixtures("table")
-def test_a_metric_that_does_not_go_with_the_records(refused: Any) -> None:
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --metric rmse --out r") == (
-        "--metric: rmse is of ratings; take accuracy, balanced-accuracy or auc"
-    )
-    ratings = "train --dense --dataset movielens-small --model ncf --delta 1e-6 --epsilon 1 --out r"
-    assert refused(f"{ratings} --metric auc") == (
-        "--metric: auc is of classes, and ratings are quantities; take rmse or accuracy"
-    )
 
 
 def test_no_auc_of_one_class(cli: Any, refused: Any) -> None:

@@ -149,7 +149,6 @@ VISITS = "--dataset mnist.npz --bounds 0,16 --records 300 --classes 10"
         (f"latent encode s.scheme {VISITS} --out m", 1),
         (f"generate {VISITS} {TINY} --provenance public --out s", 0),  # nothing is guaranteed
         (f"train pub@1 {PRIVATE} --steps 2 --epsilon 1 --out r", 0),
-        ("train --dense --dataset movielens-small --model ncf --steps 2 --noise-multiplier 1 --out r", 0),
     ],
 )
 def test_that_a_person_may_have_several_rows_is_said_once(cli, command, times):

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -83,6 +84,27 @@ def test_a_network_of_ones_own(tmp_path, capsys):
     example.main(tmp_path)
     check_spent(capsys.readouterr().out)
     example.ResNet20().load_state_dict(load_file(tmp_path / "start.safetensors"))
+
+
+def test_ratings_by_a_network_of_ones_own(tmp_path, capsys, monkeypatch):
+    """On made-up ratings in the file format of MovieLens 100K; without the file it is skipped."""
+    draw, path = np.random.default_rng(0), tmp_path / "m.npz"
+    rows = [(person, item + 1) for person in range(1, 101) for item in draw.choice(80, 12, replace=False)]
+    (tmp_path / "u.data").write_text("".join(f"{p}\t{i}\t{draw.integers(1, 6)}\t9\n" for p, i in rows))
+    how = "--users 100 --items 80 --slots 8"
+    monkeypatch.setattr(sys, "argv", ["make_ratings", str(tmp_path / "u.data"), *how.split(), "-o", str(path)])
+    program("scripts/make_ratings.py").main()
+    with np.load(path) as made:
+        assert [made[name].shape for name in ("x_train", "y_train", "x_test")] == [(80, 9), (80, 8), (20, 9)]
+        assert (int(made["words"]), int(made["records"])) == (181, 80)
+        assert not made["x_test"][:, 0].any(), "nobody who is held out has a vector"
+    example = program("examples/papers/gdp_movielens.py")
+    example.main(path, seeds=1, steps=3)
+    private, clipped = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"a person protected: RMSE 1\.\d+, sd 0\.000, certified epsilon \d+\.\d+", private)
+    assert clipped.endswith("certified epsilon inf")
+    example.main(tmp_path / "none.npz")
+    assert capsys.readouterr().out.startswith("skipped: ")
 
 
 @pytest.mark.long

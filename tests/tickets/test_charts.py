@@ -145,12 +145,11 @@ def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
 def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
     one = noted(tmp_path / "one", (1, 0.5, 0.25), (2, "inf", 0.5))
     two = noted(tmp_path / "two", (1, 0.75, 0.5), (2, 0.75, 0.75), (3, 1.0, 0.9))  # it went on for longer
-    accuracy, epsilon = seeds_over_steps({"x": [two, one]}, "accuracy")
+    accuracy, epsilon = seeds_over_steps({"x": [two, one]})
     assert accuracy.series[0].points == [(1, 37.5), (2, 62.5)]  # where both are
     assert accuracy.series[0].spread == [(25, 50), (50, 75)]
     assert epsilon.series[0].points == [(1, 0.75), (2, math.inf)]  # the largest of the runs
     assert epsilon.series[0].name == "x: nothing is certified"
-    assert seeds_over_steps({"x": [one]}, "rmse") == [], "nothing was noted"
 
 
 GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
@@ -171,9 +170,9 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     if damage is not None:
         runs[1].mkdir()
         (runs[1] / "metrics.jsonl").write_text(damage, encoding="latin-1")
-    (found,) = seeds_over_steps({"x": runs}, "accuracy")[0].series
+    (found,) = seeds_over_steps({"x": runs})[0].series
     assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
-    assert seeds_over_steps({"x": runs[1:2]}, "accuracy") == []
+    assert seeds_over_steps({"x": runs[1:2]}) == []
 
 
 # --- audits

@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from dpltm.audit import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
+from dpltm.gone import instead
 from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
@@ -20,7 +21,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import cells, columns, render_statement, verdict
+from dpltm.reports.wording import COLUMNS, cells, render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
     MAX_JSON,
@@ -197,7 +198,7 @@ def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
         provenance = "data-free"  # the whole network
     return {
         "skill": skill_in(found.result),
-        "over_steps": charts.over_steps(metrics, found.measure) if metrics and len(metrics) > 1 else (),
+        "over_steps": charts.over_steps(metrics) if metrics and len(metrics) > 1 else (),
         "tickets": tickets,
         "chosen": config.get("round"),
         "against_density": () if tickets is None else charts.against_density(tickets),
@@ -258,10 +259,14 @@ def _of_sweep(path: Path) -> Reported:
     evidence, state = dict[str, Any](), "unfinished"
     try:
         body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
-        drawn = charts.against_epsilon([_point(row) for row in body["arms"]], str(body["measure"]))
+        if body.get("measure", "accuracy") != "accuracy" and (reason := instead("[recipe] measure")) is not None:
+            raise InputError(f"{path / 'results.json'}: `measure` {body['measure']}{reason}")
+        drawn = charts.against_epsilon([_point(row) for row in body["arms"]])
         rows = [cells(row, body) for row in body["arms"]]
-        evidence = {"arms": rows, "columns": columns(body), "against_epsilon": drawn}
+        evidence = {"arms": rows, "columns": COLUMNS, "against_epsilon": drawn}
         state = "finished" if body["finished"] == body["members"] else "unfinished"
+    except InputError as error:
+        problems.append(first_line(error))
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
         problems.append(f"{path / 'results.json'}: is missing or damaged; the command of the sweep writes it again")
     lineage = lineage_of(*(lineage_from_json(one["lineage"]) for one in trained if "lineage" in one))

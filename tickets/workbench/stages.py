@@ -154,7 +154,7 @@ def select(
         last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         selection.check_options(request)
         dataset = open_dataset(request)
-        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
@@ -224,7 +224,7 @@ def train(
 def check_request(request: TrainRequest) -> None:
     """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
     check_options(request)
-    if request.unit_column is None and request.unit == "record":
+    if request.unit_column is None:
         check_per_unit(request.per_unit)
     if request.ticket is None:
         if not request.dense:
@@ -239,7 +239,7 @@ def check_request(request: TrainRequest) -> None:
 
 def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
     """Return the ledger that pays: of whoever the records are of."""
-    return ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    return ledger_of(request.dataset, request.ledger, request.population, dataset.noun)
 
 
 def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
@@ -288,7 +288,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
 
     def settled() -> TrainingPlan:
         start, dataset = open_start(request)
-        return settle(start, dataset, request, Ledger(unit=dataset.unit), services(SILENT))
+        return settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
 
     follow(ranks, settled)
     return None

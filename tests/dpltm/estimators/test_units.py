@@ -107,8 +107,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "a bound without persons": (
         *({"per_unit": 3}, None),
-        "`per_unit`: bounds what one person gives, so it goes with `units`, or with `unit` user of ratings; leave it out,"
-        " or add one of them",
+        "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or add that",
     ),
     "a noun without persons": (
         *({"unit": "patient", "ledger": Ledger()}, None),

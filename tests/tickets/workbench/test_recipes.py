@@ -129,7 +129,6 @@ def test_an_arm_that_is_wrong(arm: str, said: str) -> None:
         (HEAD + DENSE + DENSE, "named twice"),
         (DENSE.replace("[[arm]]", "[recipe]\n[[arm]]"), "title: missing"),
         (HEAD.replace("seeds = 2", "seeds = 0") + DENSE, "not from 1 to"),
-        (HEAD.replace("seeds = 2", 'measure = "f1"') + DENSE, "'f1'"),
         (HEAD + DENSE + "[figure]\nover = \"values\"\n", "no arm has vary"),
         (HEAD + DENSE + "[figure]\nover = \"time\"\n", "'time'"),
         (HEAD + DENSE + "[figure]\napart = \"model\"\n", 'there is "dataset" alone'),
