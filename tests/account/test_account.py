@@ -156,17 +156,6 @@ def test_two_steps_of_whatever_a_ledger_can_hold_have_a_price_and_never_a_lower_
 DRAW = Selection(0.5, 0.5)
 
 
-def test_a_draw_that_came_first_composes_better():
-    """docs/privacy-model.md 5.4: 1.134 without the draw, about 1.42 with it, 1.596 as pure DP."""
-    draw, training = released(1, DRAW), released(2, SGD)
-    first = account(draw, training).epsilon(DELTA)
-    assert account(training).epsilon(DELTA) == pytest.approx(1.134, abs=0.001)
-    assert first == pytest.approx(1.42, abs=0.01)
-    adaptive = account(released(3, DRAW), training).epsilon(DELTA)
-    assert first < adaptive < 1.596
-    assert epsilon([DRAW, SGD], DELTA) == adaptive
-
-
 def test_a_draft_is_the_last_of_its_ledger():
     draft = Entry("release", mechanisms=(DRAW,))
     for held, first in (((), True), ((released(1, NOISE),), False)):
