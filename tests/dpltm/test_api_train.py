@@ -123,11 +123,10 @@ def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, 
     assert kinds(run.lineage) == ["Selection", "NoisySgd"]
 
 
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("progress", [3, object(), Silent])
-def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets, progress):
-    told = refused(lambda: dpltm.train(tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW))
-    assert "is not a watcher; give None for silence, or an object with say(text)" in told
+def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets):
+    for progress in (3, Silent):
+        told = refused(dpltm.train, tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW)
+        assert "is not a watcher; give None for silence, or an object with say(text)" in told
     assert of_process().entries == ()
     silent = type("Blockless", (), {"say": print, "progress": print})()
     for watcher in (None, silent):
@@ -147,14 +146,10 @@ def test_a_search_costs_nothing_and_its_settings_train(tickets):
     assert message.startswith("`x`: ")
 
 
-@pytest.mark.parametrize("look", ["train", "evaluate"])
-def test_records_that_accuracy_was_measured_on_cannot_be_private(look):
-    """Issue 43, finding 2: rule 6 of the account, whichever verb looked."""
+def test_records_that_accuracy_was_measured_on_cannot_be_private():
+    """Issue 43, finding 2: rule 6 of the account, whichever verb looked (an evaluation: test_evaluate.py)."""
     ledger = Ledger()
-    told = {"test": arrays(2)} if look == "train" else {}
-    run = dpltm.train("mlp:4", *arrays(1), noise_multiplier=5.0, ledger=ledger, **told, **FEW)
-    if look == "evaluate":
-        dpltm.evaluate(run, *arrays(2), ledger=ledger)
+    dpltm.train("mlp:4", *arrays(1), noise_multiplier=5.0, ledger=ledger, test=arrays(2), **FEW)
     with pytest.raises(InputError):
         dpltm.train("mlp:4", *arrays(2), noise_multiplier=5.0, ledger=ledger, **FEW)
 

@@ -8,14 +8,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 import dpltm
 import dpltm.records
 import dpltm.tickets
 from dpltm.api import FACTS
 from dpltm.errors import DpltmError
-from dpltm.filters import FILTERS
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.tickets import TransferOptions
@@ -25,7 +23,7 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.training.artifacts import Draws
 from opened import arrays_of
 from refusals import refused
-from stage_cases import CLASSES, public_set, records, ticket_set
+from stage_cases import CLASSES, records, ticket_set
 
 X, Y = arrays_of(records(0).train)
 XP, YP = arrays_of(records(1).train)
@@ -105,36 +103,18 @@ def masked():
     ("call", "message"),
     [
         (lambda: dpltm.train(a_set(), X, Y, round=1, ledger="l", **FEW), "`ledger`: 'l' is not a ledger; give dpltm.L"),
-        (lambda: dpltm.train(a_set(), X, Y, round=9, **FEW), "tickets@9: no such round; it has rounds 0 to"),
         (lambda: dpltm.train(a_run(), X, Y, **FEW), "`ticket`: a value of type Run is not a ticket set, a winner or the"),
-        (lambda: dpltm.train("a.tickets", X, Y, **FEW), "`ticket`: unknown network 'a.tickets'; known: mlp:WIDTH"),
         (lambda: dpltm.train("mlp:4", X, Y, bounds="0,16"), "`bounds`: '0,16' is not a pair of numbers; pass the"),
         (lambda: dpltm.train("mlp:4", X, Y, seed=10**5000), "`seed`: a value of type int is not a whole number of 64 bits"),
         (lambda: dpltm.train("mlp:4", masked(), Y), "`x`: a masked array, whose mask would be lost; fill it, or"),
         (lambda: dpltm.train("mlp:4", [[1], [1, 2]], Y), "`x`: a value of type list is no array: "),
-        (lambda: dpltm.train("mlp:4", torch.ones(9, 2).to_sparse(), Y), "`x`: a value of type Tensor is no array: "),
-        (lambda: dpltm.train("mlp:4", X / 2.0, Y), "records: x is float64, which has no public range; pass `bounds` L"),
         (lambda: dpltm.train("mlp:4", X, Y, name="a\nb"), "`name`: 'a\\nb' is not a printable text of at most 200"),
-        (lambda: dpltm.train(public_set(of_process()), XP, YP, round=1, name="mine", **FEW), "`x`: records1 was"
-            " declared public, and mine shares records with it; the same records cannot be private here: take other"
-            " records, or a `ledger` of their own"),
-        (lambda: dpltm.train(a_set(), X[:, :5], Y, round=1, name="mine", **FEW), "tickets: its network takes 6 features, but"
-            " mine has 5; use records of the same shape, or carry it over (dpltm tickets transfer, dpltm.transfer)"),
-        (lambda: dpltm.train("mlp:4", X, Y * 0, **FEW), "records has label 0 in all of its records; give records of"),
         (lambda: dpltm.select("mlp:8", X, Y, eps1=1.0), "`tickets`: 'mlp:8' is not a ticket set or a winner; give what"),
-        (lambda: dpltm.select(dpltm.transfer(a_set(), X[:, :5], Y), X[:, :5], Y, eps1=1.0), "tickets: its tickets have no"
-            " predictors to score; train one by its round, such as 2"),
-        (lambda: dpltm.tune("mlp:4", XP, YP, rounds="1", **SEARCH), "`rounds`: only for a ticket set; leave it out"),
         (lambda: dpltm.transfer(a_run(), X, Y), "`tickets`: a value of type Run is not a ticket set or a winner; give what"),
         (lambda: dpltm.evaluate(a_set(), X, Y), "`run`: a value of type TicketSet is not a run; give what dpltm.train"),
-        (lambda: dpltm.evaluate(a_run(), X, Y, name="mine"), "`x`: records is protected by a release on record"),
         (lambda: dpltm.evaluate(a_run(), records(2)), "`x`: records2 has no test split; name a file with one by `test`"),
-        (lambda: dpltm.evaluate(a_run(), XP, YP + 3), "the records: y has label 3 at record 0, but there are 3 classes,"
-            " numbered from 0; correct the label"),
-        (lambda: dpltm.predict(a_run(), X[:0]), "records: x has shape (0, 6) and holds no data; give records with features"),
         (lambda: dpltm.predict(a_run(), X * np.nan), "records: x has nan at record 0, feature 0 (counted from 0); features"),
         (lambda: dpltm.predict(a_run(), records(0)), "`x`: a dataset, and not an array; give the array that it was made of"),
-        (lambda: dpltm.predict(a_run(), X[:, :5]), "`x`: x has records of shape (5,), but the run takes (6,); use records"),
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
         (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
@@ -142,7 +122,6 @@ def masked():
         (lambda: dpltm.records.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
         (lambda: dpltm.tickets.load("nets.py:Net"), "nets.py:Net: names code, and no ticket set; give it as `model`,"),
         (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),
-        (lambda: FILTERS.unregister("clap"), "`filter`: unknown filter 'clap'; known: clip, "),
     ],
 )  # fmt: skip
 def test_the_words_of_a_refusal(call, message):
@@ -190,10 +169,3 @@ def test_persons_of_arrays():
         assert artifact.privacy.certified.unit == "user"
     assert any("at most 3 of each count" in note for note in run.privacy.notes)
     assert {entry.unit for entry in ledger.entries} == {"user"}
-    assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=units[1:], **FEW)).startswith(
-        "records: 'user' has shape (199,); expected (200,), one value for each record"
-    )
-    one = ["p1"] * len(X)
-    assert refusal(lambda: dpltm.train("mlp:4", X, Y, units=one, **FEW)).startswith(
-        "`units`: all records of records are one"
-    )

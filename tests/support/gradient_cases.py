@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
+from dpltm.randomness.noise import FastSource, RandomSource
+from dpltm.records.batches import Records
+from dpltm.training.descent import NoisyGradients
 from dpltm.training.plan import NoisySteps
 from refusals import refused
 
@@ -198,6 +202,30 @@ def steps_of(
     return NoisySteps(
         filter, mechanism, expected_batch, lr, class_weight=class_weight, options=TrainOptions(**options)
     )
+
+
+def noisy(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    plan: NoisySteps,
+    *,
+    loss: Loss = cross_entropy,
+    mask: Mask | None = None,
+    sources: Sequence[RandomSource] | None = None,
+    **records: Any,
+) -> NoisyGradients:
+    """The steps of a plan on these records, with seeded coins and noise; everything is live unless a mask is given."""
+    sampling, noise = sources or (FastSource(0), FastSource(1))
+    mask = Mask.dense(model) if mask is None else mask
+    return NoisyGradients(model, mask, loss, Records(x, y, **records), plan, sampling=sampling, noise=noise)
+
+
+class Hashed(list):
+    """Public hashes of records, in place of the records."""
+
+    def public_hashes(self) -> np.ndarray:
+        return np.array(self)
 
 
 def toy_data(records: int = 40, features: int = 5) -> tuple[Tensor, Tensor]:

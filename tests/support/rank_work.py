@@ -40,7 +40,7 @@ from dpltm.training.launcher import launched
 from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 from dpltm.verbs.private_loop import PrivateLoop
-from gradient_cases import steps_of
+from gradient_cases import Hashed, steps_of
 
 DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
 TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
@@ -71,13 +71,6 @@ def some_records(count: int = 500, features: int = 784) -> tuple[torch.Tensor, t
     """Made-up records."""
     draw = torch.Generator().manual_seed(3)
     return torch.rand(count, features, generator=draw), torch.randint(10, (count,), generator=draw)
-
-
-class Hashed(list):
-    """Public hashes of records, in place of the records."""
-
-    def public_hashes(self) -> np.ndarray:
-        return np.array(self)
 
 
 def trained(

@@ -12,13 +12,12 @@ from scipy.stats import norm
 from torch import nn
 
 from dpltm import PrivateLoop
-from dpltm.audit import PLANNED, least_canaries
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, Clip, make_filter
 from dpltm.networks.masks import Mask
 from dpltm.randomness.noise import FastSource
 from dpltm.training import descent as training
-from dpltm.training.canaries import LEAST, Canaries
+from dpltm.training.canaries import Canaries
 
 LAYERS = torch.tensor([0] * 70 + [1] * 30)
 
@@ -209,11 +208,6 @@ def test_findings_that_cannot_be_are_refused():
         looped(audit=6).audit(0.99)
     with pytest.raises(InputError, match=re.escape("`confidence`: 1 is not at least 0.5 and below 1, such as 0.95")):
         looped(audit=6).audit(1.0)
-
-
-def test_the_fewest_canaries_are_those_of_an_audit_as_it_is_by_default():
-    assert least_canaries(1 - 0.05 * PLANNED / 2) == LEAST
-    assert looped(audit=LEAST).audit().canaries == LEAST
 
 
 @pytest.mark.long

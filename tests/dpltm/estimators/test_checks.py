@@ -49,13 +49,3 @@ def test_the_checks_of_scikit_learn(kind):
         assert found["status"] == "skipped"
         assert why in str(found["exception"])
     assert {name for name, one in status.items() if one == "skipped"} == set(SKIPPED)
-
-
-def test_a_check_that_is_expected_to_fail_fails_by_noise_alone():
-    """The same records, weights to start from and settings: all that differs is sampled and added anew."""
-    import numpy as np
-
-    x, y = np.random.default_rng(0).random((60, 3)), np.arange(60) % 2
-    made = dpltm.TicketClassifier(bounds=(0, 1), noise_multiplier=5.0, epochs=1, features="unit", random_state=7)
-    one, other = (made.fit(x, y).decision_function(x) for _ in range(2))
-    assert not np.array_equal(one, other)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import doctest
 import functools
 import math
 import pickle
@@ -36,7 +35,6 @@ from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
-from dpltm.records import from_arrays
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.verbs.evaluate import ROWS
 from stage_cases import kinds
@@ -130,15 +128,6 @@ def test_targets_outside_of_their_bounds_count_as_their_ends():
     assert (made.predict(x) <= 0.875).all()
 
 
-def test_the_run_is_kept_and_read_like_all_others(tmp_path):
-    x, y = table()
-    made = classifier().fit(x, y)
-    dpltm.tickets.save(made.run_, tmp_path / "r")
-    read = dpltm.tickets.load(tmp_path / "r")
-    np.testing.assert_array_equal(dpltm.predict(read, x).labels, dpltm.predict(made.run_, x).labels)
-    assert Account(read.lineage.entries).epsilon(1e-5) == made.privacy_.certified.epsilon
-
-
 # tickets
 
 
@@ -179,7 +168,6 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
             {},
             "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records",
         ),
-        ({"round": 1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
         ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
         (
             {"select_epsilon": 0.1, "epsilon": 0.5},
@@ -267,42 +255,20 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
 
 # refusals
 
-NO_PAIR = (
-    "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the 4 columns; pass the public"
-    " range of the features"
-)
-
 
 @pytest.mark.parametrize(
     ("made", "y", "text"),
     [
         (
-            classifier(bounds=None),
-            None,
-            "records: x is float64, which has no public range; pass `bounds` LO,HI, since scaling by"
-            " the data's own minimum"
-            " and maximum would leak them",
-        ),
-        (
             classifier(bounds=3),
             None,
-            NO_PAIR,
-        ),
-        (
-            classifier(bounds=([0, 0], [1, 1])),
-            None,
-            NO_PAIR,
+            "`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the 4 columns; pass the"
+            " public range of the features",
         ),
         (
             classifier(bounds=([0, 0, 5, 0], [1, 1, 1, 1])),
             None,
             "`bounds`: column 2 (counted from 0) has (5, 1); give finite (low, high), low first, not too far apart",
-        ),
-        (
-            classifier(bounds=(np.full(4, -1e308), np.full(4, 1e308))),
-            None,
-            "`bounds`: column 0 (counted from 0) has (-1e+308, 1e+308); give finite (low, high), low first, not too"
-            " far apart",
         ),
         (
             classifier(ledger=lambda: None),
@@ -318,14 +284,9 @@ NO_PAIR = (
             " records out",
         ),
         (
-            classifier(n_records=1000),
-            np.full(200, "low"),
-            "`y`: all records have label 'low'; give records of two classes or more",
-        ),
-        (
-            classifier(classes=300, n_records=1000),
-            np.arange(200) // 2,
-            "records has fewer records than its 300 classes; give as many records as classes or more",
+            classifier(classes=2),
+            table()[1].astype(object),
+            "`y`: labels are of another kind than the classes that `classes` declares; use labels of one kind",
         ),
         (
             classifier(classes=None),
@@ -333,18 +294,11 @@ NO_PAIR = (
             "`classes`: there is one class, so nothing can be told apart; give two or more",
         ),
         (
-            classifier(n_records=0),
-            None,
-            "`n_records` 0: must be 1 or more; pass the public number of training records",
-        ),
-        (classifier(noise_multiplier=None, epsilon=-1.0), None, "`epsilon`: -1 is not a positive number up to 10000"),
-        (
             classifier(epsilon=0.1),
             None,
             "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
             " them out",
         ),
-        (classifier(round=1), None, "`round`: mlp is a network, which has none; leave `round` out"),
         (
             classifier(ledger="l.jsonl"),
             None,
@@ -362,10 +316,6 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
         assert made.ledger_.entries == ()
 
 
-def test_refusals_are_value_errors():
-    assert issubclass(InputError, ValueError)
-
-
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -378,10 +328,6 @@ def test_refusals_are_value_errors():
             {"target_bounds": (1, 0)},
             "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
         ),
-        (
-            {"target_bounds": (-1e308, 1e308)},
-            "`target_bounds`: a value of type tuple is not a pair of finite numbers (low, high), low first",
-        ),
         ({"bins": 1}, "`bins`: 1 is not a whole number from 2 to 1,000"),
     ],
 )
@@ -391,10 +337,9 @@ def test_what_a_regressor_refuses(given, text):
         made.fit(table()[0], np.linspace(0, 1, 200))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_not_finite(bad):
+def test_values_that_are_not_finite():
     x, y = table()
-    x[3, 1] = bad
+    x[3, 1] = np.inf
     with pytest.raises(ValueError, match="Input X contains"):
         classifier().fit(x, y)
 
@@ -405,12 +350,6 @@ def test_texts_as_features():
     for cells in (["word"] * 200, [0.5, None] * 100):
         with pytest.raises(dpltm.errors.InputError, match="holds words, dates or holes; give `schema`"):
             classifier().fit(pandas.DataFrame({"word": cells}), table()[1])
-
-
-def test_labels_of_another_kind_than_the_classes():
-    x, _ = table()
-    with refused("`y`: labels are of another kind than the classes that `classes` declares; use labels of one kind"):
-        classifier(classes=2).fit(x, table()[1].astype(object))
 
 
 def test_nothing_is_said_before_anything_is_spent():
@@ -510,14 +449,18 @@ def test_what_a_paid_score_counts_of_a_record_is_the_same_whoever_else_is_there(
         assert np.array_equal(made._outputs(x[:count], alike=True), whole[:count])
 
 
+def priced(kind, count):
+    """A fitted estimator whose scores are paid for, and its records."""
+    x, y = table(0, count)
+    if kind == "classifier":
+        return classifier(score_epsilon=0.6).fit(x, y), x, y
+    given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
+    return dpltm.TicketRegressor(**given, **FAST).fit(x, x[:, 0]), x, x[:, 0]
+
+
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
-    x, y = table(0, ROWS + 1)
-    made, labels = classifier(score_epsilon=0.6), y
-    if kind == "regressor":
-        given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
-        made, labels = dpltm.TicketRegressor(**given, **FAST), x[:, 0]
-    made.fit(x, labels)
+    made, x, labels = priced(kind, ROWS + 1)
     asked, predict = [], estimators.api.predict
     monkeypatch.setattr(estimators.api, "predict", lambda run, rows: asked.append(len(rows)) or predict(run, rows))
     made.score(x, labels)
@@ -527,13 +470,7 @@ def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypatch):
     """The sums are whole numbers of steps that a record changes by GRID at most, and each gets its part of epsilon."""
-    x, y = table()
-    if kind == "classifier":
-        made, labels = classifier(score_epsilon=0.6), y
-    else:
-        given = {"bounds": (0, 1), "target_bounds": (0, 1), "bins": 4, "score_epsilon": 0.6, "noise_multiplier": 2.0}
-        made, labels = dpltm.TicketRegressor(**given, **FAST), x[:, 0]
-    made.fit(x, labels)
+    made, x, labels = priced(kind, 200)
     asked = []
 
     def no_noise(source, epsilon):
@@ -576,6 +513,13 @@ def test_a_record_changes_each_sum_of_a_score_by_one_at_most(values, at):
     assert (np.abs(sums - other) <= 1).all()
 
 
+@pytest.mark.parametrize(("columns", "gamma"), [(8, "8"), (99, "0.5")])
+def test_features_follow_the_public_number_of_columns(columns, gamma):
+    made = classifier(classes=2).fit(np.random.default_rng(0).random((60, columns)), np.arange(60) % 2)
+    assert (made.run_.feature_map.text, made.run_.spec.text) == (f"fourier:1024,{gamma}", "mlp")
+    assert made.run_.config["options"]["schedule"] == "linear"
+
+
 # copies
 
 
@@ -603,17 +547,6 @@ def test_no_copy_begins_an_account_of_its_own():
     assert changed.privacy_ == made.privacy_
 
 
-def test_a_ledger_that_is_named_is_used_and_shared():
-    x, y = table()
-    ledger = Ledger()
-    made = classifier(ledger=ledger).fit(x, y)
-    assert made.ledger_ is ledger
-    assert clone(made).ledger is ledger
-    assert kinds(ledger) == ["NoisySgd"]
-    moved = made.set_params(ledger=Ledger())
-    assert moved.ledger_ is not ledger
-
-
 def test_a_budget_in_the_ledger_holds_for_all_fits():
     x, y = table()
     made = classifier(noise_multiplier=None, epsilon=1.0).fit(x, y)
@@ -621,13 +554,6 @@ def test_a_budget_in_the_ledger_holds_for_all_fits():
     with pytest.raises(BudgetError, match=r"above the budget of 1\.2"):
         made.fit(x, y)
     assert made.privacy_.certified.epsilon <= 1
-
-
-def test_records_declared_public_in_the_ledger_are_refused():
-    (x, y), ledger = table(7, 100), Ledger()
-    ledger.declare_public(from_arrays(x, (y == "low").astype(int), bounds=(0, 1)), "tickets")
-    with pytest.raises(InputError, match="cannot be private here"):
-        classifier(ledger=ledger).fit(x, y)
 
 
 def test_what_was_pickled_predicts_but_does_not_train():
@@ -687,26 +613,6 @@ def test_random_state_decides_the_starting_weights():
     assert len(set(seeds)) == 3
 
 
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize(("columns", "gamma"), [(8, "8"), (16, "4"), (32, "1"), (99, "0.5")])
-def test_features_follow_the_public_number_of_columns(columns, gamma):
-    x = np.random.default_rng(0).random((60, columns))
-    made = classifier(classes=2).fit(x, np.arange(60) % 2)
-    assert made.run_.feature_map.text == f"fourier:1024,{gamma}"
-    assert made.run_.spec.text == "mlp"
-    assert made.run_.config["options"]["schedule"] == "linear"
-    plain = classifier(classes=2, features=None, model="mlp:4").fit(x, np.arange(60) % 2)
-    assert plain.run_.feature_map is None
-    with pytest.raises(InputError, match=r"^`model`: unknown network 'mpl'"):
-        classifier(classes=2, model="mpl").fit(x, np.arange(60) % 2)
-
-
-def test_the_example_of_the_module():
-    results = doctest.testmod(estimators)
-    assert results.attempted > 5
-    assert results.failed == 0
-
-
 def test_rows_that_coincide_by_nature_are_scored_where_that_is_said():
     """A few categories: equal rows are other people's."""
     x = np.random.default_rng(0).integers(0, 2, (200, 2)).astype(float)
@@ -729,19 +635,10 @@ def test_what_any_release_of_an_estimator_was_of_is_not_measured_on():
     assert pickle.loads(pickle.dumps(made))._spent.protected == []
 
 
-@pytest.mark.parametrize("price", [math.nan, math.inf, -1, 0, True, "abc", [], 10**400])
+@pytest.mark.parametrize("price", [math.nan, -1, True, "abc", [], 10**400])
 def test_what_is_no_price_of_a_score_is_refused_before_a_fit_pays(price):
     x, y = np.random.default_rng(0).random((40, 2)), np.array(["low", "high"] * 20)
     made = classifier(score_epsilon=price)
     with pytest.raises(InputError, match=r"^`score_epsilon`: "):
         made.fit(x, y)
     assert len(made._open_ledger().entries) == 0
-
-
-def test_numbers_of_numpy_price_a_score_and_none_is_the_usual_delta():
-    x, y = np.random.default_rng(0).random((40, 2)), np.array(["low", "high"] * 20)
-    made = classifier(score_epsilon=np.float32(0.5), delta=None).fit(x, y)
-    made.score(x, y)
-    assert made.privacy_.certified.delta == 1e-5
-    with pytest.raises(InputError, match=r"^`model`: "):
-        classifier(model="").fit(x, y)

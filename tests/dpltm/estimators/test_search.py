@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 
@@ -49,11 +47,10 @@ def composed(*ledgers) -> float:
     return Account((Entry("release", mechanisms=tuple(mechanisms), words="all"),)).epsilon(1e-5)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_cross_validation_pays_for_every_fit_and_score(threads):
+def test_cross_validation_pays_for_every_fit_and_score():
     made = classifier()
     with joblib.parallel_backend("threading"):
-        scores = cross_val_score(made, *table(), cv=3, n_jobs=threads)
+        scores = cross_val_score(made, *table(), cv=3, n_jobs=2)
     assert ((scores >= 0) & (scores <= 1)).all()
     assert (len(of(NoisySgd, made.ledger_)), len(of(Guarantee, made.ledger_))) == (3, 3)
     stated = made.privacy_
@@ -89,25 +86,22 @@ def test_a_nominal_figure_of_all_fits_stands_beside_the_certified_one():
     assert stated.nominal.epsilon > made.fit(*table()).run_.privacy.nominal.epsilon / 1.0001
 
 
-def test_without_a_price_scores_on_private_records_are_missing():
-    """The first fold passes for separate records; from then on they are not."""
-    made = classifier(score_epsilon=None)
+@pytest.mark.parametrize(
+    ("front", "said"),
+    [
+        ((), "to cross-validate on private records give `score_epsilon`"),
+        ((StandardScaler(),), "a step in front may have changed their values"),
+    ],
+    ids=["plain", "scaled"],
+)
+def test_without_a_price_scores_on_private_records_are_missing(front, said):
+    """The first fold passes for separate records. A scaler is fitted anew in each fold, so that none is known again."""
+    made = make_pipeline(*front, last := classifier(bounds=(-4, 4), score_epsilon=None))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         scores = cross_val_score(made, *table(), cv=3)
     assert np.isnan(scores).tolist() == [False, True, True]
-    assert any("to cross-validate on private records give `score_epsilon`" in str(one.message) for one in told)
-    assert len(of(NoisySgd, made.ledger_)) == 1
-
-
-def test_a_scaler_in_front_does_not_make_scores_free():
-    """Fitted anew in each fold, it changes every row, so that none is known again; scores after the first are missing."""
-    made = make_pipeline(StandardScaler(), last := classifier(bounds=(-4, 4), score_epsilon=None))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        scores = cross_val_score(made, *table(), cv=3)
-    assert np.isnan(scores).tolist() == [False, True, True]
-    assert any("a step in front may have changed their values" in str(one.message) for one in told)
+    assert any(said in str(warning.message) for warning in told)
     assert len(of(NoisySgd, last.ledger_)) == 1
 
 
@@ -148,6 +142,7 @@ def test_a_grid_over_relations_is_stated_for_replace_one():
     assert both < stated.certified.epsilon <= apart
 
 
+@pytest.mark.long
 def test_workers_share_a_ledger_file(tmp_path):
     made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
     scores = cross_val_score(made, *table(), cv=3, n_jobs=2, error_score="raise")
@@ -259,36 +254,3 @@ def test_a_budget_stops_a_search_whose_front_changes_the_rows():
     with pytest.raises(BudgetError):
         made.fit(halved(table()[0]), table()[1])
     assert made.privacy_.certified.epsilon == spent
-
-
-AS_DOCUMENTED = """
-import functools
-
-import numpy as np
-from sklearn.model_selection import cross_val_score
-
-import dpltm, dpltm.tickets
-
-x = np.random.default_rng(0).random((150, 4))
-made = dpltm.TicketClassifier(
-    score_epsilon=0.2, bounds=(0, 1), classes=2, n_records=150, epochs=2,
-    ledger=functools.partial(dpltm.tickets.open_ledger, "study.jsonl"),
-)
-scores = cross_val_score(made, x, (x[:, 0] > 0.5).astype(int), cv=2, n_jobs=2, error_score="raise")
-print(np.isfinite(scores).all(), made.privacy_.notes[0])
-"""
-
-
-@pytest.mark.long
-def test_the_way_with_workers_that_the_documentation_shows(tmp_path):
-    """In a process of its own: here somebody has imported all modules."""
-    done = subprocess.run(
-        [sys.executable, "-c", AS_DOCUMENTED],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("True 2 trainings and 2 paid scores are in this account;")
-    assert len(of(NoisySgd, open_ledger(tmp_path / "study.jsonl"))) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from importlib import resources
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from make_photographs import SIZE
-from safetensors import safe_open
 
 from dpltm.errors import DataError
 from dpltm.features import (
@@ -43,13 +41,6 @@ def images(*shape: int) -> np.ndarray:
 def test_what_is_no_such_image(name, shape):
     message = refused(lambda: make_feature_map(name, shape, (0.0, 1.0)).features)
     assert message.startswith(f"`features`: {name} takes images")
-
-
-def test_two_colours_are_refused_in_words():
-    assert refused(lambda: make_feature_map("photographs", (28, 28, 2), (0.0, 1.0)).features) == (
-        "`features`: photographs takes images of 8 by 8 pixels or more, in grey or in three colours, and these are 28 by 28"
-        " in 2; take unit"
-    )
 
 
 @pytest.mark.one_of(5)
@@ -119,21 +110,3 @@ def test_the_seed_decides_every_bit_of_photographs_and_nothing_is_read(monkeypat
     assert first["directions"].shape == (2, 80 * len(WAVES), SIZE), "as many as averages, where those are fewer"
     shares = [int(note.removesuffix("% alike")) for note in notes]
     assert shares == sorted(shares), "k-means never gets worse"
-
-
-def test_the_program_writes_a_file_and_says_whether_it_is_the_bundled_one(tmp_path, monkeypatch, capsys):
-    for name, number in {"SAMPLE": 80, "KINDS": 8}.items():
-        monkeypatch.setattr(make_drawings, name, number)
-    command = ["make_drawings.py", "--seed", "5", "--steps", "1", "--out", str(tmp_path / "d")]
-    monkeypatch.setattr("sys.argv", command)
-    make_drawings.write_bundled(DRAWINGS_FILE, DRAWINGS_DIGEST, make_drawings.make, make_drawings.STEPS)
-    assert capsys.readouterr().out.startswith("not the bundled file")
-    digest = hashlib.sha256((tmp_path / "d").read_bytes()).hexdigest()
-    (tmp_path / "d").unlink()
-    make_drawings.write_bundled(DRAWINGS_FILE, digest, make_drawings.make, make_drawings.STEPS)
-    assert capsys.readouterr().out.startswith("the same as the bundled file")
-    with safe_open(tmp_path / "d", "np") as file:
-        assert json.loads(file.metadata()["made"])["command"] == "dpltm features make drawings --seed 5 --steps 1"
-        assert file.get_tensor("directions").shape[1] == UNITS
-    with pytest.raises(SystemExit):  # what is there is not written over
-        make_drawings.write_bundled(DRAWINGS_FILE, DRAWINGS_DIGEST, make_drawings.make, make_drawings.STEPS)

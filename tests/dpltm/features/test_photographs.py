@@ -5,35 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 
-import make_photographs
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from make_photographs import (
-    CANVAS,
-    DIRECTIONS,
-    SIZE,
-    TEXTURES,
-    _dictionary,
-    _draw_colours,
-    _draw_leaves,
-    _draw_textures,
-    _paint,
-    _patches,
-    draw_views,
-)
+from make_photographs import DIRECTIONS, draw_views
 from torch import Generator
 
-from dpltm.features import MAPS
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.photographs import PATCH, SIDE, WAVES, Photographs, as_photographs, turned, units_of
-
-
-@pytest.fixture(autouse=True)
-def _few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_photographs, "PATCHES", 2000)
+from dpltm.features.photographs import PATCH, WAVES, Photographs, as_photographs, turned, units_of
 
 
 def images(*shape: int) -> np.ndarray:
@@ -43,16 +22,6 @@ def images(*shape: int) -> np.ndarray:
 def test_grey_is_three_equal_colours():
     x = torch.rand(2, 32, 32)
     assert torch.equal(as_photographs(x), as_photographs(x[..., None].expand(-1, -1, -1, 3)))
-
-
-def test_an_image_of_the_size_is_taken_as_it_is():
-    x = torch.rand(2, 32, 32, 3)
-    assert torch.equal(as_photographs(x), x.permute(0, 3, 1, 2))
-
-
-def test_there_are_as_many_directions_as_may_be_asked_for():
-    most = MAPS["photographs"].parameters[0].high
-    assert make_feature_map(f"photographs:{most}", (32, 32, 3), (0.0, 255.0))(images(1, 32, 32, 3)).shape == (1, most)
 
 
 def test_the_mirror_image_says_the_same():
@@ -76,54 +45,6 @@ def test_it_tells_apart_scenes_that_it_has_not_seen():
 
 def seeded(seed: int) -> Generator:
     return Generator().manual_seed(seed)
-
-
-@given(st.integers(0, 2**31 - 1))
-def test_every_view_is_an_image(seed):
-    views = draw_views(6, 2, seeded(seed))
-    assert views.shape == (12, 3, SIDE, SIDE)
-    assert views.min() >= 0
-    assert views.max() <= 1
-
-
-def test_the_seed_decides_all_of_it():
-    first, again, other = (draw_views(4, 1, seeded(seed)) for seed in (3, 3, 4))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-def test_textures_have_one_mean_and_variance():
-    textures = _draw_textures(seeded(1))
-    assert textures.shape == (TEXTURES, CANVAS, CANVAS)
-    torch.testing.assert_close(textures.mean((1, 2)), torch.zeros(TEXTURES), rtol=0, atol=1e-4)
-    torch.testing.assert_close(textures.flatten(1).std(1), torch.ones(TEXTURES), rtol=0, atol=1e-4)
-
-
-def test_sizes_are_within_their_range():
-    sizes = _draw_leaves((50, 20), (0.1, 0.9), 1.0, seeded(2)).size
-    assert sizes.min() > 0.0999
-    assert sizes.max() < 0.9001
-    assert (sizes < 0.3).float().mean() > 0.5, "small ones are more"
-
-
-def test_a_leaf_hides_what_is_behind_it_and_nothing_beside_it():
-    leaves = _draw_leaves((1, 1), (0.3, 0.3001), 0.0, seeded(5))
-    colours = _draw_colours(1, 1, seeded(6))
-    black, white = (
-        _paint(torch.full((1, 3, CANVAS, CANVAS), value), leaves, colours, torch.zeros(TEXTURES, CANVAS, CANVAS))
-        for value in (0.0, 1.0)
-    )
-    differs = (white - black)[0, 0]
-    assert differs[CANVAS // 2, CANVAS // 2] < 0.01
-    assert differs[0, 0] > 0.99
-
-
-def test_patches_have_no_mean_and_one_contrast():
-    images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    taken = _patches(images, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(taken.mean(1), torch.zeros(2000), rtol=0, atol=1e-5)
-    assert (taken.square().mean(1) < 1).all()
-    assert (taken.square().mean(1) > 0.8).all()  # the variance of uniform noise, 1/12, over itself and 0.01
 
 
 def test_units_are_those_of_the_definition():
@@ -201,11 +122,3 @@ def test_the_bundled_features_of_new_scenes_hardly_go_together_within_a_wave():
     assert together.mean() < 0.09, "600 samples of nothing in common have 0.033"
     assert same.sum() > 200
     assert together[same].mean() < 0.09
-
-
-def test_filters_compare_whitened_patches():
-    generator = torch.Generator().manual_seed(3)
-    taken = _patches(torch.rand(40, 3, 32, 32, generator=generator), generator)
-    filters, offset = _dictionary(taken, 2, generator)
-    torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(SIZE), rtol=0, atol=1e-3)
-    torch.testing.assert_close(taken.mean(0) @ filters.flatten(1).T, offset, rtol=0, atol=1e-3)

@@ -24,9 +24,7 @@ from refusals import refused
     [
         ("none", None),
         ("scatter", MAPS["scatter"].choice(2, 8)),
-        ("scatter:3", MAPS["scatter"].choice(3, 8)),
         ("scatter:1,5", MAPS["scatter"].choice(1, 5)),
-        ("fourier", MAPS["fourier"].choice(1024, 2.0)),
         ("fourier:512", MAPS["fourier"].choice(512, 2.0)),
     ],
 )
@@ -37,32 +35,21 @@ def test_what_the_option_takes(text: str, expected: object):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "None", "Scatter", "scatter2", "scatter:x", "scatter:2,8,1", "scatter:2,", "scatter:,8", "scatter:-1"),
+        *("", "None", "Scatter", "scatter2", "scatter:x", "scatter:2,8,1", "scatter:2,", "scatter:,8", "scatter:2.0"),
         *(
-            "scatter:2.0",
-            "scatter: 2",
-            "scatter:1e2",
             "scatter:2222222222",
             "scatter:²",
-            "network",
             "network:a.run",
             "none:1",
-        ),
-        *(
-            "fourier:512,",
-            "fourier:,1",
             "fourier:512.0",
-            "fourier:512,x",
             "fourier:512,1_0",
-            "fourier:512, 1",
-            "fourier:8,1,1",
+            "fourier:512,.",
         ),
-        *("fourier:512,.", "fourier:512,1e", "fourier:512,²", "fourier:512,0x1"),
-        "x" * 200,
+        *("drawings+", "x" * 200),
     ],
 )
 def test_what_it_does_not_take(text: str):
-    near = {"None": "none", "Scatter": "scatter", "scatter2": "scatter"}.get(text)  # of a name that there is none of
+    near = {"None": "none", "Scatter": "scatter", "scatter2": "scatter", "drawings+": "drawings"}.get(text)
     hint = f"; did you mean {near}?" if near else ""
     assert refused(parse, text) == (
         f"`features`: {text!r:.80} is not none, scatter, scatter:J,L, conv, conv:SEED, drawings, drawings:K, photographs,"
@@ -79,20 +66,7 @@ def test_a_decimal_is_written_in_one_way(text: str):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("1", "1"), ("2.", "2"), ("1e3", "1000"), ("0.001", "0.001"), ("0.0625", "0.0625"), ("1.1", "1.1")],
-)
-def test_whole_decimals_have_no_point_and_texts_are_read_back(text: str, shown: str):
-    choice = parse(f"fourier:64,{text}")
-    assert choice.text == f"fourier:64,{shown}"
-    assert parse(choice.text) == choice
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        *(("nan", "nan"), ("inf", "inf"), ("-inf", "-inf"), ("1e999", "inf"), ("0", "0"), ("-0", "-0"), ("-1", "-1")),
-        *(("1e-999", "0"), ("1e-4", "0.0001"), ("1000.1", "1000.1")),
-    ],
+    [*(("nan", "nan"), ("1e999", "inf"), ("0", "0"), ("-1", "-1"), ("1e-4", "0.0001"), ("1000.1", "1000.1"))],
 )
 def test_decimals_out_of_range(text: str, shown: str):
     assert refused(parse, f"fourier:64,{text}") == (
@@ -112,6 +86,7 @@ def test_maps_are_what_they_were_before_there_were_decimals():
         ("wavelets:3,1", (40, 3), (0.0, 1.0), "wavelets:3,1", "107423bd4088e5aa"),
         ("unit", (617,), (-1.0, 1.0), "unit:1", "12d37685b367584c"),
         ("unit:2", (16,), (0.0, 15.0), "unit:2", "dae55354760505e2"),
+        ("fourier:1024,.50", (16,), (0.0, 15.0), "fourier:1024,0.5", "96498bf08067db22"),
     ):  # fmt: skip
         found = make_feature_map(text, shape, bounds)
         assert (found.text, found.id[:16]) == (canonical, expected)
@@ -228,11 +203,6 @@ def test_what_the_option_says():
 )
 def test_what_cannot_be_joined(text, message):
     assert refused(parse, text) == message
-
-
-@pytest.mark.parametrize("text", ["drawings+", "+", "+drawings", "drawings+paintings"])
-def test_what_is_no_map(text):
-    assert "is not none, scatter" in refused(parse, text)
 
 
 def test_artifacts_keep_it(tmp_path):

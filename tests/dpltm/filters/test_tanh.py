@@ -1,6 +1,5 @@
 """The tanh filter: golden values, and its bounds against a search for the worst gradient."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -84,12 +83,3 @@ def test_gradient_ascent_finds_nothing_above_the_bound(range_, clip_norm):
     bound = Tanh(1.0, range_, Clip(clip_norm)).certified_bound(live)
     assert norms.max() <= bound
     assert norms.max() >= bound * 0.999, "the search was too weak to say anything"
-
-
-def test_names_itself_and_what_the_paper_claims():
-    assert str(Tanh(1.0, 0.5, Clip(2.0))) == "clip(C=2) then tanh(c=1, k=0.5)"
-    printed = Tanh(3.0, 1.0, None)
-    assert Tanh(3.0, 1.0, None, Clip(1.0)).nominal_bound is None
-    assert (str(printed), printed.nominal_bound, printed.kind) == ("tanh(c=3, k=1)", 1.0, "element-wise")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        printed.scale = 2.0

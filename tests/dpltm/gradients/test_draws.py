@@ -295,7 +295,11 @@ def encoder(share: float) -> nn.Module:
     return sequence(nn.TransformerEncoderLayer(**WIDE, dropout=share))
 
 
-def pairs_hold(build: Callable[[float], nn.Module], shape: tuple[int, ...], share: float, count: int) -> None:
+@pytest.mark.one_of(2)
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize(("build", "shape"), [(perceptron, (16,)), (encoder, (5, 8))], ids=["mlp", "transformer"])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_neighbours_move_the_sum_by_the_bound(build, shape, share, count):
     """Pairs that differ by one record, small or large: sums without noise move by no more than the bound, and get near."""
     torch.manual_seed(0)
     gradients = checked(build(share), cross_entropy, *some_records(shape)[:2])
@@ -309,17 +313,3 @@ def pairs_hold(build: Callable[[float], nn.Module], shape: tuple[int, ...], shar
         assert by <= 1
         reached = max(reached, by)
     assert reached > 0.9
-
-
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("share", [0.1, 0.5])
-@pytest.mark.parametrize(("build", "shape"), [(perceptron, (16,)), (encoder, (5, 8))], ids=["mlp", "transformer"])
-def test_neighbours_move_the_sum_by_the_bound(build, shape, share):
-    pairs_hold(build, shape, share, 20)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("share", [0.1, 0.5])
-@pytest.mark.parametrize(("build", "shape"), [(perceptron, (16,)), (encoder, (5, 8))], ids=["mlp", "transformer"])
-def test_200_neighbours_move_the_sum_by_the_bound(build, shape, share):
-    pairs_hold(build, shape, share, 200)

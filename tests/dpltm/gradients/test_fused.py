@@ -13,12 +13,7 @@ import dpltm
 from dpltm.filters import Clip, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, linear_layer
 from dpltm.networks.masks import Mask
-from dpltm.options.train import TrainOptions
-from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.randomness.noise import FastSource
-from dpltm.records.batches import Records
-from dpltm.training.descent import NoisyGradients, cross_entropy
-from dpltm.training.plan import NoisySteps
+from gradient_cases import cross_entropy, noisy, steps_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method"),  # torch's own, when it loads its compiler
@@ -63,20 +58,8 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
     filter = Tanh(1.0, 0.1, Clip(0.5))
     values = RecordGradients(model, mask, cross_entropy, compile=True).filtered_sum(x, y, filter).values
     assert torch.equal(values, RecordGradients(model, mask, cross_entropy).filtered_sum(x, y, filter).values)
-    config = NoisySteps(filter, NoisySgd(1.0, 1, 0.0), 21.0, 1.0, options=TrainOptions(compile=True))
-    sources = {"sampling": FastSource(0), "noise": FastSource(0)}
-    NoisyGradients(model, mask, cross_entropy, Records(x, y), config, **sources).backward()
-    run = dpltm.train(
-        "mlp:5",
-        torch.rand(99, 4).numpy(),
-        np.arange(99) % 2,
-        bounds=(0, 1),
-        classes=2,
-        records=99,
-        filter="tanh",
-        compile=True,
-        noise_multiplier=1.0,
-        steps=2,
-        batch_size=50,
-    )
+    noisy(model, x, y, steps_of(filter, 1.0, 1, 21.0, 0.0, 1.0, compile=True), mask=mask).backward()
+    options = {"filter": "tanh", "compile": True, "noise_multiplier": 1.0, "steps": 2, "batch_size": 50}
+    x, y = torch.rand(99, 4).numpy(), np.arange(99) % 2
+    run = dpltm.train("mlp:5", x, y, bounds=(0, 1), classes=2, records=99, **options)
     assert any("no C++ compiler is at hand" in note for note in run.privacy.notes)

@@ -22,6 +22,7 @@ from dpltm.filters import Clip, make_filter
 from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
+from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from gradient_cases import (
     Applied,
@@ -587,6 +588,26 @@ def test_networks(name, batch):
     make, shape, layers = NETWORKS[name]
     x = tokens_of(7, 5, batch, shape) if isinstance(shape, int) else numbers(7, batch, *shape)
     check_both(make, x, 15, layers)
+
+
+BY_NAME = {
+    **{"embed:9": 7, "embed-pad:9": 7, "embed-tanh:9:4,5,3": 7, "lstm:5x3": 15, "gru:9:4,3": 7},
+    **{"latent:7x8x1:3,4,5": 56, "latent-tanh:10x11x2:2,3,3,2,4": 220},
+}
+"""Our own networks, with their numbers of features."""
+
+
+@pytest.mark.one_of(3)
+@once
+@pytest.mark.parametrize("text", BY_NAME)
+def test_networks_by_name(text):
+    """On words that are padded in front, repeated, all padding, or outside the table; or on quantities."""
+    spec, words = ModelSpec(text, BY_NAME[text], 3), tokens_of(1, 9, 6, BY_NAME[text]).double()
+    for record in range(6):
+        words[record, : 2 * record % spec.features] = 0
+    words[4] = 0
+    words[5, :3] = torch.tensor([-1.0, 9.0, torch.nan])
+    check_both(lambda: build(spec, 2), words if spec.tables else numbers(1, 6, spec.features), 3)
 
 
 # Dimension 0 is time, positions are looked up once for the whole batch, a weight is used without its module.

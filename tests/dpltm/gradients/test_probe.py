@@ -100,7 +100,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "attention": lambda: between(lambda x: (x @ x.T).softmax(1) @ x),
     "pairs": lambda: between(odd),
     "detached mean": lambda: between(lambda x: x - x.detach().mean(0)),
-    "detached attention": lambda: between(lambda x: (x @ x.T).detach().softmax(1) * len(x) @ x),
     "above mean": lambda: between(lambda x: x * (x > x.mean(0))),
     "rank": lambda: between(lambda x: x * (x.argsort(0).argsort(0) < len(x) // 2)),
     "more than three": lambda: between(lambda x: x - x.mean(0) if len(x) > 3 else x),
@@ -108,9 +107,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         lambda x: torch.cat([x[:3], x[3:8] - x[3:8].mean(0), x[8:]]) if len(x) > 8 else x
     ),
     "first": lambda: between(lambda x: x - x[0].detach()),
-    "second": lambda: between(lambda x: x - x[1].detach()),
     "last": lambda: between(lambda x: x - x[-1].detach()),
-    "mixup": lambda: between(lambda x: x.lerp(x.roll(1, 0), 0.3)),
     "item": lambda: between(lambda x: x * (1 if x.sum().item() > 0 else 2)),
     "inside a module": lambda: Applied(
         lambda self, x: (x - x.mean(0)) * self.scale, scale=nn.Parameter(torch.ones(6))
@@ -139,9 +136,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "over class count": lambda o, y: cross_entropy(o, y) / torch.bincount(y, minlength=3)[y],
     "above mean": lambda o, y: cross_entropy(o, y) * (entropies(o, y) >= entropies(o, y).mean()),
     "contrastive detached keys": lambda o, _: cross_entropy(o @ o.detach().T, torch.arange(len(o))),
-    "other labels": lambda o, y: 0.5 * cross_entropy(o, y) + 0.5 * cross_entropy(o, y.roll(1, 0)),
     "first label": lambda o, y: cross_entropy(o, y) * (1 + y[0]),
-    "second label": lambda o, y: cross_entropy(o, y) * (1 + y[1]),
     "last label": lambda o, y: cross_entropy(o, y) * (1 + y[-1]),
 }
 
@@ -252,14 +247,6 @@ def test_texts_that_are_cut_to_the_longest_of_the_batch_are_refused(padding, fro
     checked(whole, cross_entropy, texts, CLASSES)
 
 
-def test_series_that_are_cut_to_the_longest_of_the_batch_are_refused():
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        return self.out(self.layer(x[:, : max(1, int((x != 0).any(2).sum(1).max()))])[1][0])
-
-    model = Applied(forward, layer=nn.GRU(3, 4, batch_first=True), out=nn.Linear(4, 3))
-    assert refusal(model, cross_entropy, torch.rand(4, 12, 3), CLASSES)
-
-
 def nobody_there(x: Tensor, padding: float) -> Tensor:
     return x.isnan() if math.isnan(padding) else x == padding
 
@@ -272,9 +259,8 @@ def test_signals_that_are_cut_to_the_longest_are_refused_whatever_their_padding(
     """Time is dimension 1, or 2 behind channels."""
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        longest = int((~nobody_there(x, padding)).any(3 - along).sum(1).max())
-        longest = max(1, longest)
-        x = x.narrow(along, x.shape[along] - longest if front else 0, longest).nan_to_num()
+        most = longest((~nobody_there(x, padding)).any(3 - along))
+        x = x.narrow(along, x.shape[along] - most if front else 0, most).nan_to_num()
         return self.layer(x if along == 1 else x.transpose(1, 2)).mean(1)
 
     shape = (4, 12, 3) if along == 1 else (4, 3, 12)
@@ -292,20 +278,12 @@ def test_images_that_are_cut_to_the_largest_on_their_border_are_refused(border, 
     """A border is the upper or the lower end of the range, on either side."""
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        widest = max(1, int((x != border).flatten(1, 2).any(1).sum(1).max()))
+        widest = longest((x != border).flatten(1, 2).any(1))
         return self.layer((x[..., -widest:] if front else x[..., :widest]).float().mean((2, 3)))
 
     images = torch.zeros(4, 3, 8, 8, dtype=dtype)
     message = refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, images, CLASSES)
     assert message.startswith("model or loss: what one record gives depends on")
-
-
-def test_series_of_bytes_that_are_cut_on_white_paper_are_refused():
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        return self.layer(x[:, : max(1, int((x != 255).any(2).sum(1).max()))].float().mean(1))
-
-    lines = torch.zeros(4, 12, 3, dtype=torch.uint8)
-    assert refusal(Applied(forward, layer=nn.Linear(3, 3)), cross_entropy, lines, CLASSES)
 
 
 def test_padding_that_is_prepared_is_tried_as_the_network_gets_it():
@@ -316,8 +294,7 @@ def test_padding_that_is_prepared_is_tried_as_the_network_gets_it():
         return (rows - means) / stds
 
     def forward(self: Applied, x: Tensor) -> Tensor:
-        used = (x != normalised(torch.zeros(2))).any(2).sum(1)
-        return self.layer(x[:, : max(1, int(used.max()))].mean(1))
+        return self.layer(x[:, : longest((x != normalised(torch.zeros(2))).any(2))].mean(1))
 
     model = Applied(forward, layer=nn.Linear(2, 3))
     x, y = torch.rand(4, 12, 2), torch.tensor([0, 1, 2, 2])
@@ -327,36 +304,35 @@ def test_padding_that_is_prepared_is_tried_as_the_network_gets_it():
     assert message.startswith("model or loss: what one record gives depends on")
 
 
-def test_texts_that_are_cut_to_the_longest_by_their_last_token_are_refused():
-    model = Applied(
-        lambda self, x: self.out(self.table(x[:, : max(1, int((x != 8).sum(1).max()))]).mean(1)),
-        **{"table": nn.Embedding(9, 4), "out": nn.Linear(4, 3)},
-    )
-    assert refusal(model, cross_entropy, torch.full((4, 12), 3), CLASSES)
+def longest(there: Tensor) -> int:
+    return max(1, int(there.sum(1).max()))
 
 
-def test_films_that_are_cut_to_the_longest_are_refused():
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        longest = max(1, int((x != 0).flatten(2).any(2).sum(1).max()))
-        return self.layer(x[:, :longest].flatten(2)).mean(1)
+CUT: dict[str, tuple[Callable[..., Tensor], nn.Module, Tensor]] = {
+    "bytes on white paper": (
+        lambda s, x: s.layer(x[:, : longest((x != 255).any(2))].float().mean(1)),
+        nn.Linear(3, 3), torch.zeros(4, 12, 3, dtype=torch.uint8),
+    ),
+    "films": (
+        lambda s, x: s.layer(x[:, : longest((x != 0).flatten(2).any(2))].flatten(2)).mean(1),
+        nn.Linear(6, 3), torch.rand(4, 12, 2, 3),
+    ),
+    "by the last token": (
+        lambda s, x: s.layer(x[:, : longest(x != 8)]).mean(1), nn.Embedding(9, 3), torch.full((4, 12), 3)
+    ),
+    "by a token that nobody declares": (
+        lambda s, x: s.layer(x[:, : longest(x != 1)]).mean(1), nn.Embedding(9, 3), torch.full((4, 12), 3)
+    ),
+    "times the shortest": (lambda s, x: s.layer(x * (x != 0).sum(1).float().amin(0)), nn.Linear(8, 3), torch.rand(4, 8)),
+    "times the longest": (lambda s, x: s.layer(x * (x != 0).sum(1).float().amax(0)), nn.Linear(8, 3), torch.rand(4, 8)),
+}  # fmt: skip
 
-    assert refusal(Applied(forward, layer=nn.Linear(6, 3)), cross_entropy, torch.rand(4, 12, 2, 3), CLASSES)
 
-
-def test_texts_whose_padding_nobody_declares_are_refused_where_they_are_cut():
-    model = Applied(
-        lambda self, x: self.out(self.table(x[:, : max(1, int((x != 1).sum(1).max()))]).mean(1)),
-        **{"table": nn.Embedding(9, 4), "out": nn.Linear(4, 3)},
-    )
-    assert refusal(model, cross_entropy, torch.full((4, 12), 3), CLASSES)
-
-
-@pytest.mark.parametrize("reach", [torch.amin, torch.amax], ids=["shortest", "longest"])
-def test_a_scale_by_the_length_of_one_record_is_refused(reach):
-    def forward(self: Applied, x: Tensor) -> Tensor:
-        return self.layer(x * reach((x != 0).sum(1).float(), 0))
-
-    assert refusal(Applied(forward, layer=nn.Linear(8, 3)), cross_entropy, torch.rand(4, 8), CLASSES)
+@pytest.mark.parametrize("name", CUT)
+def test_what_follows_from_the_length_of_one_record_is_refused(name):
+    forward, layer, x = CUT[name]
+    message = refusal(Applied(forward, layer=layer), cross_entropy, x, CLASSES)
+    assert message.startswith("model or loss: what one record gives depends on")
 
 
 def test_mixing_of_whole_numbers_is_refused():
@@ -445,18 +421,13 @@ SELDOM = 1e-9
 """A chance that no trial meets."""
 
 
-def common_numpy() -> Callable[[int], np.ndarray]:
-    return lambda rows: np.random.random((rows, 1))
-
-
-def common_python() -> Callable[[int], np.ndarray]:
-    return lambda rows: np.array([[random.random()] for _ in range(rows)])
-
-
-@pytest.mark.parametrize("make", [common_numpy, common_python])
-def test_draws_of_public_generators_are_refused_however_seldom_they_matter(make):
+@pytest.mark.parametrize(
+    "draws",
+    [lambda rows: np.random.random((rows, 1)), lambda rows: np.array([[random.random()] for _ in range(rows)])],
+    ids=["numpy", "python"],
+)
+def test_draws_of_public_generators_are_refused_however_seldom_they_matter(draws):
     """They go by place: one record more, and others are left out than before."""
-    draws = make()
     model = between(lambda x: x * torch.from_numpy(draws(len(x)) > SELDOM))
     assert "draws random numbers that are not a record's own, where PyTorch does not show it" in classes(model)
 
@@ -765,6 +736,3 @@ def test_a_loss_with_a_state_is_refused():
         return cross_entropy(outputs, labels) * len(calls)
 
     assert classes(plain(), counting) == ANOTHER
-
-
-# Made-up records.

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -71,18 +70,6 @@ def test_every_filtered_sum_is_the_naive_one(batch, of_users, seed):
         assert result.skipped == 0
         expected = naive_sum(rows, filter, gradients.rounding, own_layers(model))
         torch.testing.assert_close(result.values, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_an_empty_slot_says_nothing_whatever_is_in_it_nor_does_a_user_without_ratings():
-    model, mask = network(3)
-    gradients = RecordGradients(model, mask, user_cross_entropy)
-    x, y = ratings(4, 3, SLOTS)
-    other = torch.where((y == ABSENT)[..., None], torch.tensor([5.0, 4.0]), x)
-    assert not torch.equal(x, other)
-    first, second = (gradients.filtered_sum(places, y, Clip(1.0)).values for places in (x, other))
-    torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-12)
-    assert first.any()
-    assert not gradients.filtered_sum(x, torch.full_like(y, ABSENT), Clip(1.0)).values.any()
 
 
 @settings(max_examples=EXAMPLES // 2)

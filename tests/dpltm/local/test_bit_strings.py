@@ -138,16 +138,6 @@ def test_coins_are_each_records_own():
     assert answer.randomise(scores[:0], labels[:0], SecureSource()).shape == (0, answer.record_bytes)
 
 
-def test_what_saturates_is_sent_as_the_largest_number():
-    """1.75 is the largest number of 1 + 2 bits: what is far beyond looks the same, under the same coins."""
-    answer = made(FixedPoint(1, 2), values=4)
-    labels = np.zeros(3, dtype=np.int64)
-    fits, beyond = np.full((3, 4), 1.9), np.full((3, 4), 1.9)
-    beyond[0, 1], beyond[2, 3], beyond[1, 0] = 2.0, 1e30, np.inf
-    one, other = (answer.randomise(scores, labels, FastSource(1)) for scores in (fits, beyond))
-    assert np.array_equal(one, other)
-
-
 # --- what it is worth ---
 
 

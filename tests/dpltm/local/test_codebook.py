@@ -198,17 +198,6 @@ def test_directions_along_which_records_of_a_class_differ_count_for_less():
     assert right > most - 0.03
 
 
-@pytest.mark.parametrize(("epsilon", "count"), [(4.0, 4_000), (8.0, 300)])
-def test_noise_is_not_taken_for_spread(epsilon, count):
-    found, values = best_codebook(40, 4, epsilon), 40
-    generator = np.random.default_rng(0)
-    y = generator.integers(0, 4, count)
-    x = (np.eye(values)[y] + 0.3 * generator.normal(size=(count, values))).astype("f4")
-    told = estimates(found, found.randomise(x, y, FastSource(0)))
-    within = told.moments - told.means.T @ told.means / 4
-    np.testing.assert_array_equal(metric(within, told.deviation), np.eye(40))
-
-
 @pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
 def test_metric_of_nothing_but_noise(deviation):
     for seed in range(20):

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.scheme import (
-    BitStrings,
-    FixedPoint,
-    Scheme,
-    channel_statistics,
-    no_statistics,
-    public_statistics,
-)
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, no_statistics, public_statistics
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
@@ -117,20 +116,6 @@ def test_by_hand():
     assert found.places["fc2.weight"].tolist() == [1, 5]
     assert found.places["fc3.weight"].tolist() == [0, 2]
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
-
-
-def test_something_is_left_where_everything_is_pruned():
-    spec = ModelSpec("mlp:4", 3, 2)
-    model = trained_like(spec, 0)
-    found = compact(spec, weights_of(model), random_mask(model, 0.0, 0))
-    assert found.spec.text == "mlp:1"
-    torch.testing.assert_close(found.model(torch.ones(1, 3)), model.fc2.bias[None])
-
-
-def test_a_mask_of_another_network_is_refused():
-    spec = ModelSpec("mlp:4", 3, 2)
-    with pytest.raises(InputError, match=r"^mask fc1.weight: shape \(5, 3\) in the mask, \(4, 3\) in the network"):
-        compact(spec, weights_of(build(spec)), Mask.dense(build(ModelSpec("mlp:5", 3, 2))))
 
 
 # Folding

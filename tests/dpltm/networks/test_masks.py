@@ -83,10 +83,7 @@ def test_apply_zeroes_pruned_values_whatever_they_were_and_no_other():
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (
-            {"0.weight": (4, 3), "0.bias": (3,)},
-            "mask 0.weight: shape (4, 3) in the mask, (3, 4) in the network",
-        ),
+        ({"0.weight": (4, 3), "0.bias": (3,)}, "mask 0.weight: shape (4, 3) in the mask, (3, 4) in the network"),
         ({"0.weight": (3, 4)}, "mask 0.bias: shape None in the mask, (3,) in the network"),
         (
             {"0.weight": (3, 4), "0.bias": (3,), "1.bias": (1,)},
@@ -100,13 +97,3 @@ def test_misfits_are_named(shapes, message):
     before = copy.deepcopy(model.state_dict())
     assert refused(mask.apply, model) == message
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items()), "changed before"
-
-
-def test_fits_in_any_order_of_names_and_no_other_names_are_the_same():
-    mask = Mask({"0.bias": torch.ones(3, dtype=torch.bool), "0.weight": torch.ones(3, 4, dtype=torch.bool)})
-    mask.check_fits(network(4, 3))
-    dense, other = Mask.dense(network(4, 3)), Mask({"a": torch.tensor([True])})
-    assert list(dense) == ["0.weight", "0.bias"]
-    assert mask.same_as(dense)
-    assert not other.nested_in(mask)
-    assert not other.same_as(mask)

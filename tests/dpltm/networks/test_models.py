@@ -116,16 +116,6 @@ def test_the_seed_decides_everything():
     assert not any(bool(p.any()) for p in build(ModelSpec("mlp", 5, 3), 7).parameters()), "a single one is zero"
 
 
-def test_global_random_state_is_neither_read_nor_changed():
-    made = []
-    for number in (1, 2):
-        torch.manual_seed(number)
-        state = torch.get_rng_state()
-        made.append(list(build(ModelSpec("mlp:8", 5, 3), 0).parameters()))
-        assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))
-
-
 # What they compute
 
 
@@ -243,12 +233,8 @@ def test_which_networks_take_which_tables():
     [
         ("cnn", (28, 28), (), "cnn:28x28x1"),
         ("cnn:20x32x3", (1920,), (), "cnn:20x32x3"),
-        ("mlp:300,100", (28, 28), (), "mlp:300,100"),
         ("embed-pad-tanh", (256,), (50,), "embed-pad-tanh:50"),
-        ("embed:50:3", (256,), (50,), "embed:50:3"),
         ("gru", (32, 32, 3), (), "gru:32x96"),
-        ("gru", (256,), (50,), "gru:50"),
-        ("latent-tanh", (32, 32, 3), (), "latent-tanh:32x32x3"),
     ],
 )
 def test_the_data_say_what_a_name_leaves_open(text, shape, tables, full):
@@ -264,7 +250,6 @@ IN_TABLES = "records with tables of 5 and 6 positions"
     ("text", "shape", "tables", "message"),
     [
         *(("cnn", shape, (), NO_IMAGES.format(shape, "cnn")) for shape in ((), (784,), (2, 28, 28, 3))),
-        ("latent", (784,), (), NO_IMAGES.format((784,), "latent")),
         ("lstm", (123,), (), NO_VECTORS.format("records of shape (123,)", "lstm")),
         ("gru", (2,), (5, 6), NO_VECTORS.format(IN_TABLES, "gru")),
         (

@@ -39,9 +39,8 @@ def chances(outputs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("seed", range(3))
-def test_is_that_of_scikit_learn(classes: int, seed: int) -> None:
-    outputs, labels = made(classes, seed=seed)
+def test_is_that_of_scikit_learn(classes: int) -> None:
+    outputs, labels = made(classes)
     found, said, shares = judged(outputs, labels), outputs.argmax(1), chances(outputs)
     assert found.accuracy.value == metrics.accuracy_score(labels, said)
     assert found.balanced_accuracy.value == pytest.approx(metrics.balanced_accuracy_score(labels, said), rel=1e-12)
@@ -58,9 +57,8 @@ def test_is_that_of_scikit_learn(classes: int, seed: int) -> None:
     assert found.difference.value == pytest.approx(found.accuracy.value - found.majority_accuracy, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_operating_points_are_those_of_the_curve_of_scikit_learn(seed: int) -> None:
-    outputs, labels = made(2, seed=seed)
+def test_operating_points_are_those_of_the_curve_of_scikit_learn() -> None:
+    outputs, labels = made(2)
     found, shares = judged(outputs, labels), chances(outputs)[:, 1]
     false, true, thresholds = metrics.roc_curve(labels, shares, drop_intermediate=False)
     for point, wanted in zip(found.points, RECALLS, strict=True):
@@ -72,18 +70,6 @@ def test_operating_points_are_those_of_the_curve_of_scikit_learn(seed: int) -> N
         assert point.specificity == pytest.approx(metrics.recall_score(1 - labels, 1 - said), rel=1e-12)
         assert point.specificity <= 1 - false[first] + 1e-12
         assert point.named == said.sum()
-
-
-def test_there_are_none_where_nothing_is_to_be_found() -> None:
-    outputs, labels = made(3)
-    assert judged(outputs, labels).points == ()
-    assert judged(outputs[:, :2], np.zeros(len(labels), dtype=np.int64)).points == ()
-
-
-def test_a_chance_of_nothing_finds_all() -> None:
-    outputs = np.array([[1e4, -1e4], [0, 0], [0, 1]], np.float32)
-    assert judged(outputs, np.array([1, 0, 1])).points[-1].threshold == 0
-    assert judged(outputs, np.array([1, 0, 1])).points[-1].named == 3
 
 
 def test_of_a_subgroup_of_few_nothing_is_told_but_how_many() -> None:
@@ -198,10 +184,6 @@ def test_a_network_that_ranks_but_decides_badly() -> None:
     assert found.verdict.endswith("), so it ranks records better than chance")
 
 
-def test_a_network_with_skill() -> None:
-    assert judged(*made(3, strength=4.0)).verdict is None
-
-
 def test_a_tie_is_told_by_the_pairs() -> None:
     """Three records in a hundred more than the majority are no evidence where pairs differ in both directions."""
     labels = np.array([0] * 60 + [1] * 40)
@@ -257,7 +239,6 @@ def test_a_class_without_records_is_left_out_of_means() -> None:
     ("outputs", "labels"),
     [
         (np.array([[0.0, np.nan], [1.0, 0.0]]), np.array([0, 1])),
-        (np.array([[0.0, np.inf], [1.0, 0.0]]), np.array([0, 1])),
         (np.array([[0.3], [0.4]]), np.array([0, 0])),
         (np.zeros((2, 3, 4)), np.array([0, 1])),
         (np.zeros((2, 3)), np.zeros((2, 3), np.int64)),
@@ -265,19 +246,6 @@ def test_a_class_without_records_is_left_out_of_means() -> None:
 )
 def test_outputs_that_tell_no_classes(outputs: np.ndarray, labels: np.ndarray) -> None:
     assert skill_of(outputs, labels) is None
-
-
-def test_many_classes_have_no_confusion_matrix() -> None:
-    draw = np.random.default_rng(0)
-    assert judged(draw.normal(size=(300, 101)), draw.integers(0, 101, 300)).confusion is None
-
-
-def test_names() -> None:
-    outputs, labels = made(2)
-    found = skill_of(outputs, labels, ("no", "yes"))
-    assert found is not None
-    assert [one.name for one in found.classes] == ["no", "yes"]
-    assert found.majority == "no"
 
 
 # --- as files have it -----------------------------------------------------------------------------------------------------
@@ -297,11 +265,9 @@ def test_is_read_again(classes: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"records": -1},
         {"auc": 0.7},
         {"accuracy": {"value": 0.5, "low": None, "high": 1}},
         {"majority": 3},
-        {"classes": []},
         {"classes": [{"name": "0"}]},
         {"confusion": [[1, 2]]},
         {"bins": []},
@@ -309,8 +275,4 @@ def test_is_read_again(classes: int) -> None:
 )
 def test_a_damaged_one_is_none(change: dict[str, object]) -> None:
     assert skill_in({"skill": {**judged(*made(2)).to_json(), **change}}) is None
-
-
-@pytest.mark.parametrize("body", [{}, {"skill": None}, {"skill": [1]}, {"skill": {}}])
-def test_none_where_there_is_none(body: dict[str, object]) -> None:
-    assert skill_in(body) is None
+    assert skill_in({}) is skill_in({"skill": [1]}) is None

@@ -1,6 +1,8 @@
-"""The certified accountant, against published figures, closed forms and numerical integration of the mechanisms."""
+"""The certified accountants, against published figures, closed forms and integration; and another one that is registered."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,10 @@ import pytest
 from scipy.optimize import brentq
 
 from dpltm.errors import InputError
-from dpltm.privacy.accountant import approximate, central_limit_mu, compose, epsilon, profile
+from dpltm.privacy.account import NOTHING
+from dpltm.privacy.accountant import approximate, central_limit_mu, compose, epsilon
+from dpltm.privacy.accountants import ACCOUNTANTS, Accountant, certified_by, check_certifies
+from dpltm.privacy.calibration import TOLERANCE, Odometer, calibrate_noise
 from dpltm.privacy.mechanisms import (
     GaussianRelease,
     Guarantee,
@@ -28,6 +33,7 @@ from dpltm.privacy.privacy_loss import (
     SampledGaussianLoss,
 )
 from exact import gaussian_delta, gaussian_epsilon, removed_delta, step_epsilon
+from refusals import refused
 
 DELTA = 1e-5
 Q = 256 / 60000
@@ -281,15 +287,6 @@ def test_central_limit_of_replace_one():
     assert approximate([event], DELTA) == pytest.approx(epsilon([event], DELTA), rel=0.02)
 
 
-def test_no_curve_of_what_has_none():
-    for mechanism in (Unprotected(), Guarantee(600.0)):
-        with pytest.raises(InputError) as caught:
-            profile([mechanism])
-        assert str(caught.value) == (
-            "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"
-        )
-
-
 def test_replace_one_covers_every_pair_of_gradients():
     """No two gradients in the ball do worse than the accountant says; opposite ones reach it. By integration in 2-D."""
     sigma, rate = 0.6, 0.3
@@ -381,32 +378,94 @@ def test_mechanisms_that_there_are_not(good, bad):
                 replace(good, **{field: value})
 
 
-@pytest.mark.parametrize("delta", [0, 1, -0.1, 1.5, math.nan, math.inf])
-def test_bad_delta(delta):
-    assert epsilon([], DELTA) == 0
-    for price in (epsilon, approximate):
-        with pytest.raises(InputError) as caught:
-            price([], delta)
-        assert str(caught.value) == f"`delta`: {delta:g} is not between 0 and 1"
+@pytest.mark.parametrize(
+    ("mechanisms", "arguments", "message"),
+    [
+        *(([], (delta,), f"`delta`: {delta:g} is not between 0 and 1") for delta in (0, 1, -0.1, math.nan, math.inf)),
+        *(
+            ([], (DELTA, name), f"`accountant`: {name!r} certifies nothing; known are pld, rdp, ma")
+            for name in ("clt", "")
+        ),
+        (
+            [training(1, 1.0), selection(0.1, adjacency="replace-one")],
+            (DELTA,),
+            "adjacency: mechanisms under add-remove and under replace-one have no common guarantee",
+        ),
+    ],
+)
+def test_what_has_no_price(mechanisms, arguments, message):
+    assert refused(epsilon, iter(mechanisms), *arguments) == message
 
 
-@pytest.mark.parametrize("accountant", ["clt", "PLD", ""])
-def test_bad_accountant(accountant):
-    with pytest.raises(InputError) as caught:
-        epsilon([], DELTA, accountant)
-    assert str(caught.value) == f"`accountant`: {accountant!r} certifies nothing; known are pld, rdp, ma"
+SGD = NoisySgd(0.01, 100, 1.0)
 
 
-def test_mixed_adjacency_is_refused():
-    with pytest.raises(InputError) as caught:
-        epsilon(iter([training(1, 1.0), selection(0.1, adjacency="replace-one")]), DELTA)
-    assert str(caught.value) == (
-        "adjacency: mechanisms under add-remove and under replace-one have no common guarantee"
-    )
+def loose(composition, *_):
+    """Ten deviations for every release, added up as they are."""
+    return 10.0 * sum(count * loss.scale for loss, count in composition.losses.items())
 
 
-def test_unknown_mechanism_is_refused():
-    """A kind without a cost must never pass as free."""
-    with pytest.raises(InputError) as caught:
-        epsilon([Mechanism()], DELTA)
-    assert str(caught.value) == "the accountant does not know the mechanism Mechanism"
+@pytest.fixture
+def added():
+    """Another accountant, for one test."""
+    ACCOUNTANTS.register(Accountant("loose", True, "certified, absurdly loose", "this test", loose))
+    yield ACCOUNTANTS["loose"]
+    ACCOUNTANTS.unregister("loose")
+
+
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("accountants, dpltm.privacy.mechanisms, dpltm.privacy.entry", "numpy scipy dp_accounting torch"),
+        ("ledger", "scipy dp_accounting torch"),
+    ],
+)
+def test_the_registry_is_light(modules, heavy):
+    """The command line reads its choices from it; and a ledger takes what composes only when it is asked for a figure."""
+    script = f"import sys, dpltm.privacy.{modules}; print([name for name in {heavy.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.usefixtures("added")
+def test_another_accountant_is_one_object():
+    each = 10 * 0.01 * math.sqrt(math.expm1(1.0))  # the deviation of one step's loss is q sqrt(e^(1/sigma^2) - 1)
+    assert epsilon([SGD], 1e-5, "loose") == pytest.approx(100 * each)
+    assert epsilon([LaplaceRelease(0.5)], 1e-5, "loose") == 2  # never above basic composition, whatever it says
+    assert epsilon([SGD, Guarantee(600.0)], 1e-5, "loose") == pytest.approx(100 * each + 600)  # added as it is
+    assert epsilon([SGD, Unprotected()], 1e-5, "loose") == math.inf
+    assert epsilon([], 1e-5, "loose") == 0
+    assert certified_by("loose") == "loose"
+    quieter = calibrate_noise(5.0, 1e-5, SGD, accountant="loose")
+    assert (1 - TOLERANCE) * 5 <= epsilon([quieter], 1e-5, "loose") <= 5
+    assert quieter.noise_multiplier > 1
+    assert Odometer(NOTHING, SGD, 1e-5, "loose").after(50) == pytest.approx(50 * each)
+
+
+@pytest.mark.usefixtures("added")
+def test_refusals_are_read_from_the_registry():
+    with pytest.raises(InputError, match=r"use pld, rdp, ma or loose$"):
+        check_certifies("clt")
+    with pytest.raises(InputError, match=r"known: pld, rdp, ma, clt, loose; did you mean loose\?$"):
+        approximate([SGD], 1e-5, "loos")
+
+
+def fail(*_):
+    raise RuntimeError("no such order")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda *_: -1.0, "`accountant`: mine gives -1.0, which is no epsilon"),
+        (lambda *_: math.nan, "`accountant`: mine gives nan, which is no epsilon"),
+        (lambda *_: "3", "`accountant`: mine gives '3', which is no epsilon"),
+        (fail, "`accountant`: mine fails: no such order"),
+    ],
+)
+def test_what_is_no_epsilon_is_not_certified(function, said):
+    ACCOUNTANTS.register(Accountant("mine", True, "certified", "this test", function))
+    try:
+        assert refused(epsilon, [SGD], 1e-5, "mine") == said
+    finally:
+        ACCOUNTANTS.unregister("mine")

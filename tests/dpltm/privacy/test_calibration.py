@@ -1,28 +1,37 @@
-"""Noise, steps or rate for a budget: it fits, it is not wasteful, it agrees with peers, and it ends where nothing fits."""
+"""Noise, steps or rate for a budget: it fits and wastes little, and ends where nothing fits; the odometer of the steps."""
 
 import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from dpltm.errors import BudgetError, CalibrationError, InputError
-from dpltm.privacy import calibration, gdp
+from dpltm.privacy import calibration
 from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import (
-    MAX_NOISE_RATIO,
-    MAX_STEPS,
     MIN_NOISE,
     TOLERANCE,
+    Odometer,
     calibrate_noise,
     calibrate_rate,
     calibrate_steps,
-    slack_noise,
 )
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import HASHES, Entry, Part
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Selection, Unprotected
+from dpltm.privacy.mechanisms import (
+    AllocatedSgd,
+    BandedSgd,
+    GaussianRelease,
+    Guarantee,
+    NoisySgd,
+    Selection,
+    TruncatedSgd,
+    Unprotected,
+)
 from exact import gaussian_epsilon
 from refusals import refused
 
@@ -36,7 +45,7 @@ DAY = "2026-01-02"
 PEOPLE = Part("people", "ab" * 32)
 
 
-def plan(steps, rate, sigma=1.0, adjacency="add-remove"):
+def plan(steps, rate=256 / 60000, sigma=1.1, adjacency="add-remove"):
     return NoisySgd(rate, steps, sigma, adjacency=adjacency)
 
 
@@ -85,20 +94,23 @@ def analytic_sigma(budget, delta, steps=1):
 
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize(
-    ("budget", "steps", "rate", "before"),
+    ("budget", "asked", "before"),
     [
-        (0.01, 100, 0.1, []),
-        (1.0, 1000, 0.01, [selection(0.9)]),
-        (2.0, 10, 1.0, [plan(20, 0.1, 6.0)]),
-        (3.0, 10, 0.8, []),
-        (1e-3, 1, 1.0, []),
-        (1e-3, 10**4, 1e-6, []),  # 0.01 records a training: epsilon leaves 0 steeply
-        (50.0, 10**6, 1.0, []),
-        (2.0, 10, 0.1, [Guarantee(0.5, 1e-6), selection(0.3, adaptive=False), GaussianRelease(4.0)]),
+        (0.01, plan(100, 0.1), []),
+        (1.0, plan(1000, 0.01), [selection(0.9)]),
+        (2.0, plan(10, 1.0), [plan(20, 0.1, 6.0)]),
+        (50.0, plan(10**6, 1.0), []),
+        (1e-3, plan(10**4, 1e-6), []),  # 0.01 records a training: epsilon leaves 0 steeply
+        (1e-3, plan(1, 1.0), []),
+        (2.0, plan(10, 0.1), [Guarantee(0.5, 1e-6), selection(0.3, adaptive=False), GaussianRelease(4.0)]),
+        (2.0, TruncatedSgd(0.01, 200, 1.0, truncated_batch_size=30, most_records=1000), []),
+        (2.0, AllocatedSgd(15 / 555, 555, 1.0, participations=15), []),
+        (2.0, BandedSgd(0.1, 1000, 1.0, 1.3, strategy=(1.0, 0.7, 0.5, 0.2)), []),
     ],
 )
-def test_spends_the_budget_and_no_more(budget, steps, rate, before):
-    found = calibrate_noise(budget, DELTA, plan(steps, rate), after(*before))
+def test_spends_the_budget_and_no_more(budget, asked, before):
+    found = calibrate_noise(budget, DELTA, asked, after(*before))
+    assert found == replace(asked, noise_multiplier=found.noise_multiplier)
     assert (1 - TOLERANCE) * budget <= after(*before).epsilon(found, DELTA) <= budget
 
 
@@ -118,14 +130,6 @@ def test_what_an_account_holds_counts_where_it_may_touch_the_records():
     found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), each) for each in before]
     assert found[0] == found[1] == found[2]
     assert found[3] == found[4] != found[0]
-
-
-def test_what_the_same_release_holds_beside_counts():
-    found = [
-        calibrate_noise(2.0, DELTA, plan(10, 0.1), before)
-        for before in (planned(pure(0.5), others=(GaussianRelease(4.0),)), after(Guarantee(0.5), GaussianRelease(4.0)))
-    ]
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -176,20 +180,6 @@ def test_only_what_is_searched_for_is_set(search, field, values):
     assert replace(first, **{field: getattr(asked, field)}) == asked
 
 
-@pytest.mark.parametrize(("budget", "steps", "rate"), [(0.1, 1, 1.0), (1.0, 100, 0.05), (50.0, 100, 0.05)])
-def test_a_tenth_left_by_a_draw_is_spent(budget, steps, rate):
-    whole = calibrate_noise(budget, DELTA, plan(steps, rate)).noise_multiplier
-    tenth = calibrate_noise(budget, DELTA, plan(steps, rate), after(Guarantee(0.9 * budget))).noise_multiplier
-    assert whole < tenth < MAX_NOISE_RATIO * whole
-
-
-def test_what_another_training_leaves_calls_for_less_noise():
-    """Gaussian noise adds up by its inverse square: 2.1 % left is a fifth of what there was, at five times the noise."""
-    before = after(calibrate_noise(0.979, DELTA, plan(3, 0.5)))
-    whole, rest = (calibrate_noise(1.0, DELTA, plan(3, 0.5), known).noise_multiplier for known in (NOTHING, before))
-    assert whole < rest < 6 * whole
-
-
 def test_an_inexact_root_is_corrected_to_the_safe_side(monkeypatch):
     """The budget holds even where the root finder stops on the wrong side of it."""
     monkeypatch.setattr(calibration, "brentq", lambda *args, **kwargs: brentq(*args, **kwargs) - 2e-3)
@@ -204,11 +194,6 @@ def test_the_least_noise_that_is_tried():
     assert found.noise_multiplier == pytest.approx(MIN_NOISE)
     assert epsilon([found], DELTA) == 0
     assert epsilon([calibrate_noise(1e20, DELTA, plan(1, 1.0))], DELTA) <= 1e20
-
-
-def test_epsilon_zero_within_reach():
-    """Enough noise brings the two outputs closer than delta in total variation: epsilon 0, which fits any budget."""
-    assert epsilon([calibrate_noise(1e-7, DELTA, plan(1, 0.001))], DELTA) <= 1e-7
 
 
 @pytest.mark.parametrize(
@@ -230,10 +215,6 @@ def test_full_steps_are_as_many_as_the_exact_count_allows(budget, sigma):
     """T of them are exactly sqrt(T)/sigma-GDP. Never more; at most what the grid costs fewer."""
     exact = (sigma / analytic_sigma(budget, DELTA)) ** 2
     assert exact * (1 - 2e-3) - 1 <= calibrate_steps(budget, DELTA, plan(1, 1.0, sigma)).steps <= exact
-
-
-def test_no_more_steps_than_there_may_be():
-    assert calibrate_steps(1.0, DELTA, plan(10, 1e-6, 100.0)).steps == MAX_STEPS
 
 
 @pytest.mark.parametrize("most", [1, 10**6])
@@ -396,11 +377,94 @@ def test_bad_settings(search):
 # The slack that the GDP paper takes.
 
 
-def test_slack_noise_is_smaller_and_nominal():
-    """privacy-model.md 5.3: at the slack noise the central limit epsilon is the MA's 3.01, and the truth is above it."""
-    asked = plan(14062, 256 / 60000, 1.1)
-    sigma = slack_noise(asked, DELTA)
-    assert gdp.epsilon(DELTA, 256 / 60000 * math.sqrt(14062 * math.expm1(sigma**-2))) == pytest.approx(3.01, abs=6e-3)
-    assert sigma < 1.1
-    assert epsilon([replace(asked, noise_multiplier=sigma)], DELTA) > 3.02
-    assert slack_noise(plan(10, 0.1, 0.0), DELTA) == 0
+FIRST = Selection(0.5, 0.5, adaptive=False)
+
+
+def readings(odometer, steps):
+    return [odometer.after(step) for step in range(1, steps + 1)]
+
+
+def test_golden_end():
+    """docs/privacy-model.md section 5.5: 14062 steps cost 2.382, the first 3515 of them 1.134."""
+    odometer = Odometer(NOTHING, plan(14062), DELTA)
+    assert odometer.after(14062) == pytest.approx(2.382, rel=1e-3)
+    assert 1.134 <= odometer.after(3515) < 1.134 * 1.2
+
+
+@pytest.mark.parametrize(
+    ("planned", "before", "accountant"),
+    [
+        (plan(1), [FIRST], "pld"),
+        (plan(11, 1.0, 5.0), [Guarantee(0.3, 1e-7), plan(20, 0.01, 2.0)], "pld"),
+        (plan(999, 0.01), [], "pld"),
+        (plan(77, 0.05, 1.0, "replace-one"), [], "pld"),
+        (BandedSgd(0.1, 50, 0.9, 1.3, strategy=(1.0, 0.7, 0.5, 0.2)), [], "pld"),
+        (TruncatedSgd(0.01, 200, 2.0, truncated_batch_size=30, most_records=1000), [], "pld"),
+        (plan(1000), [FIRST], "rdp"),
+        (plan(1000), [FIRST], "ma"),
+    ],
+)
+def test_never_below_what_the_steps_cost(planned, before, accountant):
+    """At and on either side of points of the schedule, where a step too few would show; and never falling."""
+    odometer = Odometer(Planned.after(*before), planned, DELTA, accountant)
+    points = [odometer.steps[place] for place in {0, len(odometer.steps) // 2, len(odometer.steps) - 1}]
+    near = {step + by for step in points for by in (-1, 0, 1)} | {1, 2}
+    for step in sorted(near & set(range(1, planned.steps + 1))):
+        assert odometer.after(step) >= epsilon([*before, replace(planned, steps=step)], DELTA, accountant)
+    assert odometer.after(planned.steps) == epsilon([*before, planned], DELTA, accountant)
+    found = readings(odometer, planned.steps)
+    assert found == sorted(found)
+
+
+@settings(max_examples=4)
+@given(st.integers(1, 400), st.floats(0.5, 20.0))
+def test_full_steps_against_the_formula(steps, sigma):
+    """Never below the exact figure, and never above that of the next tenth of the steps by more than the coarse grid."""
+    found = readings(Odometer(NOTHING, plan(steps, 1.0, sigma), DELTA), steps)
+    for step in {1, 2, steps // 3 + 1, steps}:
+        if step <= steps:
+            later = min(step + math.ceil(steps / 10), steps)
+            least, most = (gaussian_epsilon(math.sqrt(count) / sigma) for count in (step, later))
+            assert least <= found[step - 1] <= most * 1.005
+
+
+def test_what_came_before_is_counted_from_the_first_step():
+    """A pure guarantee of which nothing else is known, then steps that cost next to nothing; or no mechanism at all."""
+    found = readings(Odometer(Planned.after(Guarantee(2.0)), plan(50, 1e-4, 5.0), DELTA), 50)
+    assert 1.99 <= min(found) <= max(found) <= 2.01
+    assert readings(Odometer(Planned.after(Unprotected()), plan(50), DELTA), 50) == [math.inf] * 50
+    assert readings(Odometer(NOTHING, plan(50, sigma=0.0), DELTA), 50) == [math.inf] * 50
+
+
+def test_what_an_account_holds_counts_with_the_steps():
+    """Releases of the other half may cost more than the first steps do: the figure is of whoever is treated worst."""
+    halves = [
+        Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
+    ]
+    held = [Entry("release", halves[1], (Guarantee(0.5),), "a count")]
+    account = Account() + held
+    planned, centre = plan(20, 1.0, 5.0), Guarantee(0.1)
+    here = readings(Odometer(Planned(account, halves[0]), planned, DELTA), 20)
+    assert here == [
+        max(epsilon([Guarantee(0.5)], DELTA), each) for each in readings(Odometer(NOTHING, planned, DELTA), 20)
+    ]
+    both = readings(Odometer(Planned(account, halves[1], (centre,)), planned, DELTA), 20)
+    assert both == readings(Odometer(Planned.after(Guarantee(0.5), centre), planned, DELTA), 20)
+
+
+def test_a_reading_takes_no_accountant(monkeypatch):
+    """The schedule is made once, in at most eleven compositions; reading it composes nothing."""
+    calls, price = [], Planned.epsilon
+    monkeypatch.setattr(Planned, "epsilon", lambda *args, **how: calls.append(1) or price(*args, **how))
+    odometer = Odometer(NOTHING, plan(5000), DELTA)
+    made = len(calls)
+    assert 2 <= made <= 11
+    readings(odometer, 5000)
+    assert len(calls) == made
+
+
+def test_readings_never_fall(monkeypatch):
+    """Grids of two lengths may differ by more than a few steps cost: a later bound holds for fewer steps too."""
+    told = {1: 3.0, 2: 2.0, 3: 4.0, 4: 3.5}
+    monkeypatch.setattr(Planned, "epsilon", lambda _, planned, *__, **___: told[planned.steps])
+    assert readings(Odometer(NOTHING, plan(4), DELTA), 4) == [2.0, 2.0, 3.5, 3.5]

@@ -21,6 +21,7 @@ def test_golden_slack(sigma, epochs, less):
     """GDP Section 4: the noise that the paper would use for the epsilon that the moments accountant states."""
     plan = NoisySgd(Q, round(epochs / Q), sigma)
     assert slack_noise(plan, 1e-5) == pytest.approx(less, abs=0.005 if less > 1 else 0.001)
+    assert slack_noise(NoisySgd(Q, 10, 0.0), 1e-5) == 0
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (1.0, 1.0), (5.0, 4.0), (0.0, 6.0)])
@@ -81,17 +82,6 @@ def test_noise_is_the_inverse_of_mu(sigma, log_rate, steps):
     mu = gdp.clt_mu(sigma, 10**log_rate, steps)
     assert mu == pytest.approx(math.sqrt(steps) * gdp.clt_mu(sigma, 10**log_rate, 1), rel=1e-12)
     assert gdp.clt_noise(mu, 10**log_rate, steps) == pytest.approx(sigma, rel=1e-9)
-
-
-def test_the_limit_is_reached_where_the_theorem_speaks():
-    """Many small steps: q sqrt(T) and sigma fixed, the exact Renyi divergence of order 2 tends to mu^2."""
-    from dpltm.privacy import renyi
-
-    for steps in (10**4, 10**6):
-        rate = 1 / math.sqrt(steps)
-        assert steps * renyi.sampled_gaussian(1.0, rate, 2.0) == pytest.approx(
-            gdp.clt_mu(1.0, rate, steps) ** 2, rel=2 / math.sqrt(steps)
-        )
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])

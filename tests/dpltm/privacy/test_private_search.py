@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import InputError
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.calibration import calibrate_noise
-from dpltm.privacy.describe import describe
-from dpltm.privacy.entry import Entry, Part, entry_from_json, to_json
 from dpltm.privacy.mechanisms import (
     MIN_GAMMA,
     GaussianRelease,
@@ -118,14 +116,6 @@ def test_the_best_of_ten(each: float, renyi: float, most: float) -> None:
 
 
 @pytest.mark.long
-def test_the_price_grows_with_the_number_of_tries() -> None:
-    training = calibrate_noise(0.5, DELTA, TRAINING)
-    prices = [epsilon([search(mean, training)], DELTA) for mean in (1.01, 3, 30, 300)]
-    assert prices == sorted(prices)
-    assert prices[0] == pytest.approx(0.5, rel=0.05)
-
-
-@pytest.mark.long
 def test_settings_cost_what_they_cost_in_the_mean() -> None:
     cheap, dear = (calibrate_noise(each, DELTA, TRAINING) for each in (0.3, 0.6))
     low, mixed, high = (epsilon([search(10, *some)], DELTA) for some in ((cheap,), (cheap, dear), (dear,)))
@@ -166,19 +156,6 @@ def test_the_mean_number_of_tries(gamma: float) -> None:
     chances = np.exp(k * math.log1p(-gamma)) / (k * -math.log(gamma))
     assert chances.sum() == pytest.approx(1)
     assert mean_tries(gamma) == pytest.approx((k * chances).sum())
-
-
-def test_a_search_is_kept_in_words_and_json() -> None:
-    found = search(10, calibrate_noise(0.5, DELTA, TRAINING), TRAINING)
-    entry = Entry("release", Part("people"), (found,), "a search, clip 1")
-    body = to_json(entry)
-    assert entry_from_json(body) == entry
-    assert "the best of a secret number of trainings, 10 in the mean, each at one of 2 settings" in describe(entry)
-    (kept,) = body["mechanisms"]
-    first = kept["trainings"][0]
-    for wrong in ([], [{}], [{**first, "steps": 0}], [{**first, "more": 1}], "x", None):
-        with pytest.raises(ArtifactError):
-            entry_from_json({**body, "mechanisms": [{**kept, "trainings": wrong}]})
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import InputError
 from dpltm.privacy.account import NOTHING, as_replace_one
 from dpltm.privacy.accountant import central_limit_mu, epsilon, profile
 from dpltm.privacy.accountants import QUICK
-from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_rate, calibrate_steps
-from dpltm.privacy.describe import describe
-from dpltm.privacy.entry import Entry, entry_from_json, to_json
-from dpltm.privacy.mechanisms import AllocatedSgd, GaussianRelease, NoisySgd, sampling_of
+from dpltm.privacy.calibration import Odometer, calibrate_rate, calibrate_steps
+from dpltm.privacy.mechanisms import AllocatedSgd, GaussianRelease, NoisySgd
 from dpltm.privacy.random_allocation import _sum
 
 DELTA = 1e-5
@@ -207,23 +205,3 @@ def test_the_limit_theorem_takes_each_group_as_coins_of_its_length() -> None:
     """9 of 40: 5 groups of 4 steps, and 4 of 5."""
     mu = math.sqrt((math.e - 1) * (5 / 4 + 4 / 5))
     assert central_limit_mu([allocation(9, 40, 1.0)]) == pytest.approx(mu, rel=1e-12)
-
-
-def test_noise_is_calibrated_to_a_budget() -> None:
-    plan = allocation(15, 555, 1.0)
-    found = calibrate_noise(2.0, DELTA, plan)
-    assert 2.0 * (1 - 1e-3) <= epsilon([found], DELTA) <= 2.0
-    assert found == replace(plan, noise_multiplier=found.noise_multiplier)
-    assert found.noise_multiplier < calibrate_noise(2.0, DELTA, NoisySgd(15 / 555, 555, 1.0)).noise_multiplier
-
-
-def test_a_ledger_holds_it() -> None:
-    entry = Entry("release", mechanisms=(allocation(4, 40, 1.0),), words="training")
-    body = to_json(entry)
-    assert entry_from_json(body) == entry
-    assert body["mechanisms"][0]["mechanism"] == "allocated-sgd"
-    assert "40 steps, every record in 4 of them, drawn beforehand, Gaussian noise of 1" in describe(entry)
-    assert sampling_of(entry.mechanisms) == "allocation"
-    body["mechanisms"][0]["participations"] = 5
-    with pytest.raises(ArtifactError, match=r"to be participations over steps$"):
-        entry_from_json(body)

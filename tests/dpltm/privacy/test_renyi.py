@@ -90,33 +90,7 @@ def test_sampled_gaussian_limits(replace_one):
     assert renyi.sampled_gaussian(0.1, 0.5, 1e5, replace_one=replace_one) == pytest.approx(1e5 / 0.02, rel=1e-12)
 
 
-def test_peer_is_a_tenth_too_high_at_fractional_orders():
-    """dp-accounting 0.6.0 adds magnitudes of terms that alternate in sign; at integers it agrees with us."""
-    from dp_accounting import dp_event
-    from dp_accounting.rdp import RdpAccountant
-
-    def peer(order):
-        accountant = RdpAccountant(orders=[order])
-        accountant.compose(dp_event.PoissonSampledDpEvent(Q, dp_event.GaussianDpEvent(0.5)))
-        return float(accountant._rdp[0])
-
-    truth = divergence(mixture(0.5, Q, 1.0), mixture(0.5, Q, 0.0), 1.5, cuts(-1, 2, 0.5))
-    assert renyi.sampled_gaussian(0.5, Q, 1.5) == pytest.approx(truth, rel=1e-6)
-    assert peer(1.5) / truth == pytest.approx(1.1, abs=0.05)
-    assert peer(3) == pytest.approx(renyi.sampled_gaussian(0.5, Q, 3.0), rel=1e-8)
-
-
 # Discrete pairs: sums over their outcomes.
-
-
-@pytest.mark.parametrize(("epsilon", "order"), [*product([0.1, 1.0, 6.0], [1.05, 2.0, 9.7])])
-def test_laplace(epsilon, order):
-    scale = 1 / epsilon
-    pair = [lambda x, at=at: -abs(x - at) / scale - math.log(2 * scale) for at in (1.0, 0.0)]
-    edges = [-40 * scale, -10 * scale, 0.0, 1.0, 1 + 10 * scale, 1 + 40 * scale]
-    exact = divergence(*pair, order, edges)
-    assert divergence(*pair[::-1], order, edges) == pytest.approx(exact, rel=1e-6)
-    assert renyi.laplace(epsilon, order) == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize(("epsilon", "order"), [*product([0.05, 0.5, 4.0], [1.05, 2.0, 8.5, 60.0])])

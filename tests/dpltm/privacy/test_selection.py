@@ -305,6 +305,7 @@ def test_at_the_borders_a_candidate_is_drawn_as_well(mechanism):
     st.floats(0, 0.5),
     st.floats(0, 1),
 )
+@example([(0.7, 0.98), (0.5, 0.97), (0.3, 0.96), (0.1, 0.5)], 0.97, 0.01, 0.3)  # at both limits
 def test_smallest_within_by_search(tickets, dense, tolerance, most):
     found = smallest_within(tuple(c for c, _ in tickets), tuple(a for _, a in tickets), dense, tolerance, most)
     good = [index for index, (c, a) in enumerate(tickets) if c <= most and a >= dense - tolerance]
@@ -313,12 +314,6 @@ def test_smallest_within_by_search(tickets, dense, tolerance, most):
     else:
         assert found in good
         assert all(tickets[found][0] < tickets[index][0] or found <= index for index in good)
-
-
-@pytest.mark.parametrize(("most", "expected"), [(1.0, 2), (0.3, 2), (0.29, None)])
-def test_smallest_within(most, expected):
-    """The sparsest that is close enough, not the most accurate; at the limit is within it."""
-    assert smallest_within((0.7, 0.5, 0.3, 0.1), (0.98, 0.97, 0.96, 0.5), 0.97, 0.01, most) == expected
 
 
 # Bad inputs.

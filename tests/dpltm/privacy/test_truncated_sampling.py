@@ -17,14 +17,13 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.special import ndtr
 
-from dpltm.errors import ArtifactError, BudgetError
+from dpltm.errors import BudgetError
 from dpltm.privacy import accountant
-from dpltm.privacy.account import NOTHING, Account, Planned, as_replace_one
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountant import epsilon, filter_epsilon, profile
-from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
-from dpltm.privacy.describe import describe
-from dpltm.privacy.entry import Entry, entry_from_json, to_json
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd, PrivateSearch, TruncatedSgd, sampling_of
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd, PrivateSearch, TruncatedSgd
 from dpltm.privacy.statement import statement
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.randomness.sampling import truncate
@@ -188,12 +187,6 @@ def test_the_chance_is_no_less_than_the_binomial_tail_of_the_others(records, rat
     assert truncation_chance(truncated(rate, 7, 1.0, batch, records)) == pytest.approx(min(7 * found, 1))
 
 
-def test_what_is_never_cut_costs_nothing_more():
-    plain = NoisySgd(0.25, 8, 1.0)
-    assert epsilon([truncated(0.25, 8, 1.0, 12, 12)], DELTA) == epsilon([plain], DELTA)
-    assert truncation_chance(truncated(0.25, 8, 1.0, 11, 12)) == pytest.approx(8 * 0.25**12, rel=2e-4)
-
-
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("method", ["pld", "rdp", "ma"])
 def test_it_is_taken_off_delta(method, adjacency):
@@ -273,26 +266,6 @@ def test_bad_numbers(field, value):
     assert refused(TruncatedSgd, 0.1, 5, 1.0, **with_it) == said
 
 
-def test_two_steps_of_add_remove_are_one_replaced_record():
-    mechanism = truncated(0.01, 200, 2.0, 45, 1000)
-    twice = as_replace_one(mechanism)
-    assert twice == replace(mechanism, noise_multiplier=1.0, sensitivity=2.0, adjacency="replace-one")
-    assert truncation_chance(twice) == truncation_chance(mechanism)
-
-
-def test_calibration_and_odometer():
-    plan = truncated(0.01, 200, 1.0, 27, 1000)
-    made = calibrate_noise(1.0, 1e-4, plan)
-    assert isinstance(made, TruncatedSgd)
-    assert 0.999 <= epsilon([made], 1e-4) <= 1.0
-    assert made.noise_multiplier > calibrate_noise(1.0, 1e-4, NoisySgd(0.01, 200, 1.0)).noise_multiplier
-    fewer = calibrate_steps(0.5, 1e-4, made, most=200)
-    assert 1 <= fewer.steps < 200
-    assert epsilon([fewer], 1e-4) <= 0.5
-    odometer = Odometer(NOTHING, made, 1e-4)
-    assert odometer.after(20) < odometer.after(200) == epsilon([made], 1e-4)
-
-
 def test_a_filter_counts_it_and_a_search_refuses_it():
     mechanism = truncated(0.01, 200, 2.0, 28, 1000)
     chance = truncation_chance(mechanism)
@@ -331,18 +304,3 @@ def test_trainings_that_take_all_of_delta_are_told_and_no_epsilon_is_called_for(
     ) in notes
     assert math.isinf(full.epsilon(DELTA))
     assert math.isfinite(full.epsilon(2e-5))
-
-
-def test_in_words_and_in_json():
-    mechanism = truncated(0.01, 200, 2.0, 1030, 100_000)
-    entry = Entry("release", mechanisms=(mechanism,), words="training")
-    assert describe(entry).startswith(
-        "training: 200 steps, each on records drawn with chance 0.01, 1,030 at most, Gaussian"
-    )
-    assert sampling_of([mechanism]) == "truncated-poisson"
-    body = to_json(entry)
-    assert entry_from_json(body) == entry
-    assert body["mechanisms"][0]["mechanism"] == "truncated-sgd"
-    del body["mechanisms"][0]["most_records"]
-    with pytest.raises(ArtifactError, match="missing field 'most_records'"):
-        entry_from_json(body)

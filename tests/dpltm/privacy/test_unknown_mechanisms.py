@@ -114,6 +114,19 @@ def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatc
                 call(example)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (EXAMPLES[1], "10 steps, every record in 1 of them, drawn beforehand, Gaussian noise of 1"),
+        (EXAMPLES[2], "of one of 2 parts in turn drawn with chance 0.1, Gaussian noise of 1 times the sensitivity 1,"),
+        (EXAMPLES[3], "10 steps, each on records drawn with chance 0.1, 30 at most, Gaussian"),
+        (EXAMPLES[5], "the best of a secret number of trainings, 3.91 in the mean, each at one of 1 settings"),
+    ],
+)
+def test_words_say_how_records_enter(mechanism: Mechanism, words: str) -> None:
+    assert words in describe.describe_mechanism(mechanism)
+
+
 @pytest.mark.parametrize("stranger", STRANGERS, ids=str)
 def test_a_new_mechanism_is_refused_until_it_is_priced(stranger: Mechanism) -> None:
     refusing = (

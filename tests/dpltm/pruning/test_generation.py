@@ -15,7 +15,7 @@ from torch.nn import functional
 from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA
 from dpltm.errors import Interrupted
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.evaluation import accuracy, count_correct
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.pruning.generation import (
@@ -158,12 +158,6 @@ def test_each_mask_drops_what_is_smallest_in_the_round_before_by_the_schedule(sc
         assert are_the_largest(after.mask, before.predictor, before.mask, scope)
 
 
-def test_the_dense_network_alone_is_that_of_the_first_round():
-    alone = train_dense(SPEC, *toy_data(), CONFIG)
-    assert same_bits(alone.predictor, made().tickets[0].predictor)
-    assert (alone.round, alone.mask.density) == (0, 1.0)
-
-
 def test_dropout_is_that_of_an_independent_loop():
     alone = train_dense(SPEC, *toy_data(), CONFIG, dropout=0.4)
     masks = [alone.mask]
@@ -202,13 +196,6 @@ def test_training_learns_something_and_accuracies_are_of_the_predictors():
     assert accuracy(model, x, y) < 0.8
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096])
-def test_counting_in_chunks(chunk):
-    (x, y), model = toy_data(), build(SPEC, 0)
-    right = sum(int(model(row[None]).argmax()) == label for row, label in zip(x, y, strict=True))
-    assert count_correct(model, x, y, chunk) == right
-
-
 def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
     batches = Batches(10, 4, torch.Generator().manual_seed(0))
     seen = set()
@@ -222,17 +209,6 @@ def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
     assert {record for epoch in seen for record in epoch} == set(range(10))
 
 
-def test_no_weight_is_shown(tickets):
-    assert "tensor(" not in repr(tickets)
-
-
-def test_progress_ends_at_all_steps_of_all_rounds():
-    seen: list[tuple[int, int]] = []
-    made(LATE, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(7, 76), (30, 76), (53, 76), (76, 76)]
-    assert (LATE.steps, CONFIG.steps) == (76, 120)
-
-
 # --- what is refused ---
 
 
@@ -244,8 +220,6 @@ def test_progress_ends_at_all_steps_of_all_rounds():
             "`rounds`: round 4 of 9 would empty layer 3 (of 18 weights); ask for at most 3",
         ),
         ({"batch_size": 41}, "`batch_size`: 41 "),
-        ({"prune": (0.3,) * 4}, "`prune`: 4 rates for a network of 3 layers"),
-        ({"prune": (0.001,)}, "`prune`: the rates are too small: round 1 "),
     ],
 )
 def test_impossible_schedules_are_refused_before_any_training(options, message):
@@ -397,14 +371,6 @@ def test_inputs_of_the_last_layer_are_left_out_and_the_others_made_up_for_it(sha
     with pytest.raises(KeyboardInterrupt), dropping(model, share, torch.Generator()):
         raise KeyboardInterrupt
     assert torch.equal(model(x), whole), "nothing is left out behind the block"
-
-
-@pytest.mark.parametrize("share", [-0.1, 1, math.nan])
-def test_shares_that_cannot_be_left_out(share):
-    assert (
-        refused(train_dense, SPEC, *toy_data(), CONFIG, dropout=share)
-        == f"`dropout`: {share:g} is not at least 0 and below 1"
-    )
 
 
 class Lazy:

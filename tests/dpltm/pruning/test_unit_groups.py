@@ -98,13 +98,6 @@ def test_what_dies_with_a_unit_is_what_only_it_feeds_and_what_makes_it(name):
                     )
 
 
-def test_a_channel_feeds_as_many_inputs_as_it_has_pixels():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
-    (group,) = unit_groups(model, torch.zeros(1, 1, 4, 4))
-    assert dying(group)[1]["2.weight"].tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23]
-    assert dying(group)[1]["0.weight"].tolist() == list(range(9, 18))
-
-
 def test_units_that_go_with_others_are_left_out():
     class Added(nn.Module):
         def __init__(self) -> None:

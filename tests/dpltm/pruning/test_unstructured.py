@@ -14,13 +14,7 @@ from torch import nn
 from dpltm.criteria import PruningRound
 from dpltm.errors import InputError
 from dpltm.networks.masks import Mask
-from dpltm.pruning.unstructured import (
-    by_trained_inputs,
-    by_trained_weights,
-    keep_topk,
-    layer_rates,
-    live_schedule,
-)
+from dpltm.pruning.unstructured import by_trained_inputs, by_trained_weights, keep_topk, layer_rates, live_schedule
 from refusals import refused
 
 rates = st.floats(0.01, 0.99)
@@ -66,11 +60,6 @@ def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, 
 
 
 # The schedule
-
-
-def test_the_last_rate_repeats():
-    assert layer_rates((0.3, 0.2), 4) == (0.3, 0.2, 0.2, 0.2)
-    assert layer_rates((0.3, 0.2), 2) == (0.3, 0.2)
 
 
 FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"

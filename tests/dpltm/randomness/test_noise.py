@@ -1,8 +1,15 @@
-"""Random numbers: the exact grid of the uniforms, the law of the Gaussians, and where the bytes come from."""
+"""Random numbers: the grid of the uniforms, where the bytes come from, and sources whose keys forget and go on."""
 
+from __future__ import annotations
+
+import copy
+import hashlib
 import math
 import os
+import pickle
 import ssl
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpltm.randomness.noise import FastSource, SecureSource, gaussian, uniform
+from dpltm.errors import ArtifactError, InputError
+from dpltm.randomness import noise
+from dpltm.randomness.noise import AES, SHAKE, FastSource, KeyedSource, SecureSource, gaussian, source_of, uniform
 
 FIRST, LAST = bytes(8), b"\xff" * 8
 
@@ -61,12 +70,6 @@ def test_uniform_uses_every_bit_of_the_grid():
 # Gaussian.
 
 
-def test_gaussian_law():
-    """Over 60 seeds, the p-values of a test for normality are themselves uniform: no seed is picked."""
-    values = [stats.kstest(gaussian(FastSource(seed), 20_001), "norm").pvalue for seed in range(60)]
-    assert stats.kstest(values, "uniform").pvalue > 1e-3
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_as_many_values_as_asked_for(count):
     values = gaussian(FastSource(6), count)
@@ -102,20 +105,6 @@ def test_secure_source_is_the_cryptographic_one(monkeypatch):
     assert SecureSource().random_bytes(3) == b"\x07\x07\x07"
 
 
-def test_a_forked_process_draws_other_bytes():
-    """The state of OpenSSL's generator is copied by fork; it must notice."""
-    read, write = os.pipe()
-    SecureSource().random_bytes(1)
-    if (child := os.fork()) == 0:
-        os.write(write, SecureSource().random_bytes(32))
-        os._exit(0)
-    mine = SecureSource().random_bytes(32)
-    os.waitpid(child, 0)
-    assert os.read(read, 32) != mine
-    os.close(read)
-    os.close(write)
-
-
 def test_fast_source_repeats_only_with_a_seed():
     assert FastSource(8).random_bytes(64) == FastSource(8).random_bytes(64)
     assert FastSource(8).random_bytes(64) != FastSource(9).random_bytes(64)
@@ -128,3 +117,120 @@ def test_fast_source_is_keyed_by_256_bits_of_the_system(monkeypatch):
     monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or real(count))
     FastSource()
     assert sum(asked) == 32
+
+
+KEY = bytes(range(32))
+
+
+def test_aes_is_that_of_the_standard():
+    """NIST SP 800-38A, F.5.5: AES-256 in counter mode; its key stream is cipher text xor plain text."""
+    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+    counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+    plain = bytes.fromhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51")
+    cipher = bytes.fromhex("601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5")
+    aes = noise._aes()
+    assert aes is not None, "OpenSSL's functions are out of reach: noise would be slow"
+    stream = aes(key, 32, counter)
+    assert bytes(a ^ b for a, b in zip(stream, plain, strict=True)) == cipher
+
+
+@pytest.mark.parametrize(("most", "count"), [(7, 100), (64, 64), (1, 5)])
+def test_long_streams_are_the_same_in_parts(monkeypatch, most, count):
+    """OpenSSL takes so many bytes at once; parts of a block go on within it."""
+    whole = bytes(KeyedSource(KEY, AES).random_bytes(count))
+    monkeypatch.setattr(noise, "_AT_ONCE", most)
+    assert bytes(KeyedSource(KEY, AES).random_bytes(count)) == whole
+
+
+def test_without_aes_it_is_shake(monkeypatch):
+    monkeypatch.setattr(noise, "_aes", lambda: None)
+    source, key = KeyedSource(KEY), KEY
+    for count in (5, 1000):
+        expected = hashlib.shake_256(key).digest(32 + count)
+        assert bytes(source.random_bytes(count)) == expected[32:]
+        key = expected[:32]
+    with pytest.raises(ArtifactError, match="AES-256 of OpenSSL, which is not at hand"):
+        source_of(f"{AES}:{KEY.hex()}")
+
+
+@pytest.mark.parametrize(
+    "source", [KeyedSource(KEY, AES), KeyedSource(KEY, SHAKE), FastSource(3)], ids=["aes", "shake", "fast"]
+)
+def test_a_state_gives_the_same_bytes_again(source):
+    source.random_bytes(100)
+    state = source.state
+    again = source_of(state)
+    assert again.state == state
+    for count in (8, 1, 1000):
+        assert bytes(again.random_bytes(count)) == bytes(source.random_bytes(count))
+    assert again.state == source.state != state
+
+
+def test_keys_are_never_used_twice():
+    source, seen = KeyedSource(), set()
+    for _ in range(50):
+        seen |= {source.state, bytes(source.random_bytes(32)).hex()}
+    assert len(seen) == 100
+    assert KeyedSource().state != KeyedSource().state
+
+
+@pytest.mark.parametrize("source", [KeyedSource(KEY), FastSource(3), FastSource()], ids=["keyed", "seeded", "fast"])
+def test_a_forked_process_gets_no_bytes(source):
+    """They would be the noise of its parent, once more."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            source.random_bytes(1)
+        except InputError as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    assert os.read(read, 1000).decode().startswith("training: it was begun in another process")
+    os.close(read)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("source", [KeyedSource(KEY), FastSource(3)], ids=["keyed", "fast"])
+def test_a_source_is_never_copied(source, copied):
+    """Also not into a process that happens to have the same number, as the first of every container has."""
+    with pytest.raises(InputError, match=r"^noise: a source of random bits cannot be copied"):
+        copied(source)
+
+
+DRAW = """
+from dpltm.randomness.noise import KeyedSource
+from dpltm.randomness.noise import FastSource, SecureSource
+for kind in (KeyedSource, FastSource, SecureSource):
+    print(bytes(kind().random_bytes(16_000)).hex())
+"""
+
+
+def in_a_fork(kind: type) -> bytes:
+    """What a source draws that a forked process makes."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write, kind().random_bytes(16_000))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as drawn:
+        return drawn.read()
+
+
+def test_nothing_repeats_across_processes_and_resumes():
+    """16 bytes at a time, of this process, a training that is resumed and goes on, forked processes and started ones."""
+    source = KeyedSource()
+    drawn = [bytes(source.random_bytes(16_000)), bytes(source_of(source.state).random_bytes(16_000))]
+    drawn += [in_a_fork(kind) for kind in (KeyedSource, FastSource, SecureSource) * 2]
+    for _ in range(2):
+        said = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, check=True).stdout
+        drawn += [bytes.fromhex(line) for line in said.split()]
+    assert [len(data) for data in drawn] == [16_000] * 14
+    assert len({data[start : start + 16] for data in drawn for start in range(0, 16_000, 16)}) == 14_000
+
+
+@pytest.mark.parametrize("state", ["", AES, f"{AES}:", f"{AES}:00", f"{AES}:{'zz' * 32}", f"md5:{KEY.hex()}"])
+def test_damaged_states_are_refused(state):
+    with pytest.raises(ArtifactError, match=r"^the state of a random source is damaged$"):
+        source_of(state)

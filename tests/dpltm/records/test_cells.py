@@ -191,30 +191,6 @@ def test_a_table_of_numbers_is_what_python_reads(path: Path, rows: list[list[str
     assert split.y.tolist() == [float(y) for _, y in rows]
 
 
-@pytest.mark.parametrize(
-    ("body", "by_python"),
-    [
-        (b"a,b,c,y\n1,x,2,0\n", False),
-        (b'a,b,c,y\n1,"x,\n""z""",2,0\n', False),
-        (b'a,b,c,y\n1,5",x"y",0\n', False),
-        (b'a,b,c,y\n1, "x",2,0\n', True),
-        (b"a,b,c,y\n1,x,2,0\n  \n", True),
-    ],
-)
-def test_who_reads_a_file(path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, by_python: bool) -> None:
-    """A plain file is Arrow's, and one in which the two might differ is Python's."""
-    asked, by_line = list[str](), tables._by_line
-
-    def noted(*table: Any) -> Any:
-        asked.append("python")
-        return by_line(*table)
-
-    monkeypatch.setattr(tables, "_by_line", noted)
-    path.write_bytes(body)
-    assert len(load(str(path), schema=SCHEMA, for_training=False).train) == 1
-    assert bool(asked) == by_python
-
-
 def test_python_goes_on_where_arrow_stops(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow gives up on a cell that no block of its holds; no record is lost, and none comes twice."""
     monkeypatch.setattr(tables, "BLOCK_BYTES", 600)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpltm.records import DatasetCache, files, load, load_records, mapped, tables
+from dpltm.records import files, load, load_records, mapped, tables
 from dpltm.records.files import TABLES, Layout, read_arrays, reading
 from dpltm.records.settle import checked_features
 from dpltm.records.tables import read_table
@@ -105,22 +105,12 @@ def test_npz_with_label_option_and_a_single_array(tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 no", pickle.dumps([1])])
+@pytest.mark.parametrize("content", [b"", b"hello", pickle.dumps([1])])
 def test_npz_that_is_none(tmp_path, content):
     path = tmp_path / "t.npz"
     path.write_bytes(content)
     assert (
         refused(read_file, path, None) == f"{path}: is not a NumPy archive that can be read; save it with numpy.savez"
-    )
-
-
-def test_npz_damaged_inside(tmp_path):
-    path = npz(tmp_path, x_train=X, y_train=Y)
-    content = bytearray(path.read_bytes())
-    content[content.index(X.tobytes()[4:]) + 4] ^= 1
-    path.write_bytes(content)
-    assert refused(read_file, path, None) == (
-        f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
     )
 
 
@@ -151,7 +141,6 @@ def test_csv(tmp_path):
     ("content", "label", "message"),
     [
         ("a,y,a\n1,0,2\n", None, "{path}: needs `label` COLUMN to name the label column; it has 'a', 'y', 'a'"),
-        ("a,y,a\n1,0,2\n", "z", "`label` z: {path} has no such column; it has 'a', 'y', 'a'"),
         ("a,y,a\n1,0,2\n", "a", "`label` a: {path} has that column more than once; it has 'a', 'y', 'a'"),
         *(
             (
@@ -161,15 +150,9 @@ def test_csv(tmp_path):
             )
             for body, line, column, cell in (
                 ("1,0\n2,cat\n", 3, "y", "'cat'"),
-                ("1,0\n1_05,0\n", 3, "a", "'1_05'"),
                 ("1,0\n\n1,0\n0x1,0\n", 5, "a", "'0x1'"),
                 ('1,0\n"two\nlines",1\n', 4, "a", "'two\\nlines'"),
             )
-        ),
-        (
-            "a,y\n1,0\n1,0,3\n",
-            "y",
-            "{path}: line 3 has 3 cells but the header has 2; give every line one cell a column",
         ),
         ("", "y", "{path}: is empty; expected a header line and records"),
         (
@@ -208,18 +191,13 @@ def test_parquet(parquet):
     assert mixed.x.tolist() == [[1, 0.5], [0, 1.5]]
 
 
-def test_bad_parquet(parquet, tmp_path):
+def test_bad_parquet(parquet):
     path = parquet(a=["x", "z"], y=[0, 1])
     assert refused(read_file, path, "y") == (
         f"{path}: column 'a' has type string and holds no numbers; drop it, or say by `schema` what the columns hold"
         " (dpltm datasets schema drafts one)"
     )
-    path = parquet(a=[1.0, None], y=[0, 1])
-    assert refused(read_file, path, "y") == f"{path}: column 'a' has nulls; fill them or drop the column"
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
-    message = refused(read_file, text(tmp_path, "hello", "t.parquet"), "y")
-    assert message.startswith(f"{path}: is not a parquet file that can be read (")
-    assert message.endswith("); write it again")
 
 
 # --- more than memory holds ---
@@ -282,16 +260,6 @@ def test_a_folder_of_npy_files(tmp_path, size, request):
     assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: has no array x_train, only 'x_test', 'y_test'")
     np.save(tmp_path / "x.npy", x)
     assert refused(load_records, str(tmp_path)) == f"{tmp_path}: has both x and x_test; keep the one with the records"
-
-
-def test_a_folder_is_read_again_when_a_file_in_it_changes(tmp_path):
-    x, cache = np.arange(24, dtype="u1").reshape(8, 3), DatasetCache()
-    np.save(tmp_path / "y_train.npy", np.arange(8) % 2)
-    digests = []
-    for values in (x, np.vstack([x, x[:0]]), x + 1):
-        np.save(tmp_path / "x_train.npy", values)
-        digests.append(load(f"{tmp_path}/", dataset_cache=cache).rows.digest)
-    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.usefixtures("_large")

@@ -1,7 +1,5 @@
 """Records held out by a public hash: what one record, or person, more or less changes, and what is refused."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -103,13 +101,7 @@ def test_arrays_are_held_out_in_the_same_way(tmp_path):
     assert len(some.train) + len(some.test) == 300
 
 
-@pytest.mark.parametrize(("text", "part"), [("0.2", Fraction(1, 5)), (".125", Fraction(1, 8)), ("t.csv", None),
-                                            (None, None), ("2024.csv", None)])  # fmt: skip
-def test_what_is_a_fraction(text, part):
-    assert parse_fraction(text) == part
-
-
-@pytest.mark.parametrize("text", ["20", "1.0", "20%", "0", "0.2e1", "-0.2", "1/5", "0,2", "0.1234567890"])
+@pytest.mark.parametrize("text", ["20", "1.0", "20%", "0.2e1", "1/5", "0.1234567890"])
 def test_numbers_that_are_no_fraction(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refused(lambda: parse_fraction(text)) == (
@@ -124,15 +116,11 @@ def test_numbers_that_are_no_fraction(text, tmp_path, monkeypatch):
 def test_refusals(tmp_path):
     path = write(tmp_path / "d.csv", rows_of(9))
     table = {"label": "y", "bounds": (0.0, 1.0)}
-    assert refused(lambda: load(path, test="0.0", **table)) == (
-        "`test` 0.0: holds nobody out; give a fraction such as 0.2, or a file"
-    )
-    assert refused(lambda: load(path, test="0.000000001", **table)) == (
-        "`test`: of so few records of d that part is nobody, or everybody; name a test file"
-    )
-    assert refused(lambda: load("digits", test="0.2")) == (
-        "`test` 0.2: holds out a part of a file of yours that has no test split; drop `test`"
-    )
-    assert refused(lambda: from_arrays(np.eye(4), np.arange(4) % 2, test=1.5, bounds=(0, 1))) == (
-        "`test`: not a pair of features and labels, nor a part between 0 and 1"
-    )
+    for dataset, part, said in (
+        (path, "0.0", "`test` 0.0: holds nobody out; give a fraction such as 0.2, or a file"),
+        (path, "0.000000001", "`test`: of so few records of d that part is nobody, or everybody; name a test file"),
+        ("digits", "0.2", "`test` 0.2: holds out a part of a file of yours that has no test split; drop `test`"),
+    ):
+        assert refused(load, dataset, test=part, **(table if dataset == path else {})) == said
+    said = "`test`: not a pair of features and labels, nor a part between 0 and 1"
+    assert refused(from_arrays, np.eye(4), np.arange(4) % 2, test=1.5, bounds=(0, 1)) == said

@@ -1,5 +1,6 @@
 """Datasets of PyTorch with random access, as arrays."""
 
+import itertools
 import random
 
 import numpy as np
@@ -66,22 +67,6 @@ def test_items_of_several_parts(given):
     assert refused(arrays_of, Listed(*(((row, row[:2]), 1) for row in X))).startswith("`x`: a tuple of arrays")
 
 
-def test_items_of_other_parts_are_refused():
-    row = {"ids": X[0]}
-    assert refused(arrays_of, Listed((row, 1), ({"mask": X[0]}, 1))).startswith(
-        "`x`: item 1 has other parts than the first"
-    )
-    assert refused(arrays_of, Listed((row, 1), (X[0], 1))).startswith("`x`: item 1 has other parts than the first")
-    assert refused(arrays_of, Listed(row)).startswith("`x`: item 0 is no pair of features and label")
-
-
-def test_a_loop_takes_one_array():
-    model, loss = torch.nn.Linear(5, 3), torch.nn.CrossEntropyLoss(reduction="none")
-    terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 2.0, "delta": 1e-4}
-    said = refused(dpltm.PrivateLoop, model, loss, {"ids": X, "mask": X}, Y, **terms)
-    assert said.startswith("`x`: a mapping of arrays; put them side by side, np.concatenate(")
-
-
 class Flipped(Listed):
     """Items that are turned about half of the times, from some place on: a random transform."""
 
@@ -94,16 +79,15 @@ class Flipped(Listed):
         return (x.flip(0) if place >= self.begins and self.coin() < 0.5 else x), y
 
 
-@pytest.mark.parametrize("begins", [0, 50])
-@pytest.mark.parametrize("coin", [lambda: float(torch.rand(())), np.random.rand, random.random])
+COMMON = (lambda: float(torch.rand(())), np.random.rand, random.random)
+
+
+@pytest.mark.parametrize(
+    ("coin", "begins"), [*itertools.product(COMMON, (0, 50)), (np.random.default_rng(0).random, 0)]
+)
 def test_random_transforms_are_refused(coin, begins):
-    """They draw one after the other: whoever comes first decides how all others are turned."""
+    """By a common generator, or by one that no state tells of: whoever comes first decides how all others are turned."""
     said = refused(arrays_of, Flipped(coin, begins), None)
-    assert said.startswith(f"`x`: item {begins} of Flipped is drawn at random")
-
-
-def test_random_transforms_by_a_generator_of_their_own_are_refused():
-    said = refused(arrays_of, Flipped(np.random.default_rng(0).random), None)
     assert "of Flipped is drawn at random" in said
 
 
@@ -126,6 +110,11 @@ def test_what_gives_no_items_by_place_is_refused():
         (Listed(), None, "`x`: Listed holds no records"),
         (Listed(X[0]), None, "`x`: item 0 is no pair of features and label; give a dataset of such pairs"),
         (
+            Listed(({"ids": X[0]}, 1), ({"mask": X[0]}, 1)),
+            None,
+            "`x`: item 1 has other parts than the first; give all records the same",
+        ),
+        (
             Listed(pair, (X[0, :4], Y[0])),
             None,
             "`x`: item 1 is uint8 of shape (4,), and the first uint8 of shape (5,); give all records one shape and type,"
@@ -145,15 +134,10 @@ def test_the_faces_take_them_as_arrays():
     runs = [dpltm.train("mlp:4", *given, **few) for given in ((TensorDataset(X, Y),), (X, Y))]
     snapshots = {entry.part.snapshot for run in runs for entry in run.lineage.paid}
     assert len(snapshots) == 1
-    model = torch.nn.Linear(5, 3)
-    loss = torch.nn.CrossEntropyLoss(reduction="none")
-    items = TensorDataset(X.float(), Y)
-    private = dpltm.PrivateLoop(model, loss, items, batch_size=20, steps=2, noise_multiplier=2.0, delta=1e-4)
-    for step in private:
+    model, loss = torch.nn.Linear(5, 3), torch.nn.CrossEntropyLoss(reduction="none")
+    terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 2.0, "delta": 1e-4}
+    for step in dpltm.PrivateLoop(model, loss, TensorDataset(X.float(), Y), **terms):
         step.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    message = refused(
-        dpltm.PrivateLoop, model, loss, DataLoader(items), batch_size=20, steps=2, epsilon=1.0, delta=1e-4
-    )
-    assert message.startswith("`x`: a DataLoader, which draws batches of its own;")
-    assert refused(dpltm.train, "mlp:4", DataLoader(items), **few) == message
+    said = refused(dpltm.PrivateLoop, model, loss, {"ids": X, "mask": X}, Y, **terms)
+    assert said.startswith("`x`: a mapping of arrays; put them side by side, np.concatenate(")

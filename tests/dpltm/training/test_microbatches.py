@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import in_chunks, poisson_sample
-from dpltm.records.batches import Records
-from dpltm.training.descent import NoisyGradients, cross_entropy
+from dpltm.training.descent import cross_entropy
 from dpltm.training.plan import (
     FACTOR,
     NoisySteps,
@@ -37,6 +35,7 @@ from gradient_cases import (
     filters_for,
     naive_gradients,
     naive_sum,
+    noisy,
     norm,
     numbers,
     own_layers,
@@ -177,9 +176,7 @@ def test_a_step_is_the_naive_one(physical):
         Clip(0.05), NoisySgd(rate, 1, 0.0), batch, 0.5, options=TrainOptions(physical_batch=physical, microbatch=3)
     )
     assert config.groups == count == config.divisor
-    gradients = NoisyGradients(
-        model, mask, cross_entropy, Records(x, y), config, sampling=FastSource(5), noise=FastSource(6)
-    )
+    gradients = noisy(model, x, y, config, sources=(FastSource(5), FastSource(6)))
     gradients.backward()
     source = FastSource(5)
     index = poisson_sample(source, 40, rate)
@@ -192,17 +189,11 @@ def test_a_step_is_the_naive_one(physical):
     torch.testing.assert_close(found.double(), total.double(), rtol=2e-4, atol=1e-7)
 
 
-def test_batches_hold_whole_groups_in_order():
-    x = torch.arange(12)[:, None]
-    batches = list(Records(x, torch.zeros(12)).groups(np.arange(12), 4, [2, 0, 1, 6, 0, 2, 1]))
-    assert [batch.groups for batch in batches] == [(2, 1), (6,), (2, 1)]
-    assert torch.cat([batch.x for batch in batches]).flatten().tolist() == list(range(12))
-    assert list(Records(x, torch.zeros(12)).groups(np.arange(0), 4, [0, 0])) == []
-
-
-def test_sensitivity_is_twice_the_bound_and_doubles_for_replace_one():
+def test_sensitivity_is_the_bound_twice_with_groups_and_twice_for_replace_one():
     for filter in (Clip(1.5), Tanh(1.0, 0.5, Clip(1.5)), Tanh(2.0, 1.0)):
         bound = filter.certified_bound(100)
+        assert sensitivity(filter, 100, "add-remove") == bound
+        assert sensitivity(filter, 100, "replace-one") == 2 * bound
         assert sensitivity(filter, 100, "add-remove", 8) == 2 * bound
         assert sensitivity(filter, 100, "replace-one", 8) == 4 * bound
     assert nominal_sensitivity(Clip(1.5), 100, "add-remove") is None
@@ -223,10 +214,6 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
     assert report.nominal is not None
     assert report.nominal.source == "tanh paper's sensitivity for microbatches"
     assert report.nominal.epsilon < report.certified.epsilon / 1.9
-    assert (
-        "`microbatch`: a step filters the mean gradients of 4 groups, and one record moves one of them by twice the bound at"
-        " most: the noise on their mean is 15 times that of single records"
-    ) in report.notes
 
 
 @pytest.mark.parametrize(
@@ -248,20 +235,6 @@ def test_the_note_compares_with_the_same_training_of_single_records(options, rat
     ]
 
 
-def test_the_ratio_is_that_of_two_plans_and_the_note_names_the_unit():
-    common = {"noise_multiplier": 2.0, "batch_size": 30, "filter": "tanh", "no_pre_clip": True, "noise": "nominal"}
-    alone, plan = planned(**common), planned(**common, microbatch=7)
-    live = plan.start.mask.live
-    of_both = (one.mechanism.noise_std / one.divisor for one in (plan, alone))
-    assert plan.noise_ratio(live) == pytest.approx(next(of_both) / next(of_both))
-    assert plan.step_notes(live, "user") == [
-        "`microbatch`: a step filters the mean gradients of 5 groups, and one user moves one of them by twice the bound at"
-        " most: the noise on their mean is 6 times that of single users"
-    ]
-    (said,) = replace(plan, mechanism=replace(plan.mechanism, noise_multiplier=0.0)).step_notes(live, "user")
-    assert said.endswith("twice the bound at most")
-
-
 def test_nominal_noise_is_that_of_the_papers_for_any_filter():
     plan = planned(noise_multiplier=2.0, batch_size=30, microbatch=8, noise="nominal")
     assert plan.mechanism.noise_std == 2.0
@@ -269,20 +242,6 @@ def test_nominal_noise_is_that_of_the_papers_for_any_filter():
         plan.mechanism.sampling_rate, plan.mechanism.steps, 1.0, 2.0, 1.0, "tanh paper's sensitivity for microbatches"
     )
     assert stated(plan).certified.epsilon > 2 * stated(plan).nominal.epsilon  # type: ignore[union-attr]
-
-
-def test_a_loop_of_ones_own():
-    model = nn.Linear(4, 3)
-    x, y = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
-    settings = {"batch_size": 12, "steps": 3, "delta": 1e-3, "noise_multiplier": 1.0, "microbatch": 5}
-    loop = PrivateLoop(model, nn.CrossEntropyLoss(reduction="none"), x, y, **settings)
-    assert (loop.mechanism.sensitivity, loop.mechanism.nominal_sensitivity) == (2.0, 1.0)
-    assert "clip(C=1) of groups of about 5 records" in loop.entry.words
-    for step in loop:
-        step.backward()
-    report = loop.report()
-    assert report.nominal is not None
-    assert report.nominal.epsilon < report.certified.epsilon
 
 
 def test_canaries_have_groups_of_their_own_and_stay_below_what_is_certified():
@@ -316,22 +275,19 @@ def grouped(size: Any, batch: float, **options: Any) -> NoisySteps:
     return steps_of(Tanh(1.0, 1.0), 0.5, 1, batch, 1.0, 0.1, microbatch=size, **options)
 
 
-def test_number_of_groups():
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        *(
+            (size, f"{size} is not a whole number of records from 2; leave it out to filter single records")
+            for size in (1, -3)
+        ),
+        (11, "11 is more than the 10 records that a step has on average (`batch_size`)"),
+    ],
+)
+def test_sizes_that_are_refused(size, said):
     assert [grouped(8, batch).groups for batch in (8, 8.5, 64, 250)] == [1, 2, 8, 32]
-
-
-@pytest.mark.parametrize("size", [1, 0, -3])
-def test_a_size_that_is_none_is_refused(size):
-    assert refused(grouped, size, 10.0) == (
-        f"`microbatch`: {size} is not a whole number of records from 2; leave it out to filter single records"
-    )
-
-
-def test_more_than_a_step_has_is_refused():
-    grouped(10, 10.0)
-    assert refused(grouped, 11, 10.0) == (
-        "`microbatch`: 11 is more than the 10 records that a step has on average (`batch_size`)"
-    )
+    assert refused(grouped, size, 10.0) == f"`microbatch`: {said}"
 
 
 def test_what_is_for_single_records_is_refused():

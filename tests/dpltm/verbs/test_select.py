@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import dpltm
 from dpltm.errors import BudgetError, DpltmError, InputError
-from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -240,12 +239,6 @@ def test_an_unprotected_look_is_entered_and_returned(public):
         assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
 
 
-def test_records_behind_the_map_that_the_tickets_were_made_with():
-    front = make_feature_map("unit", (6,), PUBLIC.bounds)
-    settled = plan(made(replace(PUBLIC, feature_map=front), provenance="public"), PRIVATE, ASKED, Ledger(), QUIET)
-    assert settled.dataset.feature_map.id == front.id
-
-
 def test_a_look_does_not_end_guarantees_by_the_way(public):
     ledger, shown = Ledger(), replace(ASKED, reveal=True)
     drawn(public, ledger=ledger)
@@ -292,21 +285,6 @@ def test_exact_only_where_the_predictors_are_fixed(provenance, score):
 
 
 # Refused, with nothing entered
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"eps1": 1.0, "delta": 0.1},
-            "`delta`: 0.1 is not between 0 and 1/n = 0.005 for 200 records; take one well below it",
-        ),
-    ],
-)
-def test_refused(public, given, message):
-    ledger = Ledger()
-    assert refused(plan, public, PRIVATE, SelectOptions(**given), ledger, QUIET) == message
-    assert ledger.entries == ()
 
 
 def test_tickets_with_nothing_to_score():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
-from dpltm.privacy.entry import NO_LINEAGE, Entry, to_json
+from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, TruncatedSgd, Unprotected
 from dpltm.privacy.truncated_sampling import truncation_chance
@@ -87,21 +86,12 @@ def alone(mechanism, delta: float = 1e-5) -> float:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": math.nan}, "`epsilon`: nan is not a positive number up to 10000"),
-        *(
-            (
-                {"epsilon": None, "noise_multiplier": value},
-                f"`noise_multiplier`: {value:g} is not a number from 0 to 1e+06",
-            )
-            for value in (-1.0, math.nan, math.inf)
+        (
+            {"epsilon": None, "noise_multiplier": math.nan},
+            "`noise_multiplier`: nan is not a number from 0 to 1e+06",
         ),
-        *(({"epochs": value}, f"`epochs`: {value:g} is not a positive number") for value in (0.0, math.nan, math.inf)),
-        *(
-            ({"batch_size": value}, f"`batch_size`: {value:g} is not between 0 and the 200 records of records0")
-            for value in (201.0, 0.0, math.nan)
-        ),
+        ({"batch_size": 201.0}, "`batch_size`: 201 is not between 0 and the 200 records of records0"),
         ({"filter": "tanh", "tanh_scale": -1.0}, "`tanh_scale`: -1.0 is not a number between 1e-06 and 1e+06"),
-        ({"eval_private": 0.0}, "`eval_private`: 0 is not a positive number up to 10000"),
         (
             {"noise_multiplier": 1.0, "filter": "tanh", "noise": "nominal", "budget_stop": True},
             "`budget_stop`: holds for certified noise only; leave `noise` nominal out",
@@ -113,18 +103,7 @@ def alone(mechanism, delta: float = 1e-5) -> float:
                 f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15, nor"
                 " truncated:B, such as truncated:400",
             )
-            for value in (
-                "allocation",
-                "allocation:0",
-                "allocation:10000000000",
-                "allocation:1.5",
-                "shuffled",
-                "truncated",
-                "truncated:0",
-                "truncated:-3",
-                "truncated:1e3",
-                "truncated:1234567890",
-            )
+            for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "truncated:-3", "truncated:1234567890")
         ),
         (
             {"sampling": "allocation:4", "adjacency": "replace-one"},
@@ -177,14 +156,6 @@ def test_truncation_is_priced_for_a_bound_on_the_records_those_of_an_audit_inclu
         ) in plan.notes
 
 
-def test_what_truncation_takes_is_told_of_the_steps_that_are_taken(ledger):
-    asked = {"noise_multiplier": 2.0, "budget_stop": True, "batch_size": 20.0, "sampling": "truncated:90"}
-    plan = planned(ledger=ledger, epsilon=1.0, steps=40, **asked)
-    (mechanism,) = plan.entry.of(TruncatedSgd)
-    assert mechanism.steps < 40
-    assert f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta" in "\n".join(plan.notes)
-
-
 def test_a_batch_that_is_cut_too_often_and_records_that_are_too_many(ledger):
     asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "ledger": ledger}
     said = "`sampling`: truncated:30 costs more than a tenth of `delta` 1e-05 over 9 steps; take at least truncated:56"
@@ -218,15 +189,6 @@ def test_a_start_that_says_too_little_or_too_much():
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
 
-def test_records_of_another_shape():
-    for width, classes, what in (
-        (7, 3, "takes 6 features, but these has 7"),
-        (6, 2, "has 3 classes, but these has 2"),
-    ):
-        others = from_arrays(np.zeros((60, width), np.uint8), np.arange(60) % classes, name="these")
-        assert refusal(dataset=others, epsilon=1.0).startswith(f"tickets: its network {what}")
-
-
 # --- lineage ---
 
 
@@ -250,25 +212,6 @@ def test_public_records_cannot_be_private(ledger):
     ledger.declare(Entry("excluded", ledger.part(records(2)), words="a test split"))
     message = refused(trained, ledger=ledger, dataset=records(2), epsilon=1.0)
     assert message.startswith("`dataset`: records2 was declared apart from the people that are protected")
-
-
-def test_settings_carry_what_they_were_searched_on(ledger):
-    elsewhere = Ledger()
-    searched = public_set(elsewhere).lineage
-    text = json.dumps(to_json(searched))
-    run = trained(ledger=ledger, noise_multiplier=5.0, lineage=text)
-    assert set(searched.entries) < set(run.lineage.entries)
-    assert kinds(run.lineage) == ["public", "NoisySgd"]
-
-
-def test_a_draw_marks_its_set_and_is_paid_wherever_a_ticket_of_it_is_trained(ledger):
-    tickets, elsewhere = ticket_set(), Ledger()
-    a_draw(elsewhere, tickets, 0.5)
-    for round in (1, 2):
-        run = trained(ledger=ledger, start=from_round(tickets, round), noise_multiplier=5.0, own=True)
-        assert kinds(run.lineage) == ["Selection", "NoisySgd"]
-        assert run.privacy.certified.epsilon > alone(run.entry.of(NoisySgd)[0])
-    assert kinds(ledger) == ["NoisySgd", "NoisySgd"]
 
 
 def test_test_records_that_the_ledger_protects(ledger):
@@ -402,20 +345,18 @@ def one_layer(**options):
     return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
 
 
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-@pytest.mark.parametrize(("optimizer", "schedule", "farther"), [("sgd", "constant", 1), ("momentum", "linear", 5)])
-@pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"noise_multiplier": 7.0}])
-@pytest.mark.parametrize("clip_norm", [0.2, 1.0])
-def test_behind_features_the_noise_sets_the_step(ledger, adjacency, optimizer, schedule, farther, budget, clip_norm):
-    options = {
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "clip_norm": clip_norm,
-        "adjacency": adjacency,
-        "steps": 30,
-    }
-    plan = one_layer(ledger=ledger, **budget, **options)
+@pytest.mark.parametrize(
+    ("options", "farther"),
+    [
+        (
+            {"optimizer": "sgd", "schedule": "constant", "adjacency": "replace-one", "epsilon": 0.5, "clip_norm": 0.2},
+            1,
+        ),
+        ({"optimizer": "momentum", "schedule": "linear", "noise_multiplier": 7.0}, 5),
+    ],
+)
+def test_behind_features_the_noise_sets_the_step(ledger, options, farther):
+    plan = one_layer(ledger=ledger, steps=30, **options)
     step = plan.lr * plan.mechanism.noise_std / plan.expected_batch
     assert step * math.sqrt(30) * farther == pytest.approx(0.25)
     assert plan.notes[-1].startswith(f"`lr` is {plan.lr:.3g}, so that the noise")
@@ -451,21 +392,12 @@ def test_clip_norm_scales_the_noise_and_not_the_cost():
     assert stated(half).certified == stated(one).certified
 
 
-def test_tanh_as_printed():
-    """Calibrated to its certified bound, the claimed epsilon is far smaller, and is shown beside it."""
-    plan = planned(filter="tanh", no_pre_clip=True, epsilon=1.0)
-    report = stated(plan)
-    assert plan.resolved["sensitivity"] == pytest.approx(math.sqrt(LIVE), rel=2e-6)
-    assert 0.998 < report.certified.epsilon <= 1
-    assert report.nominal is not None
-    assert report.nominal.source == "tanh paper's sensitivity"
-    assert report.nominal.epsilon < 0.3
-
-
-@pytest.mark.parametrize("options", [{"clip_norm": 5.0}, {"no_pre_clip": True}], ids=["pre-clip", "printed"])
+@pytest.mark.parametrize(
+    "options", [{"filter": "tanh", "clip_norm": 5.0}, {"filter": "tanh", "no_pre_clip": True}, {"filter": "sigmoid"}]
+)
 def test_nominal_noise(options):
     """As much noise as the paper adds: the paper's figure is the budget, and the certified one is what that is worth."""
-    plan, reference = planned(filter="tanh", noise="nominal", epsilon=1.0, **options), planned(epsilon=1.0)
+    plan, reference = planned(noise="nominal", epsilon=1.0, **options), planned(epsilon=1.0)
     report, noise_std = stated(plan), plan.mechanism.noise_std
     assert noise_std == pytest.approx(reference.resolved["noise_multiplier"])
     assert plan.resolved["noise_multiplier"] == pytest.approx(noise_std / plan.resolved["sensitivity"])
@@ -473,26 +405,9 @@ def test_nominal_noise(options):
     assert 0.998 < report.nominal.epsilon <= 1
     assert report.nominal.source == "tanh paper's sensitivity"
     assert report.certified.epsilon > 2
-    plan = planned(filter="tanh", noise="nominal", noise_multiplier=2.0, **options)
+    plan = planned(noise="nominal", noise_multiplier=2.0, **options)
     assert plan.mechanism.noise_std == pytest.approx(2)
     assert plan.resolved["noise_multiplier"] == pytest.approx(2 / plan.resolved["sensitivity"])
-
-
-def test_nominal_noise_of_the_sigmoid_is_that_of_a_bound_of_one():
-    plan = planned(filter="sigmoid", noise="nominal", epsilon=1.0)
-    report = stated(plan)
-    assert plan.mechanism.noise_std == pytest.approx(plan.resolved["noise_multiplier"] * math.sqrt(LIVE), rel=1e-5)
-    assert report.nominal is not None
-    assert report.nominal.epsilon == pytest.approx(1, rel=2e-3)
-    assert report.certified.epsilon > 20
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
-def test_optimizers_have_the_same_guarantee(optimizer):
-    plan = planned(optimizer=optimizer, noise_multiplier=4.0)
-    assert plan.options.optimizer == optimizer
-    assert plan.lr == {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}[optimizer]
-    assert stated(plan).certified == stated(planned(noise_multiplier=4.0)).certified
 
 
 def test_replace_one_doubles_the_sensitivity():
@@ -524,6 +439,7 @@ def test_rates_and_steps_come_from_the_public_number_of_records():
             3 * math.sqrt(LIVE) * math.tanh(0.5 / (0.1 * math.sqrt(LIVE))),
             None,
         ),
+        ("tanh", {"no_pre_clip": True}, math.sqrt(LIVE), 1.0),
         ("sigmoid", {"tanh_scale": 3.0, "tanh_range": 0.1}, 3 * math.sqrt(LIVE), 1.0),
     ],
 )
@@ -698,26 +614,6 @@ def test_an_evaluation_is_made_at_the_end_alone(released):
     assert released == [0.5]
     assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
     assert 0 <= run.metrics[-1]["accuracy"] <= 1
-
-
-def test_how_sums_are_computed_reaches_the_engine_and_costs_the_same():
-    plain = planned(noise_multiplier=4.0)
-    other = planned(noise_multiplier=4.0, physical_batch=7, precision="bfloat16")
-    assert other.options == replace(plain.options, physical_batch=7, precision="bfloat16")
-    assert stated(other).certified == stated(plain).certified
-
-
-def test_what_fails_on_made_up_records_costs_nothing(ledger, monkeypatch):
-    """Layers, losses, kernels and compilers are tried out before anything is entered."""
-
-    def failing(*_, **__):
-        raise InputError("`compile`: fails on made-up records")
-
-    monkeypatch.setattr("dpltm.training.descent.RecordGradients.check", failing)
-    start = from_round(ticket_set(), 2)
-    dataset = records(0, test=40)
-    assert "made-up records" in refused(train_start, start, dataset, TrainOptions(steps=2, epsilon=1.0), ledger)
-    assert ledger.entries == ()
 
 
 def test_a_training_goes_on_with_its_own_facts_alone(ledger):

@@ -92,7 +92,7 @@ def test_every_setting_has_the_noise_of_the_private_run():
 
 
 @pytest.mark.usefixtures("untried")
-@pytest.mark.parametrize(("records", "batch"), [(3, 1), (700, 175), (6400, 1600), (60_000, 1600)])
+@pytest.mark.parametrize(("records", "batch"), [(3, 1), (6400, 1600), (60_000, 1600)])
 def test_the_batch_that_nobody_gave_is_that_of_a_training(records, batch):
     assert search(for_records=records, batch_size=None, epochs="0.1").best.batch_size == batch
 
@@ -102,10 +102,7 @@ def test_it_is_what_a_training_calibrates():
     """Of as many private records as ``for_records`` says."""
     trial = search("mlp:8", for_records=200, batch_size="50").best
     private = planned(start=fresh(SPEC, 0), epsilon=2.0, epochs=1.0, batch_size=50.0)
-    assert (trial.noise_multiplier, trial.steps) == (
-        private.resolved["noise_multiplier"],
-        private.resolved["steps"],
-    )
+    assert (trial.noise_multiplier, trial.steps) == (private.resolved["noise_multiplier"], private.resolved["steps"])
 
 
 @pytest.mark.parametrize(("public", "optimizer"), [(60, "momentum"), (4000, "sgd")])
@@ -205,27 +202,6 @@ def test_without_a_test_split_a_fifth_of_the_records_is_held_out(monkeypatch):
     np.testing.assert_allclose(found[np.lexsort(found.T)], wanted[np.lexsort(wanted.T)], atol=1e-6)
 
 
-def test_options_reach_the_training(monkeypatch):
-    configs = []
-    monkeypatch.setattr(stage, "train", lambda *arguments, **_: configs.append(arguments[3]))
-    monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
-    best = search(optimizer="adam", schedule="cosine", average="poly", clip_norm="0.25").best
-    (config,) = configs
-    moves = config.options
-    assert (moves.optimizer, moves.schedule, moves.average, config.lr) == ("adam", "cosine", "poly", 1)
-    assert (config.filter.clip_norm, config.mechanism.steps, config.expected_batch) == (0.25, 7, 100)
-    assert config.mechanism.noise_std == pytest.approx(best.noise_multiplier * 0.25, rel=1e-12)
-
-
-def test_nothing_is_spent(scores):
-    scores += [0.5, 0.5]
-    ledger = Ledger()
-    found = search("tickets", records(1), ledger)
-    assert kinds(ledger) == ["public"]
-    assert (found.privacy.certified.epsilon, found.privacy.nominal) == (0, None)
-    assert found.privacy.notes[0].startswith("searched on records1, declared public: no private record was read")
-
-
 def test_threads_of_joblib_find_the_same(monkeypatch):
     """Whoever allows several at a time gets the figures of one after the other, for the same key."""
     monkeypatch.setattr(stage.noise, "fresh_key", lambda: b"k" * 32)
@@ -244,8 +220,6 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
     [
         ({"delta": 0.002}, "`delta`: 0.002 is not below 1/n for 700 records; take a smaller one"),
         ({"clip_norm": "1,nan"}, "`clip_norm`: nan is not a positive number"),
-        ({"clip_norm": "1,1e9"}, "`clip_norm`: 1000000000.0 is not a number between 1e-06 and 1e+06"),
-        ({"epochs": "-2"}, "`epochs`: -2 is not a positive number"),
         ({"lr": "1,,2"}, "`lr`: '1,,2' is not a list of numbers separated by commas"),
         ({"batch_size": "100,701"}, "`batch_size`: 701 is more than the 700 private records"),
         (
@@ -265,14 +239,10 @@ def test_more_steps_than_a_training_takes(monkeypatch):
 
 
 def test_rounds_that_are_none_and_too_few_records_to_hold_some_out():
-    assert (
-        refused(search, "tickets", records(3), rounds="1,x")
-        == "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
-    )
+    said = "`rounds`: '1,x' is not a list of rounds, such as 0,3,6"
+    assert refused(search, "tickets", records(3), rounds="1,x") == said
     with pytest.raises(ArtifactError, match=r"^tickets@7: no such round; it has rounds 0 to 2$"):
         search("tickets", records(3), rounds="1,7")
-    thin = from_arrays(np.zeros((40, 7), np.uint8), np.arange(40) % 3, name="thin")
-    assert refused(search, "tickets", thin).startswith("tickets: its network takes 6 features, but thin has 7")
     four = from_arrays(np.zeros((4, 3), np.uint8), np.array([0, 1, 0, 1]), name="four")
     message = "`dataset`: four has no test split and 4 records, too few to hold some out"
     assert refused(search, "mlp", four).startswith(message)

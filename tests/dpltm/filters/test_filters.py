@@ -1,0 +1,209 @@
+"""Filters by name: golden values by hand, bounds, clip norms that follow a quantile, and parameters out of range."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpltm.filters import (
+    FILTERS,
+    Automatic,
+    Clip,
+    DpsrCg,
+    PerLayerClip,
+    RadialTanh,
+    Sigmoid,
+    Tanh,
+    follows,
+    make_filter,
+)
+from refusals import refused
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_radial_tanh_golden() -> None:
+    """A gradient of norm x comes out with norm C tanh(x / k)."""
+    norm = column(1e-6, 0.25, 0.5, 1.0, 1e9)
+    lengths = (RadialTanh(2.0, 0.5).factor(norm) * norm).tolist()
+    assert lengths == pytest.approx([2 * math.tanh(x / 0.5) for x in (1e-6, 0.25, 0.5, 1.0, 1e9)], rel=1e-12)
+    assert RadialTanh(2.0, 0.5).factor(column(0.0)).item() == 4.0  # C / k, the slope at zero
+
+
+def test_automatic_golden() -> None:
+    norm = column(0.0, 0.01, 3.0)
+    assert Automatic(2.0).factor(norm).tolist() == pytest.approx([200.0, 100.0, 2 / 3.01], rel=1e-12)
+    assert (Automatic(2.0, 0.0).factor(column(0.5, 3.0)) * column(0.5, 3.0)).tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_sigmoid_golden() -> None:
+    """c / (1 + e^(-g / k)): half of c at zero, so that the sum tells how many records there were."""
+    values = column(-1e9, -0.5, 0.0, 0.5, 1e9)
+    halfway = 3 / (1 + math.exp(-0.5 / 0.4))
+    assert Sigmoid(3.0, 0.4).map(values).tolist() == pytest.approx([0.0, 3 - halfway, 1.5, halfway, 3.0], abs=1e-12)
+    assert Sigmoid(3.0, 0.4).certified_bound(100) == pytest.approx(30.0, rel=1e-5)
+    assert Sigmoid(3.0, 0.4).certified_bound(100) >= 30.0
+
+
+@pytest.mark.parametrize("value", [0.0, 9e-7, 1.1e6, math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [
+        *((name, "clip_norm") for name in ("clip", "per-layer", "radial-tanh", "auto", "normalize", "dpsr-cg")),
+        *((name, "tanh_scale") for name in ("tanh", "sigmoid")),
+        *((name, "tanh_range") for name in ("tanh", "sigmoid", "radial-tanh")),
+    ],
+)
+def test_bad_parameters(name: str, parameter: str, value: float) -> None:
+    said = refused(make_filter, name, **{parameter: value})
+    assert said == f"`{parameter}`: {value} is not a number between 1e-06 and 1e+06"
+
+
+def test_what_papers_claim() -> None:
+    assert Tanh(3.0, 1.0, None).nominal_bound == 1.0
+    assert Clip(1.0).nominal_bound is Tanh(3.0, 1.0, None, Clip(1.0)).nominal_bound is None
+
+
+def test_dpsr_cg_golden() -> None:
+    """By hand, as its code has it: C / 8 of what is short, and norm 8 of what is long, whatever C; it claims C."""
+    norm = column(0.0, 4.0, 8.0, 8.0 * (1 + 1e-9), 16.0, 1e300)
+    lengths = (DpsrCg(2.0).factor(norm) * norm).tolist()
+    assert lengths == pytest.approx([0.0, 1.0, 2.0, 8.0, 8.0, 8.0], rel=1e-12)
+    assert (DpsrCg(2.0).certified_bound(100), DpsrCg(2.0).nominal_bound) == (8.0, 2.0)
+    assert (DpsrCg(20.0).certified_bound(100), str(DpsrCg(20.0))) == (20.0, "dpsr-cg(C=20)")
+
+
+def test_golden():
+    norm = torch.tensor([0.0, 1e-40, 0.5, 2.0, 4.0, 2e20], dtype=torch.float64)
+    assert Clip(2.0).factor(norm).tolist() == [1.0, 1.0, 1.0, 1.0, 0.5, 1e-20]
+
+
+@given(st.floats(0, 1e300), st.floats(1e-6, 1e6))
+def test_the_norm_becomes_the_smaller_of_itself_and_c(norm, clip_norm):
+    factor = Clip(clip_norm).factor(torch.tensor([norm], dtype=torch.float64)).item()
+    assert 0 <= factor <= 1
+    assert norm * factor <= clip_norm * (1 + 1e-15)
+    assert math.isclose(norm * factor, min(norm, clip_norm), rel_tol=1e-15)
+
+
+def test_every_name_is_known():
+    assert {name: str(make_filter(name)) for name in FILTERS} == {
+        "clip": "clip(C=1)",
+        "per-layer": "per-layer(C=1)",
+        "tanh": "clip(C=1) then tanh(c=1, k=1)",
+        "tanh-clip": "tanh(c=1, k=1) then clip(C=1)",
+        "radial-tanh": "radial-tanh(C=1, k=1)",
+        "auto": "auto(C=1, gamma=0.01)",
+        "normalize": "normalize(C=1)",
+        "sigmoid": "sigmoid(c=1, k=1)",
+        "dpsr-cg": "dpsr-cg(C=1)",
+    }
+
+
+def test_options_arrive_where_they_belong():
+    norm, tanh = {"clip_norm": 2.0}, {"tanh_scale": 3.0, "tanh_range": 4.0}
+    assert make_filter("clip", **norm) == Clip(2.0)
+    assert make_filter("tanh", no_pre_clip=True) == Tanh(1.0, 1.0, None)
+    assert make_filter("tanh", **norm, **tanh) == Tanh(3.0, 4.0, Clip(2.0))
+    assert make_filter("tanh-clip", **norm, **tanh) == Tanh(3.0, 4.0, None, Clip(2.0))
+    assert make_filter("radial-tanh", **norm, tanh_range=4.0) == RadialTanh(2.0, 4.0)
+    assert make_filter("per-layer", **norm) == PerLayerClip(2.0)
+    assert make_filter("auto", **norm) == Automatic(2.0, 0.01)
+    assert make_filter("normalize", **norm) == Automatic(2.0, 0.0)
+    assert make_filter("sigmoid", **tanh) == Sigmoid(3.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("clip", {"tanh_scale": 2.0}, "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not clip"),
+        ("clip", {"no_pre_clip": True}, "`no_pre_clip`: only for `filter` tanh, not clip"),
+        ("radial-tanh", {"tanh_scale": 1.0},
+         "`tanh_scale`: only for `filter` tanh, tanh-clip or sigmoid, not radial-tanh; did you mean `tanh_range`?"),
+        ("tanh", {"tahn_range": 1.0}, "`tahn_range`: tanh has no such parameter; did you mean `tanh_range`?"),
+        ("clip", {"momentum": 1.0}, "`momentum`: clip has no such parameter; it takes `clip_norm`, `clip_quantile`"),
+    ],
+)  # fmt: skip
+def test_parameters_of_other_filters(name, given, message):
+    assert refused(make_filter, name, **given) == message
+
+
+NORMS = st.floats(0, 1e300)
+
+
+def added(filter, norm):
+    """Norm of what a record adds, with its count, and the count."""
+    norms = torch.tensor([norm], dtype=torch.float64)
+    count = float(filter.counted(norms))
+    return math.hypot(norm * float(filter.factor(norms)), count), count
+
+
+@given(norm=NORMS, clip_norm=st.floats(1e-6, 1e6))
+def test_no_record_adds_more_than_the_bound(norm, clip_norm):
+    filter = Clip(clip_norm, clip_quantile=0.5)
+    total, count = added(filter, norm)
+    assert total <= filter.certified_bound(7) * (1 + 1e-12)
+    assert abs(count) <= math.sqrt(0.02) * clip_norm * (1 + 1e-12)
+
+
+def test_the_bound_is_reached_and_is_one_percent_above_the_norm():
+    filter = Clip(2.0, clip_quantile=0.5)
+    assert math.isclose(filter.certified_bound(7), 2.0 * math.sqrt(1.02))
+    assert math.isclose(added(filter, 1e9)[0], filter.certified_bound(7))
+    assert filter.certified_bound(7) / Clip(2.0).certified_bound(7) < 1.01
+
+
+def test_counts_fall_along_a_line_around_the_norm():
+    """From half below 0.9 C to minus half above 1.1 C, times 2 sqrt(0.02) C."""
+    filter = Clip(3.0, clip_quantile=0.2)
+    counts = filter.counted(3.0 * torch.tensor([0.0, 0.9, 0.95, 1.0, 1.05, 1.1, 9.0])) / (2 * math.sqrt(0.02) * 3.0)
+    torch.testing.assert_close(counts, torch.tensor([0.5, 0.5, 0.25, 0.0, -0.25, -0.5, -0.5]))
+
+
+@pytest.mark.parametrize("quantile", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("start", [0.01, 1.0, 100.0])
+def test_the_norm_gets_to_the_quantile_from_a_hundred_times_off(quantile, start):
+    """On lognormal norms, without noise."""
+    norms = torch.randn(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(0.7).exp()
+    filter = Clip(start, clip_quantile=quantile)
+    for _ in range(60):
+        filter = filter.after(float(filter.counted(norms).mean()))
+    share = float((norms <= filter.clip_norm).double().mean())
+    assert abs(share - quantile) < 0.02
+
+
+def test_the_norm_stays_within_what_filters_take_whatever_the_noise():
+    for count in (-1e9, 1e9):
+        filter = Clip(1.0, clip_quantile=0.5)
+        for _ in range(100):
+            filter = filter.after(count)
+        assert filter.clip_norm in (1e-6, 1e6)
+
+
+def test_it_is_made_by_name_and_names_itself():
+    assert make_filter("clip", clip_quantile=0.5) == Clip(1.0, clip_quantile=0.5)
+    assert follows(make_filter("clip")) is None
+    assert str(Clip(2.0, clip_quantile=0.5)) == "clip(C=2, quantile=0.5)"
+
+
+def test_quantiles_out_of_range_and_other_filters_are_refused():
+    for value in (-0.5, 0.04, 0.96, 1.0, math.nan):
+        said = f"`clip_quantile`: {value} is not a number between 0.05 and 0.95"
+        assert refused(make_filter, "clip", clip_quantile=value) == said
+    for name in set(FILTERS) - {"clip"}:
+        said = f"`clip_quantile`: only for `filter` clip, not {name}"
+        assert refused(make_filter, name, clip_quantile=0.5).startswith(said)
+
+
+@pytest.mark.parametrize("name", ["radial-tanh", "auto", "normalize"])
+def test_of_other_radial_filters_the_norm_is_but_a_factor(name):
+    """So one that moves would give the same once it is divided by, and take more noise."""
+    norms = torch.tensor([1e-3, 0.5, 1.0, 40.0], dtype=torch.float64)
+    one, other = (make_filter(name, clip_norm=norm).factor(norms) / norm for norm in (0.1, 10.0))
+    torch.testing.assert_close(one, other)
