@@ -13,14 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpltm.errors import ArtifactError
 from dpltm.tickets.charts import (
     Chart,
     Series,
-    new_picture,
     seeds_over_steps,
     write_charts,
 )
@@ -99,38 +96,6 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-@pytest.mark.parametrize("across", [1, 2])
-def test_a_long_title_stays_within_the_picture(across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn, real = [], Figure.savefig
-
-    def kept(figure: Figure, *place: Any, **how: Any) -> None:
-        drawn.append(figure)
-        real(figure, *place, **how)
-
-    monkeypatch.setattr(Figure, "savefig", kept)
-    write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])] * across, "Wide words " * 20)
-    (figure,) = drawn
-    (title,) = [text for text in figure.texts if text.get_text().startswith("Wide")]
-    box = title.get_window_extent(FigureCanvasAgg(figure).get_renderer())
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-
-
-def test_a_picture_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(figure: Figure, path: Path, **_: object) -> None:
-        del figure
-        Path(path).write_bytes(b"half of it")
-        raise KeyboardInterrupt
-
-    (tmp_path / "f.png").write_text("earlier")
-    monkeypatch.setattr(Figure, "savefig", half)
-    with pytest.raises(KeyboardInterrupt):
-        write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])], "All")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f.png", "earlier")]
-    with pytest.raises(ArtifactError, match="not a picture"):
-        new_picture(str(tmp_path / "c.txt"))
-
-
 # --- sweeps
 
 
@@ -158,10 +123,8 @@ GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
     "damage",
     [
         *(None, "", GOOD + '{"step": 2, "eps', "[]\n", "[" * 100_000, GOOD + "\xff\n"),
-        *(GOOD.replace("9.0", value) for value in ("null", '"x"', "NaN", "true", "1" * 5000)),
-        *(GOOD.replace("0.9", value) for value in ('"x"', "NaN", "true")),
-        *(GOOD.replace(": 1,", f": {value},") for value in ("null", '"1"', "1.5", "true")),
-        GOOD.replace('"step"', '"other"'),
+        *(GOOD.replace("9.0", value) for value in ("null", "NaN", "1" * 5000)),
+        *(GOOD.replace("0.9", '"x"'), GOOD.replace(": 1,", ": 1.5,"), GOOD.replace('"step"', '"other"')),
     ],
 )
 def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -> None:
