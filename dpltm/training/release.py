@@ -19,7 +19,7 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.features.normalisation import release_mean
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import Inputs, accuracy, count_correct, skill
+from dpltm.networks.evaluation import accuracy, count_correct, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options import recorded
@@ -36,6 +36,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
+from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names

@@ -26,6 +26,13 @@ from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook
+from dpltm.local.latent import (
+    EncodeRequest,
+    EpsilonRequest,
+    SchemeOptions,
+    SchemeRequest,
+    TrainRequest,
+)
 from dpltm.local.scheme import (
     ROWS,
     BitStrings,
@@ -42,13 +49,6 @@ from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.options import EPSILON, parse_numbers, recorded
 from dpltm.options.data import DataOptions, DeltaOptions
-from dpltm.options.latent import (
-    EncodeRequest,
-    EpsilonRequest,
-    SchemeOptions,
-    SchemeRequest,
-    TrainRequest,
-)
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
