@@ -607,19 +607,6 @@ def test_a_length_that_fails_is_refused():
     assert classes(model) == f"model or loss: fails on 1 made-up records: {reason}"
 
 
-@pytest.mark.parametrize("mode", [True, False])
-def test_a_mode_that_mixes_records_is_refused_once_it_is_switched_on(mode):
-    mixing = Applied(lambda self, x: x - x.detach().mean(0) if self.training == mode else x)
-    model = nn.Sequential(nn.Linear(6, 8), mixing, nn.Linear(8, 3)).train(not mode)
-    gradients = checked(model, cross_entropy, torch.zeros(4, 6), CLASSES)
-    assert gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0)).values.count_nonzero() > 0
-    mixing.train(mode)  # it alone
-    for _ in range(2):  # and stays refused
-        assert refused(lambda: gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0))) == MIXED.format(
-            "the loss"
-        )
-
-
 # State.
 
 
