@@ -346,7 +346,7 @@ def test_bad_settings(search):
     )
 
 
-# The slack that the GDP paper takes.
+# The odometer of the steps.
 
 
 FIRST = Selection(0.5, 0.5, adaptive=False)

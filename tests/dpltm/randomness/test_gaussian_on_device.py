@@ -238,22 +238,6 @@ def fused(request: pytest.FixtureRequest) -> tuple[torch.device, Functions]:
     return device, compiled(device)
 
 
-WORDS_OF_32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1, -1, 0, 1])
-
-
-@pytest.mark.long  # a compiler takes its time
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
-@given(st.lists(WORDS_OF_32, min_size=16, max_size=16), st.integers(1, 40))
-def test_compiled_rounds_shift_and_wrap_around_as_they_should(
-    fused: tuple[torch.device, Functions], words: list[int], blocks: int
-) -> None:
-    device, functions = fused
-    state = (torch.tensor(words)[:, None] * torch.arange(1, 2 * blocks, 2)).to(device, torch.int32)
-    permuted = two_double_rounds(state)
-    assert torch.equal(functions.rounds(state), permuted)
-    assert torch.equal(functions.joined(permuted, state), PLAIN.joined(permuted, state))
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @given(KEYS, st.integers(1, 3000))

@@ -150,9 +150,6 @@ def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, s
     torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
 
 
-# Optimizers
-
-
 # Physical batches
 
 
