@@ -116,6 +116,20 @@ def test_what_a_run_on_other_records_carries(cli: Callable[..., Any]) -> None:
     assert Counter(map(kind, load_run(Path("r")).lineage.paid)) == Counter((HISTOGRAMS, TRAINING))
 
 
+@pytest.mark.usefixtures("tables")
+def test_private_records_that_a_schema_is_said_to_be_read_off(
+    cli: Callable[..., Any], refused: Callable[..., str]
+) -> None:
+    assert (
+        cli(
+            "train", "--dense", "--model", "mlp:4", *FEW, *A, *PUBLIC, "--out", "r", "--ledger", "l.jsonl", "--quiet"
+        ).code
+        == 0
+    )
+    draft = ("datasets", "schema", "a.csv", "--from-public", "--label", "ill", "--out", "read.toml")
+    assert "a is protected by a release on record" in refused(*draft, "--ledger", "l.jsonl")
+
+
 # --- the entry of a run ---
 
 OWN = f"{PRIVATE} --delta 1e-4"

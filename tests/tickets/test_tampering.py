@@ -89,6 +89,20 @@ def test_any_flipped_byte(folder, original, name):
     assert refusals > 60
 
 
+@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
+def test_a_file_that_is_missing_or_a_link(folder, original, name):
+    """A link is not followed even to the same content."""
+    path, missing = folder / name, f"s/{name}: cannot be read: No such file or directory"
+    path.unlink()
+    assert refused() == (
+        "s: not a ticket set (no tickets.json in it); name a folder that holds one"
+        if name == "tickets.json"
+        else missing
+    )
+    path.symlink_to(original / name)
+    assert refused() == f"s/{name}: is a link, which is not followed"
+
+
 def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
     """A weight that round 1 dropped comes back in round 2, and another one goes, so that every count is as before."""
     masks = raw.read(folder / "masks.safetensors")
@@ -134,6 +148,32 @@ def test_rows(edit, rows):
     assert refused() == "s/masks.safetensors: tensor '3/fc1.bias': found ((1,), 'uint8'), expected none"
     edit(tickets=[*rows[:3], {**rows[3], "accuracy": 0.99}], signed=False)
     assert refused() == "s/tickets.json: the digest does not match; it is damaged or was changed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": "0" * 64}, CHANGED.partition(": ")[2]),
+        ({"more": 1}, "unknown or missing key 'more'"),
+        ({"lineage": ...}, "unknown or missing key 'lineage'"),
+        ({"digest": ..., "signed": False}, "unknown or missing key 'digest'"),
+        ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
+    ],
+)
+def test_keys(edit, changes, message):
+    edit(**changes)
+    assert refused() == f"s/tickets.json: {message}"
+
+
+def test_another_id_of_the_predictors(edit):
+    for stated in ("0" * 64, "", 0, False, [], {}):
+        edit(predictors_id=stated)
+        assert (
+            refused() == "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed"
+        )
+    edit(predictors_id=None)
+    message = "s/predictors.safetensors: there, though tickets.json knows of no predictors; remove it"
+    assert refused() == message
 
 
 @pytest.mark.parametrize("key", ["config", "name", "features", "lineage", "parent", "tickets", "digest"])

@@ -216,3 +216,10 @@ def test_later_draws_from_the_set_go_with_the_winner(drawn):
 def test_with_the_digest_made_right(drawn, edit, change, message):
     edit(**change)
     assert refused(drawn) == message
+
+
+def test_a_record_that_is_a_link(drawn):
+    path = drawn.path / "winner.json"
+    path.rename("elsewhere.json")
+    path.symlink_to(Path("elsewhere.json").absolute())
+    assert refused(drawn) == "is a link, which is not followed"
