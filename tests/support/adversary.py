@@ -187,15 +187,7 @@ class Mismatch(NamedTuple):
 
 @dataclass
 class Findings:
-    """What came of a case.
-
-    Attributes:
-        mismatches: of all kinds.
-        commands: how many ran, on all neighbours.
-        queries: how many were recorded, and
-        compared: how many times one was compared with a neighbour's.
-        closest: by mechanism, the largest change of a query over what its event allows.
-    """
+    """What came of a case; ``closest`` is by mechanism the largest change of a query over what its event allows."""
 
     mismatches: list[Mismatch] = field(default_factory=list)
     commands: int = 0

@@ -175,11 +175,7 @@ def fail_on_a_record() -> None:
 def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: int = 1, at: Sequence[int] = ()) -> int:
     """A command line, with keys that are drawn from a seed and a checkpoint after every step.
 
-    Args:
-        arguments: of all ranks.
-        own: arguments of each rank that come after those.
-        key: the seed.
-        at: rank, step and signal: what the rank sends itself in that step.
+    ``own`` are arguments of each rank after those of all; ``at`` is rank, step and the signal that it sends itself there.
     """
     place = launched()
     assert place is not None
@@ -225,10 +221,7 @@ def in_python() -> None:
 def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: int = 3) -> dict[str, Any]:
     """A loop of the user's own, in a program that has joined its process group.
 
-    Args:
-        own: settings of each rank, beside those of all; ``row`` is a record that is changed.
-        spent: epsilon that the ledger of rank 0 holds already.
-        steps: that are taken.
+    ``own`` are settings of each rank (``row`` is a record that is changed); ``spent`` is in the ledger of rank 0 already.
     """
     place = launched()
     assert place is not None
