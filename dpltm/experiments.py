@@ -26,8 +26,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpltm.criteria import DP_CRITERIA
 from dpltm.options.select import drawn_from, reads_no_records
-from dpltm.pruning import DP_CRITERIA
 from dpltm.reports.wording import all_terms
 
 LATENT_STAGES = ("scheme", "encode", "train")

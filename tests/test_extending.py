@@ -15,6 +15,7 @@ from torch import Tensor
 
 from commands import PRIVATE, PUBLIC, words
 from dpltm.cli.main import run
+from dpltm.criteria import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.errors import InputError
 from dpltm.filters import FILTERS, FilterDescriptor, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
@@ -24,7 +25,6 @@ from dpltm.networks import KINDS, ModelSpec, build, for_tables, renamed, resolve
 from dpltm.networks.kind import LayerSpec, NetworkKind, NetworkName, layer
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.unstructured import keep_topk
 from dpltm.randomness.noise import FastSource

@@ -64,7 +64,6 @@ loop:                                 | privacy ledger loop
 --delta:                              | {TRAIN} --delta {1 / 719!r}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --audit: 5 canaries                   | {DENSE} --audit 5
---plot: there.png exists              | audit r --plot there.png
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
 --head:                               | train pub@1 --head least-squares {PRI} --features unit --epsilon 1 --out new

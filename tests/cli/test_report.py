@@ -38,7 +38,6 @@ winner of 2 tickets
 false alarms
 Accuracy over steps
 Certified epsilon over steps
-Accuracy of tickets against density
 fc1.weight
 """
 """What reviewers of published models miss, and what a report is read for."""
@@ -157,7 +156,6 @@ def test_a_run(trained: Any) -> None:
     drawn = [attributes["alt"] for tag, attributes in page_of("r.html").tags if tag == "img"]
     assert drawn == [
         "What an attacker must miss", "Accuracy over steps", "Certified epsilon over steps",
-        "Accuracy of tickets against density",
     ]  # fmt: skip
     assert Path("r.svg").read_text().startswith("<?xml")
     assert "seconds" not in text
@@ -183,7 +181,7 @@ def test_a_set_and_a_private_one_without_densities(cli: Any) -> None:
     assert cli("report pub --quiet").code == 0
     page = page_of("pub.html")
     assert "No privacy is spent" in page.text
-    assert "Accuracy of tickets against density" in page.text
+    assert "Tickets by round" in page.text
     assert "fc1.weight" in page.text
     assert cli("report pri --json").json["privacy"]["certified"]["epsilon"] == "inf"
     page = page_of("pri.html")

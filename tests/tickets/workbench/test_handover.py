@@ -16,8 +16,9 @@ from torch import nn
 import dpltm
 from dpltm.errors import DpltmError, InputError
 from dpltm.records.load import load, load_records
-from dpltm.tickets import encode, handover
-from dpltm.tickets.handover import export_run
+from dpltm.tickets import encode
+from dpltm.tickets.workbench import handover
+from dpltm.tickets.workbench.handover import export_run
 from dpltm.verbs.evaluate import predict
 from refusals import told
 
