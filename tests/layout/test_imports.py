@@ -276,8 +276,6 @@ def test_checker_flags(module: str, source: str, what: str) -> None:
     assert what in found
 
 
-
-
 @pytest.mark.parametrize("name", ["tickets", "cli"])
 def test_bare_import_is_refused(name: str, tmp_path: Path) -> None:
     script = f"import sys; sys.path = [{str(ROOT)!r}, *sys.path]; import {name}"
