@@ -54,8 +54,8 @@ LONG = 12
 # --- random bytes and records ---
 
 
-def fix_random_bytes(key: str) -> None:
-    """Makes random bytes of this process a function of ``key``."""
+def served(key: str) -> Callable[[str], Callable[..., bytes]]:
+    """Random bytes of a source become a function of ``key``, their count, and how many times that count was asked for."""
     asked = Counter[tuple[str, int]]()
 
     def serve(source: str) -> Callable[..., bytes]:
@@ -65,6 +65,12 @@ def fix_random_bytes(key: str) -> None:
 
         return read
 
+    return serve
+
+
+def fix_random_bytes(key: str) -> None:
+    """Makes random bytes of this process a function of ``key``."""
+    serve = served(key)
     ssl.RAND_bytes = serve("openssl")
     os.urandom = serve("system")
     os.getrandom = serve("system")
