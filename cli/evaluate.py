@@ -84,7 +84,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
             dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = as_held_out(dataset)
-    ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
+    ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
     done = measure(run, dataset, ledger, services(progress), request.by)
     return {
         "run": str(path),

@@ -23,7 +23,7 @@ from dpltm.networks.evaluation import accuracy, count_correct, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options import recorded
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
@@ -166,7 +166,7 @@ class TrainingPlan(NoisySteps):
             **({"bands": len(self.strategy)} if self.strategy else {}),
             "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
-            **head.head_facts(options, before.second),
+            **(head.head_facts(options, before.second) if options.head == LEAST_SQUARES else {}),
             **({} if columns is None else {"columns": columns}),
         }
 
@@ -222,7 +222,7 @@ class TrainingPlan(NoisySteps):
 
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
-            least_squares = head.is_least_squares(plan.options)
+            least_squares = plan.options.head == LEAST_SQUARES
             newton = head.newton(plan.start, plan.dataset, before.second, second) if least_squares else None
             return Descent(gradients, newton)
 
@@ -248,7 +248,7 @@ def _centre(plan: TrainingPlan, sources: Sources, secret: Secret) -> torch.Tenso
     assert mean is not None
     rows = _means(plan.inputs.open(secret))
     centre = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
-    return head.shrunk(centre, mean.noise_std, dataset.records) if head.is_least_squares(plan.options) else centre
+    return head.shrunk(centre, mean.noise_std, dataset.records) if plan.options.head == LEAST_SQUARES else centre
 
 
 def _means(opened: Arrays) -> Iterator[torch.Tensor]:

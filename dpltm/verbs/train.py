@@ -21,7 +21,7 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
@@ -208,7 +208,8 @@ def _mechanism(
     options: TrainOptions, dataset: Dataset, filter: Filter, start: StartingPoint
 ) -> tuple[NoisySgd, float]:
     """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
-    rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
+    least_squares = options.head == LEAST_SQUARES
+    rate, steps, batch = sampling_of(head.settled(options, start, dataset) if least_squares else options, dataset)
     settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
     if (participations := participations_of(options.sampling)) is not None:
         return settled(partial(AllocatedSgd, participations=participations)), batch
@@ -303,7 +304,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
-    if head.is_least_squares(options) or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
+    if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled
     budget = options.epsilon is not None and not options.budget_stop and options.audit is None
     centre = TABLE_CENTRE if options.centre is None and budget else options.centre
@@ -339,7 +340,7 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
 def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
     mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.step_size(plan)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
@@ -363,7 +364,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
 
 def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
-    head.check_head(options)
+    if options.head == LEAST_SQUARES:
+        head.check_options(options)
     _check_noise(options)
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
@@ -444,7 +446,7 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.releases(dataset, mechanism, _whole_noise(options, mechanism, before), mechanism.bits)
     if options.centre is None:
         return head.Before()
@@ -546,7 +548,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
         mechanism = _with_noise(
-            head.for_steps(options, before_steps),
+            head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options,
             draft,
             before,
             settled.services,
@@ -590,7 +592,7 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         notes.append(
             f"`budget_stop` ends training after {mechanism.steps} of {planned_steps} steps, before the one that would exceed"
         )
-    if lr is not None and not head.is_least_squares(options):
+    if lr is not None and options.head != LEAST_SQUARES:
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     return tuple(notes)
 
@@ -612,7 +614,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
         )
     else:
         notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         notes.append(head.releases_note(before.second, plan.dataset))
     elif before.mean is not None:
         notes.append(

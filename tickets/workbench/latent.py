@@ -189,7 +189,7 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     check_scheme_options(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named)
-    ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
+    ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
@@ -305,7 +305,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     if request.classes is None and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.unit)
     plan = encoding(scheme, dataset, request, ledger, progress)
     if request.dry_run:
         account = price(plan, ledger.book)
