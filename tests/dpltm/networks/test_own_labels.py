@@ -221,14 +221,8 @@ def test_a_loop_with_such_labels_is_a_run():
     x, y = SEVERAL.records(60, 0)
     model = HandMade()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    terms = {
-        "batch_size": 20,
-        "steps": 2,
-        "noise_multiplier": 1.0,
-        "delta": 1e-4,
-        "prepare": lambda rows: rows.float() / 255,
-    }
-    loop = dpltm.PrivateLoop(model, squares, x, y, ledger=dpltm.Ledger(), **terms)
+    terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 1.0, "delta": 1e-4, "ledger": dpltm.Ledger()}
+    loop = dpltm.PrivateLoop(model, squares, x, y, prepare=lambda rows: rows.float() / 255, **terms)
     for step in loop:
         step.backward()
         optimizer.step()
