@@ -176,28 +176,6 @@ def test_signed_messages_and_long_records_tell_no_second_moments(found):
     assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
 
 
-@pytest.mark.long
-def test_directions_along_which_records_of_a_class_differ_count_for_less():
-    """Means of classes differ along two axes; along the first of them records spread widely as well."""
-    found, count = best_codebook(4, 2, 8.0), 3_000
-    generator = np.random.default_rng(0)
-    y = generator.integers(0, 2, count)
-    away = np.where(y, 1.0, -1.0)
-    x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
-    x[:, 1:] *= 0.5
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    parameters = nearest_mean(found, found.randomise(x.astype("f4"), y, FastSource(0)))
-    outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
-    means = np.stack([x[y == label].mean(0) for label in range(2)])
-    nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
-    spread = (x - means[y]).T @ (x - means[y]) / count
-    fisher = np.linalg.solve(spread, means[1] - means[0])  # of the records themselves
-    best = (x - means.mean(0)) @ fisher > 0
-    right, most, least = ((guessed == y).mean() for guessed in (outputs.argmax(1), best, nearest))
-    assert most > least + 0.15
-    assert right > most - 0.03
-
-
 @pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
 def test_metric_of_nothing_but_noise(deviation):
     for seed in range(20):

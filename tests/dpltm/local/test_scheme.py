@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, no_statistics, public_statistics
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -85,15 +85,6 @@ def test_statistics_are_mean_and_deviation_however_they_are_read(count, rows):
     least = max(plain.max() * 1e-3, 1e-12)
     np.testing.assert_allclose(deviation, np.maximum(plain, least), rtol=1e-3, atol=2e-6)
     assert mean.dtype == deviation.dtype == np.float32
-
-
-def test_statistics_of_channels_are_over_records_and_pixels():
-    found = make_feature_map("scatter:2,4", (9, 8, 2), (0.0, 255.0))
-    x = np.random.default_rng(0).integers(0, 256, (40, 9, 8, 2), dtype=np.uint8)
-    values = found.transformed(x).double().numpy()
-    statistics = channel_statistics(found, x)
-    np.testing.assert_allclose(statistics.mean, values.mean((0, 2, 3)), atol=1e-6)
-    np.testing.assert_allclose(statistics.deviation, values.std((0, 2, 3)), rtol=1e-3, atol=1e-6)
 
 
 def test_scores_by_hand():

@@ -239,15 +239,6 @@ def test_the_least_important_by_hand():
     assert prune_units(model, part, 4, x)["fc2.weight"].tolist() == [[True, False, False], [True, False, False]]
 
 
-def test_a_projection_is_neither_counted_nor_pruned():
-    spec = ModelSpec("mlp:project4,5,3", 6, 2)
-    model = network(spec, 1)
-    mask = prune_units(model, Mask.dense(model), fewest_live(model, example(spec)), example(spec))
-    assert bool(mask["project.weight"].all())
-    assert live_weights(mask) == 6 * 4 + 4 + 1 + 2
-    assert mask["fc1.weight"].all(1).sum() == 1
-
-
 def nowhere() -> Mask:
     keep = dict(Mask.dense(tiny()))
     keep["fc1.weight"][:2] = False

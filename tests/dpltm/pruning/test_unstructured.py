@@ -161,12 +161,6 @@ def test_at_most_one_column_is_left_in_part(sizes, seed, data):
     assert len(parts) <= 1
 
 
-def test_a_network_that_reads_no_columns_goes_by_inputs():
-    weights = {"w.weight": torch.tensor([[3.0, 1.0, 2.0]])}
-    found = by_trained_inputs(step(weights, dense(weights), {"w.weight": 2}, groups=((0.1, 0.1),)))
-    assert found["w.weight"].tolist() == [[True, False, True]]
-
-
 # The highest scores, by layer and over the network: against a naive sort of (score, layer, position).
 
 shapes = hnp.array_shapes(min_dims=2, max_dims=4, max_side=3)

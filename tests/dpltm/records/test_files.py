@@ -128,15 +128,6 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
 # --- csv ---
 
 
-def test_csv(tmp_path):
-    path = text(tmp_path, "\ufeffa,y,b\r\n1,0, 2.5\r\n\r\n-3e2,1,4\r\n")
-    train, test = read_file(path, "y")
-    assert train.x.tolist() == [[1, 2.5], [-300, 4]]
-    assert train.y.tolist() == [0, 1]
-    assert train.columns == ("a", "b")
-    assert test is None
-
-
 @pytest.mark.parametrize(
     ("content", "label", "message"),
     [
@@ -178,17 +169,6 @@ def parquet(tmp_path):
         return tmp_path / "t.parquet"
 
     return write
-
-
-def test_parquet(parquet):
-    train, test = read_file(parquet(a=np.array([1, 2], dtype="u1"), y=[0, 1], b=np.array([3, 4], dtype="u1")), "y")
-    assert train.x.dtype == np.uint8
-    assert train.x.tolist() == [[1, 3], [2, 4]]
-    assert train.y.tolist() == [0, 1]
-    assert train.columns == ("a", "b")
-    assert test is None
-    mixed, _ = read_file(parquet(a=[True, False], b=[0.5, 1.5], y=[0, 1]), "y")
-    assert mixed.x.tolist() == [[1, 0.5], [0, 1.5]]
 
 
 def test_bad_parquet(parquet):

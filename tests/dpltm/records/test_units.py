@@ -208,13 +208,6 @@ def test_a_noun_without_persons_is_refused_and_not_left_out(unit):
         assert str(caught.value) == said
 
 
-def test_equal_rows_of_different_persons_are_no_fault():
-    x, y, _ = people()
-    np_test = x[:4], y[:4]
-    assert "are training records of" in refused(from_arrays, x, y, classes=2, test=np_test)
-    assert len(from_arrays(x, y, classes=2, test=np_test, rows_coincide=True).test) == 4
-
-
 def test_nobody_is_in_both_splits(tmp_path):
     x, y, units = people()
     held = {"x_test": x[:4] ^ 255, "y_test": y[:4]}

@@ -362,23 +362,16 @@ def test_behind_features_the_noise_sets_the_step(ledger, options, farther):
     assert plan.notes[-1].startswith(f"`lr` is {plan.lr:.3g}, so that the noise")
 
 
-def test_with_little_noise_the_step_has_an_end(ledger):
+def test_elsewhere_the_optimizer_sets_it_and_little_noise_ends_it(ledger):
     quiet = [one_layer(ledger=ledger, noise_multiplier=noise, steps=30).lr for noise in (0.0, 1e-3, 0.1)]
     assert quiet[0] == quiet[1] == quiet[2] < 30
-
-
-def test_elsewhere_the_optimizer_sets_it(ledger):
+    assert (default_network(records(0)), default_network(behind_unit())) == ("mlp:300,100", "mlp")
     assert planned(ledger=ledger, epsilon=0.5).lr == 1.0
     assert one_layer(ledger=ledger, epsilon=0.5, lr=0.25).lr == 0.25
     assert one_layer(ledger=ledger, epsilon=0.5, optimizer="adam").lr == 0.002
     deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
     assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).lr == 1.0
     assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).lr == 1.0
-
-
-def test_behind_features_one_layer_is_trained():
-    assert default_network(records(0)) == "mlp:300,100"
-    assert default_network(behind_unit()) == "mlp"
 
 
 # --- filters, noise and the two figures ---
@@ -463,7 +456,6 @@ def test_every_filter_has_its_own_bound(name, options, bound, nominal):
             "tanh paper's sensitivity for microbatches; sensitivity in the code of DPSR-CG",
         ),
         ({"filter": "dpsr-cg", "clip_norm": 10.0}, None),
-        ({"filter": "dpsr-cg", "clip_norm": 10.0, "adjacency": "replace-one"}, None),
         ({"filter": "dpsr-cg", "clip_norm": 10.0, "noise": "nominal"}, None),
     ],
 )

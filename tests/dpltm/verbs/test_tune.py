@@ -16,10 +16,8 @@ from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import from_arrays
 from dpltm.training.artifacts import fresh
 from dpltm.verbs import tune as stage
@@ -47,11 +45,6 @@ def untried(monkeypatch):
     monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
 
 
-def steps_of(trial: stage.Trial, private: int = 700) -> NoisySgd:
-    """The noisy steps of the private training."""
-    return NoisySgd(trial.batch_size / private, trial.steps, trial.noise_multiplier)
-
-
 @pytest.fixture
 def trained(monkeypatch):
     """The networks that are scored, in order: a list that fills."""
@@ -75,20 +68,6 @@ def scores(monkeypatch):
 
 
 # --- the noise ---
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("untried")
-def test_every_setting_has_the_noise_of_the_private_run():
-    """Each combination is calibrated for itself, to all of the budget and no more."""
-    lists = {"epochs": "1,4", "batch_size": "50,100", "clip_norm": "0.5", "delta": 1e-4}
-    trials = search(accountant="rdp", **lists).trials
-    assert {(trial.epochs, trial.batch_size, trial.steps) for trial in trials} == {
-        (1, 50, 14), (1, 100, 7), (4, 50, 56), (4, 100, 28),
-    }  # fmt: skip
-    for trial in trials:
-        assert 2 * (1 - 1e-3) <= epsilon([steps_of(trial)], 1e-4, "rdp") <= 2
-    assert len({trial.noise_multiplier for trial in trials}) == 4
 
 
 @pytest.mark.usefixtures("untried")
