@@ -33,6 +33,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.training.artifacts import Draws
 from dpltm.verbs.evaluate import ROWS
 from stage_cases import kinds
 
@@ -179,6 +180,58 @@ def test_what_does_not_go_with_tickets(tickets, given, text):
     with refused(text):
         made.fit(*table())
     assert made.ledger_.entries == ()  # no ticket was drawn
+
+
+def drawing(tickets, **given):
+    """An estimator that would draw on the records, of tickets that nobody drew from; in a ledger of its own."""
+    tickets = dataclasses.replace(tickets, draws=Draws())
+    asked = {"select_epsilon": 0.5, "epsilon": 2.0, "noise_multiplier": None, "ledger": Ledger()}
+    return classifier(tickets=tickets, **{**asked, **given})
+
+
+BAD = {
+    "a draw that leaves nothing": {"epsilon": 0.4},
+    "a draw of nothing": {"select_epsilon": 0.0},
+    "delta": {"delta": 2.0},
+    "optimizer": {"optimizer": "adamw"},
+    "clip norm": {"clip_norm": 0.0},
+    "filter": {"filter": "clipp"},
+    "epochs": {"epochs": -2},
+    "batch": {"batch_size": 1000.0},
+    "centre": {"centre": 2.0},
+    "features of a set": {"features": "scatter"},
+    "head": {"head": "least-squares"},
+    "seed": {"random_state": "seven"},
+    "neither": {"epsilon": None},
+    "persons": {"per_unit": 3},
+    "a round beside a draw": {"round": 1},
+}
+
+
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD)
+def test_what_is_wrong_with_the_training_is_said_before_the_draw(tickets, given):
+    """In the words of each stage, which are tested there."""
+    made = drawing(tickets, **given)
+    with pytest.raises((ValueError, BudgetError)):
+        made.fit(*table())
+    assert made.ledger_.entries == ()
+
+
+def test_a_budget_that_the_training_would_exceed_is_said_before_the_draw(tickets):
+    """It allows the draw, 0.5, and not the training after it, which brings all to 2."""
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
+    with pytest.raises(BudgetError):
+        drawing(tickets, ledger=ledger).fit(*table())
+    assert kinds(ledger) == ["budget"]
+    drawing(tickets, ledger=ledger, epsilon=0.9).fit(*table())
+    assert kinds(ledger) == ["budget", "Selection", "NoisySgd"]
+
+
+def test_a_second_draw_goes_on_from_the_first(tickets):
+    made = drawing(tickets).fit(*table()).fit(*table())
+    assert kinds(made.ledger_) == ["Selection", "NoisySgd"] * 2
+    assert 2 < made.privacy_.certified.epsilon < 4
 
 
 # what is taken
@@ -498,6 +551,36 @@ def test_features_follow_the_public_number_of_columns(columns, gamma):
     made = classifier(classes=2).fit(np.random.default_rng(0).random((60, columns)), np.arange(60) % 2)
     assert (made.run_.feature_map.text, made.run_.spec.text) == (f"fourier:1024,{gamma}", "mlp")
     assert made.run_.config["options"]["schedule"] == "linear"
+
+
+# weights of classes
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"class_weight": {"low": 5.0, "high": 1.0}},
+        {"class_weight": {"low": 5.0}},
+        {"class_weight": [0.2, 1.0]},
+        {"class_weight": "balanced", "class_shares": {"high": 5 / 6, "low": 1 / 6}},
+        {"class_weight": "balanced", "class_shares": [5 / 6, 1 / 6]},
+    ],
+)
+def test_weights_by_label_order_and_shares_are_the_same(given):
+    run = classifier(classes=None, **given).fit(*table()).run_
+    assert run.config["resolved"]["filter"] == "clip(C=1) times class weights 0.2,1"
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ({"perhaps": 2.0}, "'perhaps' is no label; name those of `y`$"),
+        ("balanced", "balanced needs public shares of the classes"),
+    ],
+)
+def test_what_is_no_weight_of_classes(weight, said):
+    with pytest.raises(InputError, match=f"^`class_weight`: {said}"):
+        classifier(class_weight=weight).fit(*table())
 
 
 # copies
