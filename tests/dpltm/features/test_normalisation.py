@@ -80,9 +80,6 @@ def test_every_row_has_the_norm(row: list[float]):
     assert torch.equal(fixed_norm(torch.zeros(2, 3)), torch.zeros(2, 3))
 
 
-# --- Principal axes ---
-
-
 def test_projected_features():
     plain = make_feature_map("unit:1", (9,), (0.0, 1.0))
     rng = np.random.default_rng(2)
@@ -97,9 +94,6 @@ def test_projected_features():
     assert refused(found.for_records, (10,), (0.0, 1.0)).startswith(
         "`features`: components are of 9 features, but records of shape (10,) have 10"
     )
-
-
-# --- The noisy mean of features: its sensitivity under hostile rows, its noise, and what centring does ---
 
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]

@@ -31,9 +31,6 @@ def parts(rows):
     return rows[:, :4] @ 256 ** np.arange(4), rows[:, 4:] @ 256 ** np.arange(2)
 
 
-# What it may tell
-
-
 @given(st.floats(0.01, 12), st.sampled_from(["signed", "one-hot"]), st.integers(1, PAIRS), st.integers(2, 200))
 def test_certified_is_what_was_asked_for(epsilon, labels, near, classes):
     found = Codebook(5, classes, epsilon, labels, near)
@@ -125,9 +122,6 @@ def test_the_number_of_a_codebook_says_nothing_of_its_records():
     numbers = [parts(SIGNED.randomise(*pair, FastSource(5)))[0] for pair in ((x, y), (other, labels))]
     assert numbers[0][0] == numbers[1][0]
     assert len(np.unique(numbers[0])) == 19  # 16 records share one
-
-
-# What can be learned
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
@@ -235,9 +229,6 @@ def test_a_frequent_class_is_not_shunned():
     outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     right = outputs.argmax(1) == y
     assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9
-
-
-# Bad input
 
 
 def test_what_is_no_codebook():

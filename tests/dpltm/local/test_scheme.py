@@ -35,9 +35,6 @@ def unit_features(x: np.ndarray) -> np.ndarray:
     return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
 
 
-# --- identity ---
-
-
 def test_the_id_is_that_of_equal_schemes():
     assert made().id == made().id
     assert len(bytes.fromhex(made().id)) == 32
@@ -70,9 +67,6 @@ def test_the_id_is_another_with_anything_that_changes_messages():
     assert len({made().id, *ids}) == len(ids) + 1
 
 
-# --- statistics ---
-
-
 @given(st.integers(1, 45), st.integers(1, 9))
 def test_statistics_are_mean_and_deviation_however_they_are_read(count, rows):
     x = images(count)
@@ -95,9 +89,6 @@ def test_scores_by_hand():
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
     mean, deviation = no_statistics(MAP)
     np.testing.assert_allclose(made(mean=mean, deviation=deviation).scores(x), unit_features(x), rtol=1e-4, atol=1e-5)
-
-
-# --- messages ---
 
 
 def test_messages_are_of_all_records_in_order_some_at_a_time():

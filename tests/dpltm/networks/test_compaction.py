@@ -118,9 +118,6 @@ def test_by_hand():
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
 
 
-# Folding
-
-
 @settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(
     specs,

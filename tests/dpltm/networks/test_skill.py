@@ -108,9 +108,6 @@ def test_outputs_that_saturate_still_rank() -> None:
     assert found.auc.value == 1.0
 
 
-# --- intervals: how often they hold the truth, in draws of new records -------------------------------------------------
-
-
 def test_intervals_hold_the_truth() -> None:
     """The truth is that of many records; 95 % of 400 are 380, and fewer than 366 come by chance once in 1,000."""
     truth = judged(*made(2, 400_000, seed=99))
@@ -159,9 +156,6 @@ def test_the_difference_has_the_sign_of_who_is_right_more_often(same: int, gaine
     assume(found.majority == "0")
     assert found.difference.value == pytest.approx((gained - lost) / len(labels))
     assert found.difference.low < (gained - lost) / (len(labels) + 2) < found.difference.high
-
-
-# --- what is said of no skill ---------------------------------------------------------------------------------------------
 
 
 def test_a_network_that_always_says_the_same() -> None:
@@ -238,9 +232,6 @@ def test_a_class_without_records_is_left_out_of_means() -> None:
 )
 def test_outputs_that_tell_no_classes(outputs: np.ndarray, labels: np.ndarray) -> None:
     assert skill_of(outputs, labels) is None
-
-
-# --- as files have it -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 3, 101])

@@ -59,9 +59,6 @@ def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, 
     assert bool(after["b"].all())
 
 
-# The schedule
-
-
 FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"
 
 
@@ -102,9 +99,6 @@ def test_schedule_is_what_pruning_does_whatever_the_weights(shape, rate, rounds,
         mask = prune(weights, mask, rate)
         assert int(mask["w.weight"].sum()) == live
         assert mask.nested_in(before)
-
-
-# Whole inputs of the first layer
 
 
 def test_inputs_go_whole_the_weakest_first():

@@ -58,9 +58,6 @@ def test_missing_folder_and_kind(tmp_path):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
 
 
-# --- npz ---
-
-
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64, ">f4"])
 def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     path = npz(tmp_path, x_train=X.astype(dtype), y_train=Y, x_test=X[:2], y_test=Y[:2])
@@ -125,9 +122,6 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
     assert message.endswith("); save it again as an array of numbers")
 
 
-# --- csv ---
-
-
 @pytest.mark.parametrize(
     ("content", "label", "message"),
     [
@@ -159,9 +153,6 @@ def test_bad_csv(tmp_path, content, label, message):
     assert refused(read_file, path, label) == message.format(path=path, **named)
 
 
-# --- parquet ---
-
-
 @pytest.fixture
 def parquet(tmp_path):
     def write(**columns):
@@ -178,9 +169,6 @@ def test_bad_parquet(parquet):
         " (dpltm datasets schema drafts one)"
     )
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
-
-
-# --- more than memory holds ---
 
 
 @pytest.fixture

@@ -112,9 +112,6 @@ def test_what_is_public_of_persons():
     assert at_unit(found, "user", None) is found
 
 
-# Files
-
-
 def tables(folder, whose_cells, number=True):
     """The same records as a CSV, a Parquet file and an archive."""
     draw = np.random.default_rng(4)

@@ -37,9 +37,6 @@ def moved(tickets: TicketSet = SET, round: int | None = None, **options: Any) ->
     return transfer(tickets, images(shape=(5, 5)), TransferOptions(**options), round=round)
 
 
-# --- transfer ---
-
-
 def test_what_the_tickets_depend_on_goes_along() -> None:
     made = moved()
     after = made.tickets
@@ -67,9 +64,6 @@ def test_what_cannot_be_transferred() -> None:
         moved(round=7)
     with pytest.raises(InputError, match=r"`seed`: .* is not a whole number from 0 to 4,611"):
         TransferOptions(seed=2**62)
-
-
-# --- weights handed in ---
 
 
 class Layers(torch.nn.Module):

@@ -67,9 +67,6 @@ def scores(monkeypatch):
     return left
 
 
-# --- the noise ---
-
-
 @pytest.mark.usefixtures("untried")
 @pytest.mark.parametrize(("records", "batch"), [(3, 1), (6400, 1600), (60_000, 1600)])
 def test_the_batch_that_nobody_gave_is_that_of_a_training(records, batch):
@@ -113,9 +110,6 @@ def test_mean_gradients_are_as_noisy_as_the_private_ones(trained, public, optimi
     moved = -(end[bias] - start[bias]).detach().numpy() / lr
     np.testing.assert_allclose(moved, gradient, atol=6 * math.hypot(expected, spread))
     assert abs(gradient[0]) > 0.4
-
-
-# --- what is tried ---
 
 
 def test_all_combinations_the_best_first_by_the_mean_of_repeats(scores):
@@ -189,9 +183,6 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
         together = search("mlp:8", lr="0.5,1", repeats=2)
     assert together.trials == alone.trials
     assert len({*alone.trials[0].scores, *alone.trials[1].scores}) > 1
-
-
-# --- refusals ---
 
 
 @pytest.mark.parametrize(
