@@ -610,15 +610,6 @@ def test_no_copy_begins_an_account_of_its_own():
     assert changed.privacy_ == made.privacy_
 
 
-def test_a_budget_in_the_ledger_holds_for_all_fits():
-    x, y = table()
-    made = classifier(noise_multiplier=None, epsilon=1.0).fit(x, y)
-    made.ledger_.declare(Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),)))
-    with pytest.raises(BudgetError, match=r"above the budget of 1\.2"):
-        made.fit(x, y)
-    assert made.privacy_.certified.epsilon <= 1
-
-
 def test_what_was_pickled_predicts_but_does_not_train():
     x, y = table()
     made = classifier().fit(x, y)

@@ -233,13 +233,6 @@ def test_an_unprotected_look_is_entered_and_returned(public):
         assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
 
 
-def test_a_look_does_not_end_guarantees_by_the_way(public):
-    ledger, shown = Ledger(), replace(ASKED, reveal=True)
-    drawn(public, ledger=ledger)
-    assert refused(plan, public, PRIVATE, shown, ledger, QUIET).startswith("`unprotected`: ")
-    assert drawn(public, options=replace(shown, unprotected=True), ledger=ledger).privacy.certified.epsilon == math.inf
-
-
 def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger, released = Ledger(), tickets_of("dp")
     settled = plan(released, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)

@@ -23,7 +23,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, TruncatedSgd, Unprotected
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, TruncatedSgd, Unprotected
 from dpltm.privacy.truncated_sampling import truncation_chance
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
@@ -296,15 +296,6 @@ def test_nothing_is_left_where_a_release_had_no_protection(ledger):
     assert refusal(BudgetError, ledger=ledger, epsilon=1.0, noise_multiplier=5.0, budget_stop=True).startswith(
         "budget: the ledger holds an unprotected release from these records"
     )
-
-
-def test_a_budget_that_is_set_on_the_population(ledger):
-    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),), words="a budget"))
-    with pytest.raises(BudgetError, match="budget: this would bring the population to epsilon "):
-        trained(ledger=ledger, epsilon=2.0)
-    assert kinds(ledger) == ["budget"]
-    trained(ledger=ledger, epsilon=1.0)
-    assert kinds(ledger) == ["budget", "NoisySgd"]
 
 
 def test_the_run_stops_where_the_budget_ends():
