@@ -185,15 +185,6 @@ def test_metric_without_noise_is_one_over_the_spread():
     np.testing.assert_allclose(product, product[0, 0] * np.eye(3), atol=1e-6 * product[0, 0])
 
 
-def test_codewords_are_public_numbers():
-    directions, signs = codewords(77, 50, 10)
-    assert directions.shape == (PAIRS, 50)
-    assert set(np.unique(signs)) == {-1.0, 1.0}
-    assert stats.kstest(directions.ravel(), "norm").pvalue > 1e-4
-    np.testing.assert_array_equal(directions, codewords(77, 50, 10)[0])
-    assert (codewords(78, 50, 10)[0] != directions).any()
-
-
 @pytest.mark.parametrize("values", [50, 700])
 def test_codewords_are_those_of_the_format(values):
     """As docs/formats.md says: messages written by another version rely on it, however many values a record has."""

@@ -372,19 +372,3 @@ def test_bytes_of_any_value(values):
     dataset = from_arrays(values.astype(np.uint8)[:, None], np.arange(20) % 4, classes=4, records=20, name="mine")
     assert (dataset.bounds, dataset.bounds_origin) == ((0.0, 255.0), "assumed")
     assert bounds_notes(dataset) == public_input_notes(dataset) == [NOTE]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "bounds", "origin"),
-    [
-        (np.uint8, (0, 15), "declared"),
-        (np.uint8, (0, 255), "declared"),
-        (np.float32, (0, 1), "declared"),
-        (bool, None, "type"),
-        (bool, (0, 1), "declared"),
-    ],
-)
-def test_bounds_that_somebody_gave_and_truth_values(dtype, bounds, origin):
-    dataset = from_arrays(np.ones((20, 3), dtype=dtype), np.arange(20) % 4, bounds=bounds, classes=4, records=20)
-    assert dataset.bounds_origin == origin
-    assert public_input_notes(dataset) == []
