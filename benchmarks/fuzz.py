@@ -177,9 +177,6 @@ KINDS: dict[str, Kind] = {
     ),
     "persons": Kind(("w.csv", "w.npz"), (f"{DENSE} --dataset w.csv --label y --bounds 0,16 --classes 3 --unit-column who",
                                          f"{DENSE} --dataset w.npz --classes 3 --bounds 0,16 --unit-column who")),
-    "ratings": Kind(("r.dat",), ("datasets info {}", "datasets info {} --users 20 --items 10", "train --dense --dataset {}"
-                                 " --model ncf --steps 2 --noise-multiplier 5 --delta 1e-3 --dry-run --users 20"
-                                 " --items 10")),
     "settings": Kind(("train.toml", "found.toml"), (f"{DENSE} --dataset b.npz --config {{}}",)),
     "recipe": Kind(("recipe.toml",), ("run --config {} --out out --dry-run",)),
     "run file": Kind(("run.toml",), ("run --config {} --out out --dry-run",)),
@@ -262,7 +259,7 @@ def damage(path: Path, others: list[Path], chance: random.Random) -> str:
     suffix = path.suffix
     if suffix in (".json", ".jsonl"):
         ways += [(8, _json), (2, _text)]
-    elif suffix in (".toml", ".csv", ".md", ".dat") or suffix == ".key":
+    elif suffix in (".toml", ".csv", ".md") or suffix == ".key":
         ways += [(6, _text)]
     elif suffix == ".safetensors":
         ways += [(5, _tensors)]
@@ -511,9 +508,6 @@ def prepare(folder: Path) -> None:
     columns = pa.table(list(table.T), names=names)
     pa.parquet.write_table(columns, folder / "t.parquet")
     pa.feather.write_feather(columns, folder / "t.arrow", compression="uncompressed")
-    (folder / "r.dat").write_text(
-        "".join(f"{u}::{i}::{1 + (u + i) % 5}::9\n" for u in range(1, 21) for i in (1, 4, u % 2 + 2))
-    )
     visits = [
         (
             ["40", "?", "61"][n % 3],

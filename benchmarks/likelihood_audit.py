@@ -213,7 +213,7 @@ class Tape:
         """Take all records as the network gets them, behind the centre that was released."""
         if self._rows is not None and training.dataset.feature_map is None:
             return
-        both = at_unit(self.both, training.options.unit, training.options.per_unit)
+        both = at_unit(self.both, training.options.per_unit)
         both = replace(both, feature_map=training.dataset.feature_map)
         opened = arrays_of(network_inputs(both.train, both, training.services))
         self._rows = batched_records(opened, both, "cpu").take(np.arange(len(opened.x)))
@@ -445,7 +445,7 @@ class Trainer:
 
     def _trained(self, dataset: Dataset) -> Any:
         ledger, checkpoints = (
-            Ledger(unit=at_unit(dataset, self._options.unit, self._options.per_unit).unit),
+            Ledger(unit=at_unit(dataset, self._options.per_unit).unit),
             InMemory(),
         )
         if self.option.how != "resumed":

@@ -64,6 +64,9 @@ class Command(TyperCommand):
 HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages") | {"audit": "lab", "latent": "lab"}
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
+OPTIONS = {"latent": "dpltm.local"}
+"""Packages of options outside ``dpltm.options``."""
+
 
 class Later(TyperCommand):
     """A command of which only the name and a sentence are known, until it is called or its own help is asked for.
@@ -71,13 +74,14 @@ class Later(TyperCommand):
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
             options, and NAME_command does something with them.
-        home: the module of ``dpltm.options`` that they are in, and of ``dpltm.cli``, where ``HOMES`` has no other.
+        home: the module that its options are in, of ``dpltm.options`` or by ``OPTIONS``; and of ``dpltm.cli``, by ``HOMES``
+            where it has another name.
     """
 
     def __init__(self, name: str, summary: str, home: str) -> None:
         super().__init__(name, short_help=in_flags(summary))
         self.summary = summary
-        self.options = Deferred(f"dpltm.options.{home}:{name.title()}Request")
+        self.options = Deferred(f"{OPTIONS.get(home, 'dpltm.options')}.{home}:{name.title()}Request")
         self.run = Deferred(f"dpltm.cli.{HOMES.get(home, home)}:{name}_command")
 
     @cached_property

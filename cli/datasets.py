@@ -20,7 +20,6 @@ from dpltm.records.files import TABLES, file_digest, reading
 from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
-from dpltm.records.ratings import at_hand
 from dpltm.records.schema import Schema, read_schema, schema_text
 from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
@@ -35,7 +34,7 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     home, known = data_home(), catalogue()
     files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
     rows = [
-        {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, home, files)}
+        {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, files)}
         for name, one in known.items()
     ]
     own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
@@ -43,9 +42,7 @@ def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     return {"home": str(home), "datasets": rows}
 
 
-def _available(known: Description, home: Path, files: set[str]) -> str:
-    if known.kind == "ratings":
-        return "yes" if at_hand(known, home) else "no"
+def _available(known: Description, files: set[str]) -> str:
     if known.name == "digits" or known.name in files:
         return "yes"
     return "download" if known.openml else "no"
@@ -131,7 +128,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
     if request.from_public:
         records = public_records(path, drafted)
-        ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
+        ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
         drafted, words = read_off(path, drafted), READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
@@ -193,7 +190,7 @@ def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None,
         records=request.records,
         test=request.test,
     )
-    ledger = ledger_of(request.file, request.ledger, request.population, table.dataset.unit)
+    ledger = ledger_of(request.file, request, table.dataset.unit)
     found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]
     noise = {"noise_multiplier": found.mechanism.noise_multiplier, "noise_std": found.mechanism.noise_std}

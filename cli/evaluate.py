@@ -20,7 +20,6 @@ from dpltm.errors import DataError, InputError
 from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
-from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.records.files import TABLES, kind_of, reading
 from dpltm.records.input_parts import shown
@@ -28,14 +27,15 @@ from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_names, column_texts
 from dpltm.registry import Deferred
-from dpltm.reports.wording import cells, columns
+from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
+from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
+from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import evaluate as stage
@@ -84,14 +84,13 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
             dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = as_held_out(dataset)
-    ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
+    ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
     done = measure(run, dataset, ledger, services(progress), request.by)
     return {
         "run": str(path),
         "dataset": done.dataset,
         "records": done.records,
         "accuracy": done.accuracy,
-        **({} if done.rmse is None else {"rmse": json_figure(done.rmse)}),
         "skill": None if done.skill is None else done.skill.to_json(),
         "notes": list(done.notes),
     }
@@ -242,7 +241,7 @@ def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:
         return
     rich.print(f"all together: {guarantee(body['privacy']['certified'])}", style="bold")
     quick = " (quick version: says that it works, and no more)" if body["quick"] else ""
-    _show_table(rich, columns(body), [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
+    _show_table(rich, ARM_COLUMNS, [cells(row, body) for row in body["arms"]], f"{body['recipe']}{quick}")
     for row in body["arms"]:
         for hole in row["missing"]:
             rich.print(f"hole: {row['name']}, seed {hole['seed']}: {hole['why']}", style="bold")

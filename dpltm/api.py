@@ -30,7 +30,6 @@ from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, Network
 from dpltm.networks.own import SETTINGS, OwnModel, check_no_code, own_model
 from dpltm.options import Options, arguments
-from dpltm.options.data import UnitOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.tickets import TransferOptions
@@ -43,7 +42,6 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
 from dpltm.records.tables import is_frame
-from dpltm.records.units import at_unit
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point
 from dpltm.training.launcher import check_alone
 from dpltm.verbs import evaluate as evaluate_verb
@@ -125,9 +123,6 @@ def records_and_options(
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
     dataset = as_dataset(x, y, facts, taker)
-    if isinstance(options, UnitOptions):
-        with naming():
-            dataset = at_unit(dataset, options.unit, options.per_unit)
     return dataset, options
 
 

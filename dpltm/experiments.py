@@ -1,6 +1,6 @@
 """Recipes: an experiment of several arms and seeds. ``dpltm.tickets.workbench.recipes`` reads one from a TOML document.
 
-    [recipe]                     title, source, seeds, measure, notes
+    [recipe]                     title, source, seeds, notes
     [train]  [select]  [tune]    options of those commands that all arms share
     [tickets.NAME]               dpltm generate, once a seed; with from = "OTHER", dpltm tickets transfer of that set
     [[arm]]                      name, paper, tickets, round, against, vary, and tables train, select, tune
@@ -26,11 +26,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpltm.criteria import DP_CRITERIA
 from dpltm.options.select import drawn_from, reads_no_records
-from dpltm.pruning import DP_CRITERIA
 from dpltm.reports.wording import all_terms
-
-MEASURES = ("accuracy", "rmse")
 
 LATENT_STAGES = ("scheme", "encode", "train")
 
@@ -89,7 +87,6 @@ class Recipe:
 
     Attributes:
         seeds: 0 to this, less one.
-        measure: what rows are compared by: ``accuracy`` or ``rmse``.
         figure: ``over`` steps or values, ``x``: the label along it, ``log``: whether that is logarithmic, ``apart``: whether
             each dataset has a chart; or None.
     """
@@ -101,7 +98,6 @@ class Recipe:
     arms: tuple[Arm, ...] = ()
     tickets: Mapping[str, Section] = field(default_factory=dict)
     seeds: int = 1
-    measure: str = "accuracy"
     figure: Section | None = None
     quick: bool = False
 
@@ -295,7 +291,6 @@ def table(
         "source": recipe.source,
         "quick": recipe.quick,
         "privacy": dict(privacy),
-        "measure": recipe.measure,
         "seeds": list(range(recipe.seeds)),
         "finished": sum(trial.name in results for trial in recipe.trials),
         "members": len(recipe.trials),
@@ -315,9 +310,9 @@ def table(
 def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping[str, str]) -> dict[str, Any]:
     trials = [trial for trial in recipe.trials if trial.arm is arm]
     trained = {trial.seed: results[trial.name]["train"] for trial in trials if trial.name in results}
-    measured = {seed: body.get(recipe.measure) for seed, body in trained.items()}
+    measured = {seed: body.get("accuracy") for seed, body in trained.items()}
     values = {str(seed): float(value) for seed, value in measured.items() if value is not None}
-    why = dict.fromkeys(trained, "finished, without what the recipe measures")
+    why = dict.fromkeys(trained, "finished, without an accuracy")
     holes = [
         {"seed": trial.seed, "why": failures.get(trial.name, why.get(trial.seed, "not run"))}
         for trial in trials if str(trial.seed) not in values

@@ -11,6 +11,11 @@ _PRIVATE_SEARCH = (
 
 _BASELINES = "train them with dpltm train --dense, or as arms of a recipe (dpltm run), and compare the runs"
 
+_RATINGS = (
+    "train a network of your own on an .npz with a person a record, as examples/papers/gdp_movielens.py does with the file"
+    " that scripts/make_ratings.py writes"
+)
+
 GONE: dict[str, str] = {
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
@@ -18,6 +23,16 @@ GONE: dict[str, str] = {
     "--components": "take drawings:K or photographs:K, which bring their directions",
     "--features network": "take scatter, drawings or photographs, or `freeze` the first layers of a `model` FILE:NAME",
     "--public": "leave it out; scatter and conv are normalised within each record",
+    "--model ncf": _RATINGS,
+    "--dataset .dat": _RATINGS,
+    "dataset movielens": _RATINGS,
+    "dataset movielens-like": _RATINGS,
+    "dataset movielens-small": _RATINGS,
+    "--users": _RATINGS,
+    "--items": _RATINGS,
+    "--unit": "name the column with the person of each record by `unit_column`; a single record is protected without it",
+    "--metric rmse": "it was of ratings; take accuracy, or in Python a `score` of a network of your own",
+    "[recipe] measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",
     "--criterion dp-synthetic": "take `criterion` dp-train",
@@ -54,7 +69,8 @@ GONE: dict[str, str] = {
     "train --prunable": "a training prunes nothing; dpltm generate takes it",
     "tune --prunable": "a search prunes nothing; dpltm generate takes it",
     "train --plot": "dpltm report draws accuracy and epsilon over the steps",
-    "tickets show --plot": "dpltm report draws accuracy against density",
+    "tickets show --plot": "dpltm report has the table of density and accuracy",
+    "audit --plot": "leave it out; the answer has every claim beside its bound",
     "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
     "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
     "dpltm.synthesize": "make synthetic records by a library, and declare them as what they are",

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from commands import PRIVATE, PUBLIC, words
 from dpltm.cli.main import run
+from dpltm.criteria import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.errors import InputError
-from dpltm.filters import FILTERS, FilterDescriptor, check_compiles, make_filter
+from dpltm.filters import FILTERS, FilterDescriptor, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.local import PROTOCOLS, LocalProtocol
 from dpltm.local.channels import channel
@@ -24,7 +25,6 @@ from dpltm.networks import KINDS, ModelSpec, build, for_tables, renamed, resolve
 from dpltm.networks.kind import LayerSpec, NetworkKind, NetworkName, layer
 from dpltm.networks.masks import Mask
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning import CRITERIA, DATA_FREE, Criterion, PruningRound
 from dpltm.pruning.generation import GenerationConfig, generate, without_data
 from dpltm.pruning.unstructured import keep_topk
 from dpltm.randomness.noise import FastSource
@@ -97,27 +97,22 @@ def test_a_filter_at_the_terminal(answer):
             assert answer(command, option).startswith(f"{option.split()[0]}: only for ")
         body = answer(command, "--clip-norm 3")
     assert (body["filter"], body["sensitivity"], body["noise_std"]) == ("half(C=3)", 1.5, 1.5)
-    assert answer(f"train --dense {PRIVATE} --steps 2 --noise-multiplier 1 --dry-run")["filter"] == "clip(C=1)"
 
 
 def test_a_filter_in_the_library():
     with registered(FILTERS, HALF):
         half = make_filter("half", clip_norm=3.0)
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError, match=r"^`clipnorm`: half has no such parameter; did you mean `clip_norm`\?$"):
             make_filter("half", clipnorm=3.0)
-    assert str(error.value) == "`clipnorm`: half has no such parameter; did you mean `clip_norm`?"
-    with pytest.raises(InputError, match=r"^`compile`: only for .*; half\(C=3\) cannot be compiled$"):
-        check_compiles(half)
     model = build(ModelSpec("mlp", 2, 2))
     x, y = torch.tensor([[30.0, 40.0]] * 4), torch.zeros(4, dtype=torch.int64)
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)
     config = NoisySteps(half, NoisySgd(1.0, 1, 0.0), 4.0, 1.0)
     train(model, Mask.dense(model), Records(x, y), config, sampling=FastSource(0), noise=FastSource(0))
-    # a step of size 1 along a mean gradient that is longer than C, without noise
-    assert torch.cat([value.flatten() for value in model.parameters()]).norm().item() == pytest.approx(
-        1.5 * ROUNDING, rel=1e-4
-    )
+    step = torch.cat([value.flatten() for value in model.parameters()])
+    # of size 1 along a mean gradient that is longer than C, without noise
+    assert step.norm().item() == pytest.approx(1.5 * ROUNDING, rel=1e-4)
 
 
 # --- a criterion: the last weights go first ---
@@ -165,9 +160,9 @@ def keeps_all(step: PruningRound) -> Mask:
 
 def from_the_dense_one(step: PruningRound) -> Mask:
     """As many as the round says, of all that there are: what went before may come again."""
-    scores = {name: torch.rand(value.shape, dtype=torch.float64) for name, value in step.trained.items()}
+    scores = {name: torch.rand(step.trained[name].shape, dtype=torch.float64) for name in step.live}
     dense = step.mask.replaced({name: torch.ones_like(step.mask[name]) for name in step.live})
-    return keep_topk({name: scores[name] for name in step.live}, dense, step.live, step.scope)
+    return keep_topk(scores, dense, step.live, step.scope)
 
 
 def drops_a_layer(step: PruningRound) -> Mask:
@@ -175,20 +170,23 @@ def drops_a_layer(step: PruningRound) -> Mask:
 
 
 @pytest.mark.parametrize(
-    ("next_mask", "message"),
+    ("next_mask", "records", "message"),
     [
-        (keeps_all, "wrong: keeps 592 weights where the schedule says 414"),
-        (from_the_dense_one, "wrong: gives no mask that is nested in that of the round before"),
-        (drops_a_layer, "wrong: fails on made-up weights: 'no such layer'"),
+        (keeps_all, f"{PUBLIC} --provenance public", "wrong: keeps 592 weights where the schedule says 414"),
+        (
+            from_the_dense_one,
+            f"{PRIVATE} --provenance private",
+            "wrong: gives no mask that is nested in that of the round before",
+        ),
+        (drops_a_layer, PUBLIC, "wrong: fails on made-up weights: 'no such layer'"),
     ],
 )
-@pytest.mark.parametrize("records", [f"{PUBLIC} --provenance public", f"{PRIVATE} --provenance private", PUBLIC])
-def test_a_criterion_is_tried_before_anything_is_spent_or_written(answer, next_mask, message, records):
+def test_a_criterion_is_tried_before_anything_is_spent_or_written(answer, next_mask, records, message):
     """At the terminal: ``answer`` sees that a refused command leaves nothing behind."""
-    looks_at = "trained weights" if "provenance" in records else "nothing"
-    wrong = Criterion("wrong", "Wrong.", "this test", looks_at, next_mask)
-    with registered(CRITERIA, wrong):
-        length = "--iterations 3 --batch-size 32" if "provenance" in records else ""
+    looks_at, length = (
+        ("trained weights", "--iterations 3 --batch-size 32") if "provenance" in records else ("nothing", "")
+    )
+    with registered(CRITERIA, Criterion("wrong", "Wrong.", "this test", looks_at, next_mask)):
         command = f"generate {records} --model mlp:8 --rounds 2 --prune 0.3 {length} --criterion wrong --out t"
         assert answer(command).startswith(f"--criterion: {message}")
 
@@ -273,20 +271,13 @@ REGISTRIES: dict[str, Registry[Any]] = {
 
 
 @pytest.mark.parametrize("field", REGISTRIES)
-def test_every_entry_says_what_it_is(field):
+def test_every_entry_says_what_it_is_and_has_its_name_alone(field):
     for name, entry in REGISTRIES[field].items():
         assert entry.name == name
         assert entry.help.endswith(".")
         assert entry.source
-
-
-@pytest.mark.parametrize("field", REGISTRIES)
-def test_a_name_that_is_taken(field):
-    registry = REGISTRIES[field]
-    name, entry = next(iter(registry.items()))
-    with pytest.raises(InputError) as error:
-        registry.register(entry)
-    assert str(error.value) == f"`{field}`: there is one named {name!r} already; take another name"
+    with pytest.raises(InputError, match=rf"^`{field}`: there is one named '{name}' already; take another name$"):
+        REGISTRIES[field].register(entry)
 
 
 def test_what_is_deferred_is_there():

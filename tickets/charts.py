@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.describe import figure as figure_text
-from dpltm.privacy.trade_off import MIN_DELTA, Curves
+from dpltm.privacy.trade_off import Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
 
 if TYPE_CHECKING:
-    from dpltm.training.artifacts import TicketSet
+    pass
 
 _FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
 _MARKS = Deferred("matplotlib.ticker:LogLocator")
@@ -47,16 +46,6 @@ EVERY = 6
 
 MAX_METRICS = 2**26
 """No run notes more bytes than this."""
-
-EPSILONS = (0.05, 1e3)
-"""Ends of the axis of an audit."""
-
-CLAIMS = {
-    "certified": ("|", "tab:blue", "certified: proven"),
-    "nominal": ("x", "tab:orange", "nominal: claimed, not proven"),
-    "lower_bound": (">", "tab:red", "at least: by the audit"),
-}
-"""Marker, colour and name in the legend of an audit."""
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -135,12 +124,8 @@ def _figure(charts: Sequence[Chart], place: Path | io.BytesIO, suffix: str, titl
                 _draw(axes, chart)
         if title:
             figure.suptitle(textwrap.fill(title, TITLE * across), fontsize="medium", parse_math=False)
-        _save(figure, place, suffix)
-
-
-def _save(figure: Any, place: Path | io.BytesIO, suffix: str) -> None:
-    undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(place, dpi=150, format=suffix[1:], metadata=undated.get(suffix))
+        undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        figure.savefig(place, dpi=150, format=suffix[1:], metadata=undated.get(suffix))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -197,31 +182,21 @@ def trade_off(curves: Curves) -> Chart:
     return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
 
 
-def deltas(curves: Curves) -> Chart:
-    """Return the chart of the certified delta over epsilon."""
-    points = [pair for pair in zip(curves.epsilons.tolist(), curves.deltas.tolist(), strict=True) if pair[1] > 0]
-    axes = {"yscale": "log", "xlim": (0, float(curves.epsilons[-1])), "ylim": (MIN_DELTA, 1)}
-    series = [Series("certified", points or [(0.0, MIN_DELTA)])]
-    return Chart("Certified delta over epsilon", "epsilon", "delta", series, axes)
+def over_steps(metrics: Mapping[int, tuple[float | None, float]]) -> list[Chart]:
+    """Return accuracy and certified epsilon, over the steps of a training; without what was not measured."""
+    return _over_steps({"": [metrics]})
 
 
-def over_steps(metrics: Mapping[int, tuple[float | None, float]], measure: str) -> list[Chart]:
-    """Return accuracy (or RMSE), and certified epsilon, over the steps of a training; without what was not measured."""
-    return _over_steps({"": [metrics]}, measure)
-
-
-def seeds_over_steps(arms: Mapping[str, Sequence[Path]], measure: str) -> list[Chart]:
+def seeds_over_steps(arms: Mapping[str, Sequence[Path]]) -> list[Chart]:
     """Return the charts of the arms of a sweep over steps: mean over seeds, least to most, and the largest epsilon.
 
     A run whose notes are missing or damaged is left out, and the name of its arm says so.
     """
-    noted = {name: [read_metrics(run / "metrics.jsonl", measure) for run in runs] for name, runs in arms.items()}
-    return _over_steps(noted, measure)
+    noted = {name: [read_metrics(run / "metrics.jsonl") for run in runs] for name, runs in arms.items()}
+    return _over_steps(noted)
 
 
-def _over_steps(
-    arms: Mapping[str, Sequence[Mapping[int, tuple[float | None, float]] | None]], measure: str
-) -> list[Chart]:
+def _over_steps(arms: Mapping[str, Sequence[Mapping[int, tuple[float | None, float]] | None]]) -> list[Chart]:
     measured, spent = list[Series](), list[Series]()
     for name, runs in arms.items():
         readable = [metrics for metrics in runs if metrics is not None]
@@ -230,7 +205,7 @@ def _over_steps(
             continue
         missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
         rows = [(float(step), [metrics[step] for metrics in readable]) for step in steps]
-        values = [(step, [scale_of(measure) * value for value, _ in row if value is not None]) for step, row in rows]
+        values = [(step, [100 * value for value, _ in row if value is not None]) for step, row in rows]
         values = [(step, row) for step, row in values if row]
         spread = [(min(row), max(row)) for _, row in values] if len(readable) > 1 else ()
         if values:
@@ -239,31 +214,26 @@ def _over_steps(
         epsilons = [(step, max(epsilon for _, epsilon in row)) for step, row in rows]
         bare = "" if math.isfinite(epsilons[-1][1]) else ": nothing is certified"
         spent.append(Series(name + bare, epsilons, "o-"))
-    charts = [Chart(f"{NAMES[measure]} over steps", "step", LABELS[measure], measured)] if measured else []
+    charts = [Chart("Accuracy over steps", "step", ACCURACY, measured)] if measured else []
     if most := max((y for line in spent for _, y in line.points if y < math.inf), default=0.0):
         caption, ends = "What all entries would cost, had the training ended at that step.", (0.0, most * 1.05)
         charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, {"ylim": ends}, caption))
     return charts
 
 
-NAMES, LABELS = {"accuracy": "Accuracy", "rmse": "RMSE"}, {"accuracy": "accuracy, %", "rmse": "RMSE"}
-"""Of measures, in titles and along axes."""
+ACCURACY = "accuracy, %"
+"""Along axes."""
 
 
-def scale_of(measure: str) -> float:
-    """Return what a measure is multiplied by along its axis."""
-    return 100.0 if measure == "accuracy" else 1.0
-
-
-def read_metrics(path: Path, measure: str) -> dict[int, tuple[float, float]] | None:
-    """Return what a run noted, by step: its measure and certified epsilon; None if the file is missing or damaged."""
+def read_metrics(path: Path) -> dict[int, tuple[float, float]] | None:
+    """Return what a run noted, by step: its accuracy and certified epsilon; None if the file is missing or damaged."""
     metrics = {}
     try:
         for line in read_bytes(path, MAX_METRICS, 1).decode().splitlines():
             body: Any = json.loads(line)
-            if body.get(measure) is None:
+            if body.get("accuracy") is None:
                 continue
-            step, here, epsilon = body["step"], figure_in(body[measure]), figure_in(body["epsilon"])
+            step, here, epsilon = body["step"], figure_in(body["accuracy"]), figure_in(body["epsilon"])
             if type(step) is not int or figure_in(step) is None or here is None or epsilon is None:
                 return None
             metrics[step] = (here, epsilon)
@@ -279,60 +249,20 @@ def figure_in(value: object) -> float | None:
     return float(value)
 
 
-def against_density(tickets: TicketSet) -> list[Chart]:
-    """Return accuracy of the tickets of a set against their density; nothing where it is not known."""
-    known = [(one.mask.density, one.accuracy) for one in tickets.body.tickets if one.accuracy is not None]
-    series = [Series("tickets", [(100 * density, 100 * accuracy) for density, accuracy in known], "o-")]
-    caption, axes = "Trained without noise on the records that they were made from.", {"xscale": "log"}
-    title = "Accuracy of tickets against density"
-    return [Chart(title, "density, %", LABELS["accuracy"], series, axes, caption)] if known else []
-
-
-def against_epsilon(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> list[Chart]:
-    """Return accuracy (or rmse) against certified epsilon, for each row with ``value`` and ``epsilon``."""
+def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Return accuracy against certified epsilon, for each row with ``value`` and ``epsilon``."""
     rows = [row for row in rows if row["value"] is not None]
     finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
     if not finite:
         return []
-    (least, most), scale = (pick(row["epsilon"] for row in finite) for pick in (min, max)), scale_of(measure)
+    least, most = (pick(row["epsilon"] for row in finite) for pick in (min, max))
     bars, series = any(row["low"] is not None for row in finite), []
     for row in finite:
-        spread = [] if row["low"] is None else [(scale * row["low"], scale * row["high"])]
-        series.append(Series(row["label"], [(row["epsilon"], scale * row["value"])], "o", spread))
+        spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
+        series.append(Series(row["label"], [(row["epsilon"], 100 * row["value"])], "o", spread))
     for row in (row for row in rows if row["epsilon"] == "inf"):
-        ends = [(end, scale * row["value"]) for end in (least, most)]
+        ends = [(end, 100 * row["value"]) for end in (least, most)]
         series.append(Series(f"{row['label']} (nothing is certified)", ends, "--"))
     axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
-    title, caption = f"{NAMES[measure]} against certified epsilon", "Bars: 95 % intervals." if bars else ""
-    return [Chart(title, "certified epsilon", LABELS[measure], series, axes, caption)]
-
-
-# --- audits -----------------------------------------------------------------------------------------------------------
-
-
-def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone."""
-    with _RC(STYLE):
-        figure = _FIGURE(figsize=(8, 1.3 + 0.6 * len(rows)), layout="constrained")
-        axes = figure.subplots()
-        axes.set(xscale="log", xlim=EPSILONS, ylim=(len(rows) - 0.5, -0.5), xlabel="epsilon")
-        left, right = (np.clip([float(row[name]) for row in rows], *EPSILONS) for name in ("lower_bound", "certified"))
-        axes.hlines(range(len(rows)), left, np.maximum(left, right), color="0.85", lw=6, zorder=1, label="left open")
-        names = [row["audited"] for row in rows]
-        for name, (marker, colour, label) in CLAIMS.items():
-            values = [math.nan if row[name] is None else float(row[name]) for row in rows]
-            axes.plot(values, range(len(rows)), marker, color=colour, ms=11, mew=2.5, label=label, zorder=2)
-            for at, value in enumerate(values):
-                names[at] += "" if math.isnan(value) else f"\n{label.partition(':')[0]} {label_of(name, value)}"
-        axes.set_yticks(range(len(rows)), names, fontsize="small")
-        figure.legend(loc="outside upper center", ncols=4)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as staging:
-            _save(figure, staging, path.suffix.lower())
-
-
-def label_of(name: str, value: float) -> str:
-    """Return a figure as it is drawn: a lower bound never larger than it is, a claim never smaller."""
-    if 1000 <= value < math.inf:
-        return f"{math.ceil(value):,}"
-    return figure_text(value, 3, down=name == "lower_bound")
+    title, caption = "Accuracy against certified epsilon", "Bars: 95 % intervals." if bars else ""
+    return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES
-from dpltm.records.ratings import SUFFIX
 from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
@@ -486,23 +486,21 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
         return Path(named or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
-    if separators & set(dataset) or path.suffix.lower() in (*SUFFIXES, SUFFIX):
+    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
         there = path.resolve().parent  # where it really lies: a link to it is of the same people
         return (path.parent if path.parent.resolve() == there else there) / BESIDE
     known = catalogue()
-    if dataset in known and not known[dataset].made_up:  # a part, or another form, of one is of the same people
+    if dataset in known:  # a part, or another form, of one is of the same people
         dataset = next((each for each in known if dataset.startswith(f"{each}-")), dataset)
     return Path(f"{dataset}.ledger.jsonl")
 
 
-def ledger_of(
-    dataset: str | None, named: str | None = None, population: str | None = None, unit: str | None = RECORD
-) -> Ledger:
+def ledger_of(dataset: str | None, options: LedgerOptions, unit: str | None) -> Ledger:
     """Return the ledger that pays for releases from a dataset; its file appears with its first entry."""
-    path = ledger_path(dataset, named)
-    if named is None and not path.exists():
+    path = ledger_path(dataset, options.ledger)
+    if options.ledger is None and not path.exists():
         try:
             check_writable(path)
         except ArtifactError as error:
             raise ArtifactError(f"`ledger`: {str(error).removesuffix('; choose another place')}; name one") from None
-    return open_ledger(path, population=population, unit=unit)
+    return open_ledger(path, population=options.population, unit=unit)

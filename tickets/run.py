@@ -84,7 +84,7 @@ def answer(run: Run) -> dict[str, Any]:
         "steps_taken": last["step"],
         "seconds": run.seconds,
         "accuracy": last["accuracy"],
-        **{name: last[name] for name in ("rmse", "balanced_accuracy") if name in last},
+        **{name: last[name] for name in ("balanced_accuracy",) if name in last},
         "skill": None if run.skill is None else run.skill.to_json(),
         **report,
     }
@@ -239,11 +239,6 @@ class FoundRun:
         return None if self.entry is None else self.entry.part
 
     @property
-    def measure(self) -> str:
-        """What it is judged by."""
-        return "rmse" if "rmse" in self.result else "accuracy"
-
-    @property
     def account(self) -> Account:
         """Account of its lineage by itself, without its ledger; with no guarantee where its training is not known."""
         account = Account.alone(self.lineage)
@@ -314,7 +309,7 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     run = attempt(lambda: load_run(path)) if config else None
     result = attempt(lambda: _read_object(path / "result.json")) or {}
     environment = attempt(lambda: _read_object(path / "environment.json")) or {}
-    metrics = read_metrics(path / "metrics.jsonl", "rmse" if "rmse" in result else "accuracy")
+    metrics = read_metrics(path / "metrics.jsonl")
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
     entry = None if run is None else attempt(lambda: run.entry)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpltm.errors import InputError, did_you_mean
+from dpltm.gone import instead
 from dpltm.networks.kind import KINDS as KINDS
 from dpltm.networks.kind import MAX_FEATURES, MAX_WIDTH, PROJECTION, TANH, Inputs, NetworkKind, NetworkName
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
@@ -99,11 +100,6 @@ class Network:
         return False
 
     @property
-    def user_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters that have a row for each user."""
-        return ()
-
-    @property
     def identity(self) -> str:
         """What its records of settings know it by: other networks have others."""
         return self.text
@@ -187,10 +183,6 @@ class ModelSpec(Network):
         return "vectors" in self.name.kind.inputs
 
     @property
-    def user_parameters(self) -> tuple[str, ...]:
-        return self.name.kind.user_parameters
-
-    @property
     def tables(self) -> tuple[int, ...]:
         return self.name.tables
 
@@ -236,11 +228,8 @@ def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec
 
 
 def for_tables(tables: tuple[int, ...]) -> tuple[str, ...]:
-    """Kinds of networks whose inputs are positions in so many tables, or are quantities."""
-    counts = {"texts": 1, "ratings": 2}
-    return tuple(
-        name for name, kind in KINDS.items() if len(tables) in [counts.get(inputs, 0) for inputs in kind.inputs]
-    )
+    """Kinds of networks whose inputs are positions in a table, or are quantities."""
+    return tuple(name for name, kind in KINDS.items() if bool(tables) in [inputs == "texts" for inputs in kind.inputs])
 
 
 def network_metavar(inputs: Inputs | None = None) -> str:
@@ -285,6 +274,8 @@ def _kind(text: str) -> NetworkKind:
         )
     if text.endswith(".py"):
         raise InputError(f"`model`: {text!r:.80} is a file of code; say what in it is the network, as FILE.py:NAME")
+    if (reason := instead(f"--model {name}")) is not None:
+        raise InputError(f"`model` {name}{reason}")
     if name not in KINDS:
         known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
         raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")

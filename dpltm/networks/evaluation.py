@@ -1,11 +1,10 @@
-"""Evaluation of a network on given records: its outputs, how many it gets right, and how far off its ratings are."""
+"""Evaluation of a network on given records: its outputs, and how many it gets right."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +14,9 @@ from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating
+from dpltm.records.batches import Inputs
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
-
-
-class Rows(Protocol):
-    """Inputs that are prepared as they are read."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
-
-
-Inputs = Tensor | Rows
-"""``(n, features)``, in memory or a batch at a time."""
-
 
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
@@ -58,34 +45,29 @@ class PricedScore:
     """What a metric counts of a record on private records: a value from 0 to 1, so its sum has sensitivity 1.
 
     Balanced accuracy, the sum over k of right_k / (K n_k), is the sum of [right] / (K n s_y) over records, with s the public
-    or paid shares of the classes in place of n_k / n. Times K n min s, a right answer counts min s / s_y, at most 1. Of
-    ratings 0 to K - 1, a record counts 1 less its squared error over (K - 1)^2, cut to [0, 1] whatever a network gives.
+    or paid shares of the classes in place of n_k / n. Times K n min s, a right answer counts min s / s_y, at most 1.
 
     Attributes:
         classes: K.
-        shares: of the classes, positive; none of ratings.
+        shares: of the classes, positive.
     """
 
     classes: int
-    shares: tuple[float, ...] = ()
+    shares: tuple[float, ...]
 
     @property
     def scale(self) -> float:
-        """What a mean over records is divided by: K min s, or 1."""
-        return self.classes * min(self.shares) if self.shares else 1.0
+        """What a mean over records is divided by: K min s."""
+        return self.classes * min(self.shares)
 
     def values(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the value of each record, ``(rows,)`` float64, not yet cut."""
-        if self.shares:
-            shares = torch.tensor(self.shares, dtype=torch.float64, device=outputs.device)
-            return (outputs.argmax(1) == labels) * (shares.min() / shares)[labels]
-        stars = torch.arange(self.classes, dtype=torch.float64, device=outputs.device)
-        return 1 - ((torch.softmax(outputs.double(), 1) @ stars - labels) / (self.classes - 1)).square()
+        shares = torch.tensor(self.shares, dtype=torch.float64, device=outputs.device)
+        return (outputs.argmax(1) == labels) * (shares.min() / shares)[labels]
 
     def metric(self, total: float, records: int) -> float:
-        """Return the metric that a sum, with noise or without, stands for: balanced accuracy, or the rmse."""
-        mean = min(max(total / (records * self.scale), 0.0), 1.0)
-        return mean if self.shares else (self.classes - 1) * math.sqrt(1 - mean)
+        """Return the balanced accuracy that a sum, with noise or without, stands for."""
+        return min(max(total / (records * self.scale), 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -183,14 +165,10 @@ def skill(
     return skill_of(given.numpy(), y.cpu().numpy(), names, metric, groups)
 
 
-def check_metric(metric: str, rated: bool, score: Score | None) -> None:
-    """Raise InputError for a metric that does not go with ratings, with classes, or with a score of the user's own."""
+def check_metric(metric: str, score: Score | None) -> None:
+    """Raise InputError for a metric beside a score of the user's own."""
     if score is not None and metric != "accuracy":
         raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
-    if metric == "rmse" and not rated:
-        raise InputError("`metric`: rmse is of ratings; take accuracy, balanced-accuracy or auc")
-    if metric in ("balanced-accuracy", "auc") and rated:
-        raise InputError(f"`metric`: {metric} is of classes, and ratings are quantities; take rmse or accuracy")
 
 
 def check_loss(network: Network) -> None:
@@ -228,13 +206,3 @@ def check_priced(metric: str) -> None:
 def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
     """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
     return total_score(model, x, y, chunk, score, alike=False) / len(x)
-
-
-def root_mean_squared_error(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK) -> float:
-    """Root mean squared error of the expected rating, sum_k p_k k, against the rating; infinity if not finite."""
-    total = 0.0
-    for given, ratings in zip(outputs(model, x, chunk, alike=False), y.split(chunk), strict=True):
-        chances = torch.softmax(given.double(), 1)
-        stars = torch.arange(chances.shape[1], dtype=chances.dtype, device=chances.device)
-        total += float((chances @ stars - ratings).square().sum())
-    return math.sqrt(total / len(x)) if math.isfinite(total) else math.inf

@@ -23,11 +23,6 @@ numbers, their mean over all positions, then 16 units with ReLU. ``embed:10000:3
 units, ``embed:10000:32`` no units in between. The vector of padding stays zero; in the paper it is trained as one more
 word, which ``embed-pad`` does: most of a record's gradient, and of the norm that clipping leaves, then goes to padding.
 
-``ncf`` is their network for MovieLens (after He et al. 2017): vectors of 5 numbers for user and item, multiplied number
-by number, vectors of 10 numbers for both beside them, and one linear layer to five classes, the stars.
-``ncf:6040x3952:8,16`` has vectors of 8 and of 16 numbers. A record holds the positions of its user and its item; several
-in a row, as a user gives them, go through one by one.
-
 ``lstm``, ``gru`` and ``rnn`` are one recurrent layer, whose last state goes into a linear classifier. ``lstm:128x9``
 takes 128 steps of 9 values, ``lstm:128x9:64`` with 64 units in place of 32; images go row by row. ``lstm:10000`` looks
 words up in a table with vectors of 16 numbers, ``lstm:10000:32,64`` of 32, with 64 units.
@@ -66,18 +61,17 @@ TANH = "-tanh"
 PROJECTION = "project"
 """Name of a layer in front whose weights belong to the records' width, and to no ticket; before its width in a name."""
 
-Inputs = Literal["vectors", "images", "sequences", "texts", "ratings"]
-"""Kinds of records: numbers of any count, an image, a sequence of vectors, words of one table, a user and an item."""
+Inputs = Literal["vectors", "images", "sequences", "texts"]
+"""Kinds of records: numbers of any count, an image, a sequence of vectors, words of one table."""
 
-SIZES: Mapping[Inputs, int] = {"vectors": 0, "images": 3, "sequences": 2, "texts": 1, "ratings": 2}
-"""Number of sizes in a name for such records: of texts and ratings those of the tables that values are positions in, of
-images and sequences those of a record."""
+SIZES: Mapping[Inputs, int] = {"vectors": 0, "images": 3, "sequences": 2, "texts": 1}
+"""Number of sizes in a name for such records: of texts that of the table that values are positions in, of images and
+sequences those of a record."""
 
 _NO_SUCH: Mapping[Inputs, str] = {
     "images": "images; if they are flattened ones, say their size, as in {}",
     "sequences": "sequences of vectors; if they are flattened ones, say their size, as in {}",
     "texts": "texts, whose words are positions in one table; if they are such, say the number of words by `words`",
-    "ratings": "ratings, positions of users and items in two tables; take such as those of movielens",
 }
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -119,7 +113,6 @@ class NetworkKind:
         max_size, max_width: the largest of both.
         usage: how an error shows its names, if not by ``name``.
         no_tanh: why ``-tanh`` cannot stand behind its name; None if it can.
-        user_parameters: names of the parameters that have a row for each user.
     """
 
     name: str
@@ -135,7 +128,6 @@ class NetworkKind:
     max_width: int = MAX_LAYER_WIDTH
     usage: str = ""
     no_tanh: str | None = None
-    user_parameters: tuple[str, ...] = ()
 
     def read(self, text: str) -> NetworkName:
         """Return what a name of this kind says; InputError for one that is none."""
@@ -184,7 +176,7 @@ class NetworkKind:
                     return (*shape, 1)[:3]
                 case "sequences" if len(shape) >= 2 and not tables:
                     return (shape[0], math.prod(shape[1:]))
-                case "texts" | "ratings" if len(tables) == SIZES[inputs]:
+                case "texts" if len(tables) == 1:
                     return tables
         records = f"with tables of {' and '.join(map(str, tables))} positions" if tables else f"of shape {shape}"
         example = f"{text}:{next(iter(self.forms.values())).partition(':')[0]}"
@@ -225,13 +217,13 @@ class NetworkName:
     @property
     def tables(self) -> tuple[int, ...]:
         """Sizes of the tables that inputs are positions in; none where they are quantities."""
-        return self.sizes if self.inputs in ("texts", "ratings") else ()
+        return self.sizes if self.inputs == "texts" else ()
 
     def record_shape(self, features: int) -> tuple[int, ...]:
         """Return the shape of one record of so many values; it has other numbers of them where these are too many."""
         if self.inputs in ("images", "sequences"):
             return self.sizes
-        return (2,) if self.inputs == "ratings" else (features,)
+        return (features,)
 
     def layers(self, features: int, classes: int) -> tuple[LayerSpec, ...]:
         return self.kind.layers(self, features, classes)
@@ -391,30 +383,6 @@ EMBED_PAD = replace(
 )
 
 
-def _ncf(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
-    del features
-    product, beside = name.widths
-    return (
-        layer("factors", "Factors", *name.sizes, product, beside),
-        layer("fc1", "Linear", product + 2 * beside, classes),
-    )
-
-
-NCF = NetworkKind(
-    "ncf",
-    "Neural collaborative filtering: vectors of user and item, multiplied and beside each other, one layer.",
-    "Bu, Dong, Long, Su 2020, after He et al. 2017",
-    "ncf",
-    ("ratings",),
-    _ncf,
-    {"USERSxITEMS[:MULTIPLIED,BESIDE]": "6040x3952:5,10"},
-    usual=lambda _: (5, 10),
-    max_size=1_000_000,  # networks named in files are built before weights are seen: for memory
-    no_tanh="ncf has no ReLU to stand in for",
-    user_parameters=("factors.user_product.weight", "factors.user_beside.weight"),
-)
-
-
 def _recurrent(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
     del features
     units = name.widths[-1]
@@ -461,4 +429,4 @@ RNN = replace(
     no_tanh="rnn has tanh as it is",
 )
 
-KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN, NCF))
+KINDS = Registry[NetworkKind]("model", (MLP, CNN, LATENT, EMBED, EMBED_PAD, LSTM, GRU, RNN))

@@ -75,22 +75,6 @@ class Last(nn.Module):
         return x[0][:, -1]
 
 
-class Factors(nn.Module):
-    """Positions of a user and an item, ``(..., 2)``, to ``(..., product + 2 beside)``: first the products, number by
-    number, of two vectors of ``product`` numbers; then the two of ``beside`` numbers."""
-
-    def __init__(self, users: int, items: int, product: int, beside: int) -> None:
-        super().__init__()
-        self.users, self.items = Positions(users), Positions(items)
-        self.user_product, self.item_product = table(users, product), table(items, product)
-        self.user_beside, self.item_beside = table(users, beside), table(items, beside)
-
-    def forward(self, x: Tensor) -> Tensor:
-        user, item = self.users(x[..., 0]), self.items(x[..., 1])
-        product = self.user_product(user) * self.item_product(item)
-        return torch.cat([product, self.user_beside(user), self.item_beside(item)], -1)
-
-
 def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every parameter of these layers, in order, without memory for any."""
     with torch.device("meta"):

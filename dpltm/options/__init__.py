@@ -34,8 +34,8 @@ _TYPES: dict[str, tuple[type, str]] = {
 _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
 """Words of a metavar that say that the value is, or may be, a path."""
 
-METRICS = ("accuracy", "balanced-accuracy", "auc", "rmse")
-"""By which networks are judged on records that are not protected; the last is of ratings alone."""
+METRICS = ("accuracy", "balanced-accuracy", "auc")
+"""By which networks are judged on records that are not protected."""
 
 
 @dataclass(frozen=True)

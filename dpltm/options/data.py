@@ -23,7 +23,7 @@ class DataOptions(Options):
 
     dataset: str | None = option(
         None,
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
         "NAME|FILE",
         section="Records",
     )
@@ -59,8 +59,6 @@ class DataOptions(Options):
         "N",
         shown="10000 for texts",
     )
-    users: int | None = option(None, "Public number of users, their largest id, of a .dat file of ratings.", "N")
-    items: int | None = option(None, "Public number of items, their largest id.", "N")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")
 
 
@@ -69,20 +67,9 @@ class PerUnitOptions(Options):
 
     per_unit: int | None = option(
         None,
-        "Most records of a person, or ratings of a user, that count where that is the unit; the rest is left out.",
+        "Most records of a person that count, where persons are protected; the rest is left out.",
         "K",
         shown=str(PER_UNIT),
-        section="What is protected",
-    )
-
-
-class UnitOptions(PerUnitOptions):
-    """What is protected, of ratings as well."""
-
-    unit: str = option(
-        "record",
-        "What is protected: one record, or of ratings all that one user gave.",
-        choices=("record", "user"),
         section="What is protected",
     )
 
@@ -152,7 +139,7 @@ class MetricOptions(Options):
 
     metric: str = option(
         "accuracy",
-        "What settings, candidates or a run are judged by. auc has no price on private records; rmse is of ratings.",
+        "What settings, candidates or a run are judged by. auc has no price on private records.",
         choices=METRICS,
         section="Metric",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, FROM_ZERO, POSITIVE, option
 from dpltm.options.data import (
@@ -16,7 +17,6 @@ from dpltm.options.data import (
     UnprotectedOptions,
 )
 from dpltm.options.network import CODE, NetworkOptions
-from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
 
 def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:
@@ -122,7 +122,7 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     )
     dataset: str | None = option(
         "digits",
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet, .arrow or .dat file, or a folder of .npy.",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
         "NAME|FILE",
     )
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")

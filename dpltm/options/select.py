@@ -11,15 +11,15 @@ from dpltm.options.data import (
     GuaranteeOptions,
     LedgerOptions,
     MetricOptions,
+    PerUnitOptions,
     SharesOptions,
-    UnitOptions,
     UnprotectedOptions,
     data_options,
 )
 from dpltm.options.network import CodeOptions
 
 
-class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesOptions, UnitOptions):
+class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesOptions, PerUnitOptions):
     """How the winner is chosen, and what that may spend."""
 
     eps1: float | None = option(None, "Epsilon of the draw; DPLTM uses 0.1.", "E", section="Draw", within=POSITIVE)
@@ -74,7 +74,7 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
 
 def drawn_from(train: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a training that a draw from its records takes over."""
-    return {**data_options(train), **{key: train[key] for key in ("unit", "per-unit") if key in train}}
+    return {**data_options(train), **{key: train[key] for key in ("per-unit",) if key in train}}
 
 
 def reads_no_records(select: Mapping[str, Any]) -> bool:

@@ -19,7 +19,6 @@ from dpltm.options.data import (
     PerUnitOptions,
     SeedOptions,
     SharesOptions,
-    UnitOptions,
 )
 from dpltm.options.network import CODE, NetworkOptions
 from dpltm.privacy.accountants import ACCOUNTANTS
@@ -81,7 +80,7 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
     )
 
 
-class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, UnitOptions, FeatureOptions):
+class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, PerUnitOptions, FeatureOptions):
     """A training of a ticket under differential privacy (DP-SGD on its live coordinates)."""
 
     filter: str = option(

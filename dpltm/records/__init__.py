@@ -9,13 +9,12 @@ from dpltm.records.catalogue import Description, cache_home, catalogue, data_hom
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
 from dpltm.records.load import DatasetCache, load, load_records
-from dpltm.records.ratings import held_out_users
 from dpltm.records.scaling import affine, count_outside, prepare, scale
 from dpltm.records.split import Arrays, Public, RecordSet, Rows, Split
-from dpltm.records.units import at_unit, by_user
+from dpltm.records.units import at_unit
 
 __all__ = [
     "Arrays", "Dataset", "DatasetCache", "Description", "Layout", "Public", "RecordSet", "Rows", "Split", "affine",
-    "at_unit", "by_user", "cache_home", "catalogue", "count_outside", "data_home", "from_arrays", "held_out_users", "load",
+    "at_unit", "cache_home", "catalogue", "count_outside", "data_home", "from_arrays", "load",
     "load_records", "prepare", "scale",
 ]  # fmt: skip

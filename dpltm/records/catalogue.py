@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-Kind = Literal["vector", "image", "signal", "tokens", "ratings"]
+Kind = Literal["vector", "image", "signal", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,10 @@ class Description:
         name: what ``dataset`` takes; ``NAME.npz`` is its file in the data home.
         kind: what a record is.
         bounds: ``(low, high)`` of every feature; values outside saturate.
-        records: number of training records; of ratings four fifths of all, from which the true one differs a little.
+        records: number of training records.
         openml_name: the name that those ids must carry, compared without case.
         openml_test: how many trailing rows of the OpenML table are the test split.
         first_label: the number that the OpenML table gives to class 0.
-        made_up: how many ratings are made up, training and test; None where they are people's.
     """
 
     name: str
@@ -42,8 +41,6 @@ class Description:
     openml_name: str = ""
     openml_test: int = 0
     first_label: int = 0
-    tables: tuple[int, ...] = ()
-    made_up: int | None = None
 
 
 _BYTE = (0.0, 255.0)
@@ -81,22 +78,6 @@ _ALL = (
     Description("a9a", "Adult income, 123 binary features", "vector", (123,), (0.0, 1.0), 2, 32561),
     # The shape and bounds are those of the usual --length and --words.
     Description("imdb", "film reviews, positive or not, as words", "tokens", (256,), (0.0, 9999.0), 2, 25000),
-    # The published ranges of ids. A record is two positions, and no quantity. About a fifth of the ratings is held out, so
-    # the number of training records is four fifths of the published one of all, 1,000,209, and not counted.
-    Description(
-        *("movielens", "MovieLens 1M: films rated by users, 1 to 5", "ratings", (2,), (0.0, 6039.0), 5, 800167),
-        tables=(6040, 3952),
-    ),
-    Description(
-        *("movielens-like", "made-up ratings of the same shape", "ratings", (2,), (0.0, 6039.0), 5, 800167),
-        tables=(6040, 3952),
-        made_up=1000209,
-    ),
-    Description(
-        *("movielens-small", "a few made-up ratings, to try things out", "ratings", (2,), (0.0, 199.0), 5, 4800),
-        tables=(200, 120),
-        made_up=6000,
-    ),
 )
 
 _CATALOGUE: Mapping[str, Description] = MappingProxyType({known.name: known for known in _ALL})

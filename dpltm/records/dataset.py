@@ -83,15 +83,15 @@ class Dataset:
         classes: number of classes K, a public input; 0 where labels are no class numbers.
         bounds: public ``(low, high)`` of every feature; values outside saturate.
         records: the public size of ``train`` (after ``subset``); sampling rates and score denominators use it. Where it
-            was declared, of known ratings, and of a part of a known dataset, there may be a few more or less.
+            was declared, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin, bounds_origin: where those public inputs come from.
         lineage: what the columns come from: a schema that was found.
         known: whether it is one of the catalogue, whose records are what their publication says.
         _places: where a publication fixes who stands at which place of the file, the place of each record of ``train``,
             ``(n,)``, private; None elsewhere.
         feature_map: the map in front of the network; None where it takes the records as they are.
-        tables: where the values of a record are no quantities but positions in tables (of words; of users and items), the
-            sizes of those, public inputs: one for all values, or one a value. Empty where they are quantities.
+        tables: where the values of a record are no quantities but positions in a table of words, the size of that, a
+            public input. Empty where they are quantities.
         tables_origin: where what is at which position comes from; of words, their ranking.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
         schema: of a table that was encoded by one, its text.
@@ -198,11 +198,6 @@ class Dataset:
     def input_parts(self) -> Parts:
         """Parts of those inputs; none behind a feature map, which takes one array."""
         return self.parts if self.feature_map is None else ()
-
-    @property
-    def rated(self) -> bool:
-        """Tell whether the records are ratings: a user and an item, and how many stars."""
-        return len(self.tables) == 2
 
     @property
     def whole(self) -> bool:

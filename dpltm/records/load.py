@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError, did_you_mean, first_line, whole_number
+from dpltm.gone import instead
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import (
@@ -30,7 +31,6 @@ from dpltm.records.files import (
     reading,
 )
 from dpltm.records.input_parts import check_words
-from dpltm.records.ratings import is_ratings, load_ratings
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import check_none, checked_features, declared_facts, parse_fraction, settle, take_part
 from dpltm.records.tables import read_by_schema, read_table
@@ -47,8 +47,6 @@ def load(
     test: str | None = None,
     words: int | None = None,
     length: int | None = None,
-    users: int | None = None,
-    items: int | None = None,
     units: str | None = None,
     schema: str | Path | Schema | None = None,
     rows_coincide: bool = False,
@@ -63,7 +61,7 @@ def load(
 
     Args:
         dataset: a name (see ``catalogue``, or ``NAME`` for any ``NAME.npz`` in the data home), or a path: a string
-            with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet``, ``.arrow`` or, of ratings, ``.dat``.
+            with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
             Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
         label: the label column of a table.
         bounds: finite ``(low, high)`` of every feature.
@@ -75,7 +73,6 @@ def load(
         words: public size of the table that words are looked up in, see ``records.files``; for a file of features, says
             that they are such positions.
         length: how many words of a text are kept.
-        users, items: public sizes of the tables of a file of ratings.
         units: the column of a table, or NAME of the array ``NAME_train`` of an archive, that says whose each record is;
             it is no feature. The test split says so too, and holds records of others.
         schema: of a table with words, dates or holes: what its columns hold, or the file that says so. It says which is the
@@ -97,17 +94,13 @@ def load(
     for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
         if text is not None and not isinstance(text, str):
             raise DataError(name, text, "a text, as the command line takes it")
-    for name, size in {"words": words, "length": length, "users": users, "items": items}.items():
+    for name, size in {"words": words, "length": length}.items():
         if size is not None:
             whole_number(name, size)
     dataset, home = str(dataset), home or data_home()
     said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
-    if is_ratings(dataset):
-        why = f"{dataset} holds ratings, which have none of that to say"
-        check_none(why, **said, test=test, unit_column=units)
-        return take_part(load_ratings(dataset, home, users, items), subset, records, for_training)
-    if users is not None or items is not None:
-        raise DataError(f"`users`, `items`: are for ratings (.dat), and {dataset} is none; drop them")
+    if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
+        raise DataError(f"`dataset` {dataset}{reason}")
     known = as_schema(schema)
     if known is not None:
         check_none("the schema says what the columns hold", **said)
@@ -175,6 +168,8 @@ class _Source:
         description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
             return description, dataset, *self._file(file, "`dataset`", layout)
+        if description is None and (reason := instead(f"dataset {dataset}")) is not None:
+            raise DataError(f"`dataset` {dataset}{reason}")
         if description is None:
             names = list(catalogue())
             hint = did_you_mean(dataset.lower(), names) or ";"
@@ -276,7 +271,7 @@ class DatasetCache:
     """Reads and checks a file once, for stages and trials that come back to the same records.
 
     What is loaded shares its arrays, which are marked read-only. A file is read again when it is another, or when its
-    size or its time changes; ratings are read every time.
+    size or its time changes.
     """
 
     def __init__(self) -> None:

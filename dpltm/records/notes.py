@@ -84,37 +84,25 @@ def public_input_notes(dataset: Dataset) -> list[str]:
         notes.append(
             f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
         )
-    if len(dataset.tables) == 1 and dataset.tables_origin == "counted":
+    if dataset.tables and dataset.tables_origin == "counted":
         notes.append(
             f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
         )
-    elif len(dataset.tables) == 1:
+    elif dataset.tables:
         notes.append(
             f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
-        )
-    if len(dataset.tables) == 2 and dataset.tables_origin == "counted":
-        users, items = dataset.tables
-        notes.append(
-            f"the largest ids of users ({users}) and items ({items}) were read off the ratings and are treated as public;"
-            " declare them with `users` and `items`"
         )
     return notes
 
 
 def _several(dataset: Dataset) -> str:
-    return "persons" if dataset.of_persons and not dataset.rated else f"{dataset.unit}s"
+    return "persons" if dataset.of_persons else f"{dataset.unit}s"
 
 
 def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
-    if dataset.of_persons and not dataset.rated:
-        return [persons_note(dataset.unit, dataset.train.slots)]
     if dataset.of_persons:
-        return []
-    if dataset.rated:
-        return [
-            "the guarantee is for one rating, not for one person, who may have given many; `unit` user protects all of them"
-        ]
+        return [persons_note(dataset.unit, dataset.train.slots)]
     return [] if dataset.known or dataset.names_units else [SEVERAL_ROWS]
 
 
@@ -124,19 +112,6 @@ def persons_note(unit: str, slots: int | None) -> str:
         f"a person is all records that share a value of {unit!r}; at most {slots} of each count, those of the lowest public"
         " hashes where there are more"
     )
-
-
-def rating_notes(dataset: Dataset) -> list[str]:
-    """Return notes on the unit of ratings, or of users, and on whom accuracy is measured."""
-    if not dataset.rated:
-        return []
-    if not dataset.of_persons:
-        return ["about one rating in five is a test rating, by a public hash of user and item; of the same users"]
-    return [
-        f"a record is one user with at most {dataset.train.slots} ratings, those of the lowest public hashes where there are"
-        " more",
-        "accuracy and rmse are those of held-out users, every fifth id, whose factors are zero: nothing was learnt of them",
-    ]
 
 
 def feature_notes(dataset: Dataset) -> list[str]:

@@ -1,6 +1,6 @@
 """Persons as units: all records of one person are protected together.
 
-A *unit* is all records that share a value of one column: a person, a household, a device; or all ratings of a user.
+A *unit* is all records that share a value of one column: a person, a household, a device.
 ``at_unit`` makes one record of them, ``(slots, ...)``, and the mean of their losses is what a gradient filter gets: so a
 unit more or less, whatever it holds, is one record more or less, and every bound for records holds for units as it stands
 (privacy-model.md 1.1 and 4.1).
@@ -19,9 +19,8 @@ from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
-from dpltm.records.dataset import Dataset, Origin, RawSplit
+from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.mapped import gathered, let_go, room_for
-from dpltm.records.ratings import held_out_users, public_hash
 from dpltm.records.split import Arrays, Rows, Split
 
 MAX_SLOTS = 4096
@@ -77,19 +76,16 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
     return np.array(names)[codes]
 
 
-def at_unit(dataset: Dataset, unit: str, per_unit: int | None) -> Dataset:
+def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
     """Return the records at the unit that is to be protected; they may be at it already.
 
     Args:
-        dataset: the records. Where it says whose they are, a person is the unit, whatever ``unit`` says.
+        dataset: the records. Where it says whose they are, a person is the unit.
     """
     if dataset.of_persons:
         return dataset
-    slots = PER_UNIT if per_unit is None else per_unit
     if dataset.names_units:
-        return by_unit(dataset, slots)
-    if unit == "user":
-        return by_user(dataset, slots)
+        return by_unit(dataset, PER_UNIT if per_unit is None else per_unit)
     check_per_unit(per_unit)
     return dataset
 
@@ -98,8 +94,7 @@ def check_per_unit(per_unit: int | None) -> None:
     """Raise DataError if it is said how many records of a person count, where single records are the unit."""
     if per_unit is not None:
         raise DataError(
-            "`per_unit`: bounds what one person gives, so it goes with `unit_column`, or with `unit` user of ratings; leave"
-            " it out, or add one of them"
+            "`per_unit`: bounds what one person gives, so it goes with `unit_column`; leave it out, or add that"
         )
 
 
@@ -188,51 +183,4 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
         unit=dataset.rows.units_name,
-    )
-
-
-def by_user(dataset: Dataset, slots: int) -> Dataset:
-    """Return the same ratings with a user as the unit: a record is a user, with at most so many ratings.
-
-    Args:
-        dataset: ratings, one a record; all of them, with no ``subset``. A declared number of records is one of users; of
-            a known dataset it is that of the users who are not held out.
-        slots: of a user, K, public; no more are made than there are items.
-
-    Returns:
-        Training records ``x (users, K, 2)`` with labels ``y (users, K)``, ``ABSENT`` in empty slots: users who are not
-        held out. The test split holds single ratings ``(m, 2)``, those of held-out users that the dataset holds out; None
-        if there are none. The identity is that of ``dataset``: it is the same data.
-
-    Guarantees:
-        A row depends on the training ratings of its own user and on public inputs alone: where a user gave more than K,
-        those of the K lowest public hashes of user and item are taken, which say nothing of what is held out. So one user
-        more or less, whatever they gave, is one row more or less, or none.
-    """
-    if not dataset.rated:
-        raise DataError(
-            f"`unit` user: takes ratings by users, such as movielens, and {dataset.name} holds none; name a"
-            " column with the person of each record by `unit_column`"
-        )
-    if not dataset.whole:
-        raise DataError("`unit` user: takes every user, and a subset is a range of ratings; take all of them")
-    out, (x, test) = held_out_users(dataset.tables[0]), (dataset.train._closed.x, dataset.test)
-    users = int(np.count_nonzero(~out))
-    _check_slots(users, slots, 2)
-    entered = np.flatnonzero(~out[x[:, 0]])
-    if not len(entered):
-        raise DataError(f"`unit` user: {dataset.name} has no user to train on; those of every fifth id are held out")
-    entered = entered[np.argsort(x[entered, 1], kind="stable")]
-    slots = min(slots, dataset.tables[1])  # nobody rates an item twice
-    train = _slotted(dataset.train, entered, x[entered, 0], public_hash(x[entered]), slots)
-    if test is not None:  # none of a user who is protected
-        theirs = np.flatnonzero(out[test._closed.x[:, 0]])
-        test = replace(test.taken(theirs), file=None) if len(theirs) else None
-    records: dict[Origin, int] = {"declared": dataset.records, "described": users, "counted": len(train)}
-    return replace(
-        dataset,
-        train=train,
-        test=test,
-        records=records[dataset.records_origin],
-        unit="user",
     )

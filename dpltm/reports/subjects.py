@@ -171,8 +171,6 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
         )
     if accuracy is not None and records is not None and not private:
         outcome["test_records"] = records
-    if (rmse := number(result.get("rmse"))) is not None:
-        outcome["rmse"] = rmse
     if not private and (skill := skill_in(result)) is not None:
         outcome |= {name: getattr(skill, name) for name in ("majority", "majority_accuracy", "calibration_error")}
         outcome |= {"balanced_accuracy": skill.balanced_accuracy.value, "verdict": skill.verdict}

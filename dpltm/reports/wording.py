@@ -236,51 +236,47 @@ def markdown(body: Mapping[str, Any]) -> str:
         "notes": [*body["notes"], *body["privacy"]["notes"]],
         "together": guarantee(body["privacy"]["certified"]),
     }
-    return render("results.md.jinja", {**body, "columns": columns(body), "rows": rows, **beside})
+    return render("results.md.jinja", {**body, "columns": COLUMNS, "rows": rows, **beside})
 
 
-def columns(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the columns."""
-    measure = "accuracy, %" if body["measure"] == "accuracy" else "RMSE"
-    return ("arm", "paper", measure, "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
+COLUMNS = ("arm", "paper", "accuracy, %", "sd", "less control", "seeds", "certified epsilon", "nominal", "live")
+"""Names of the columns of a sweep."""
 
 
 def cells(row: Mapping[str, Any], body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row, one text a column."""
-    measure, privacy = body["measure"], row["privacy"]
+    privacy = row["privacy"]
     certified = "-" if privacy is None else figure(privacy["certified"]["epsilon"])
     nominal = "-" if privacy is None or privacy["nominal"] is None else figure(privacy["nominal"]["epsilon"])
     if privacy is not None and len(all_terms(body["arms"])) > 1:
         certified += f" ({terms(privacy)})"
     count = f"{row['count']}/{len(body['seeds'])}" + (" HOLE" if row["missing"] else "")
-    change = "" if row["difference"] is None else _change(row["difference"], measure, row["count"])
+    change = "" if row["difference"] is None else _change(row["difference"], row["count"])
     paper = "-" if row["paper"] is None else f"{row['paper']:g}"
     live = "-" if row["live"] is None else " to ".join(dict.fromkeys(f"{count:,}" for count in row["live"]))
     return (
-        row["name"], paper, _with_interval(row, measure), _percent(row["sd"], measure), change, count, certified, nominal,
+        row["name"], paper, _with_interval(row), _percent(row["sd"]), change, count, certified, nominal,
         live,
     )  # fmt: skip
 
 
-def _percent(value: float | None, measure: str) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:.2f}" if measure == "accuracy" else f"{value:.3f}"
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
 
 
-def _with_interval(row: Mapping[str, Any], measure: str) -> str:
+def _with_interval(row: Mapping[str, Any]) -> str:
     """``97.38 ± 0.18``, or what there is of it."""
-    mean = _percent(row["mean"], measure)
-    return mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'], measure)}"
+    mean = _percent(row["mean"])
+    return mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'])}"
 
 
-def _change(difference: Mapping[str, Any], measure: str, count: int) -> str:
+def _change(difference: Mapping[str, Any], count: int) -> str:
     """Return the paired difference; with the number of pairs, where the row has more trials."""
     if difference["mean"] is None:
         return "-"
     sign = "+" if difference["mean"] >= 0 else ""
     pairs = "" if difference["count"] == count else f" ({difference['count']} pairs)"
-    return f"{sign}{_with_interval(difference, measure)}{pairs}"
+    return f"{sign}{_with_interval(difference)}{pairs}"
 
 
 def terms(privacy: Mapping[str, Any]) -> str:

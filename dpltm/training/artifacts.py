@@ -265,7 +265,7 @@ class Run:
         lineage: of everything that it depends on, its own training among it: what goes with it wherever it goes.
         seconds: how long its training took, which no artifact keeps.
         observations: what an audit of its training saw; None where there was none.
-        skill: how good it is on the test split; None without one, of ratings, where accuracy was measured on the records
+        skill: how good it is on the test split; None without one, where accuracy was measured on the records
             themselves, of a network that diverged, and of a run that was read.
         label: what messages call it.
         path: its folder; None for a run in memory.

@@ -23,7 +23,7 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM
 from dpltm.filters.descriptor import CLIP_NORM
-from dpltm.options.train import LEAST_SQUARES, TrainOptions
+from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
@@ -70,15 +70,8 @@ _SETTLED = (
 """Options that the head settles, or has no use for."""
 
 
-def is_least_squares(options: TrainOptions) -> bool:
-    """Tell whether these options ask for the head."""
-    return options.head == LEAST_SQUARES
-
-
-def check_head(options: TrainOptions) -> None:
-    """Raise InputError for options that do not go with the head that they ask for."""
-    if not is_least_squares(options):
-        return
+def check_options(options: TrainOptions) -> None:
+    """Raise InputError for options that do not go with the head."""
     for item in fields(TrainOptions):
         if item.name in _SETTLED and getattr(options, item.name) != item.default:
             raise InputError(
@@ -89,9 +82,7 @@ def check_head(options: TrainOptions) -> None:
 
 
 def settled(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
-    """Return the options of the training that the head amounts to: all records in every step; others as they are."""
-    if not is_least_squares(options):
-        return options
+    """Return the options of the training that the head amounts to: all records in every step."""
     if start.tickets is not None:
         raise InputError(NO_TICKET)
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
@@ -136,7 +127,7 @@ def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
         Gaussian mechanisms of noise multipliers s_i cost what one of s does, with 1/s^2 the sum of all 1/s_i^2. Shares f
         and g of mean and second moments take f/s^2 and g/s^2, and T steps of multiplier s sqrt(T/(1 - f - g)) the rest.
     """
-    if not is_least_squares(options) or options.noise_multiplier is None:
+    if options.noise_multiplier is None:
         return options
     rest = 1 - MEAN_SHARE - (SECOND_SHARE if made.second is not None else 0.0)
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
@@ -168,9 +159,7 @@ def newton(
 
 
 def head_facts(options: TrainOptions, second: GaussianRelease | None) -> dict[str, Any]:
-    """Facts of the head, where it is not the usual one."""
-    if not is_least_squares(options):
-        return {}
+    """Facts of the head."""
     told = None if second is None else {"noise_multiplier": second.noise_multiplier}
     return {"head": options.head, "optimizer": "newton", "second_moments": told}
 

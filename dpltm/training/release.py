@@ -19,11 +19,11 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.features.normalisation import release_mean
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import Inputs, accuracy, count_correct, root_mean_squared_error, skill
+from dpltm.networks.evaluation import accuracy, count_correct, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options import recorded
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
@@ -36,6 +36,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
+from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.schema import class_names
@@ -165,7 +166,7 @@ class TrainingPlan(NoisySteps):
             **({"bands": len(self.strategy)} if self.strategy else {}),
             "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
-            **head.head_facts(options, before.second),
+            **(head.head_facts(options, before.second) if options.head == LEAST_SQUARES else {}),
             **({} if columns is None else {"columns": columns}),
         }
 
@@ -221,7 +222,7 @@ class TrainingPlan(NoisySteps):
 
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
-            least_squares = head.is_least_squares(plan.options)
+            least_squares = plan.options.head == LEAST_SQUARES
             newton = head.newton(plan.start, plan.dataset, before.second, second) if least_squares else None
             return Descent(gradients, newton)
 
@@ -247,7 +248,7 @@ def _centre(plan: TrainingPlan, sources: Sources, secret: Secret) -> torch.Tenso
     assert mean is not None
     rows = _means(plan.inputs.open(secret))
     centre = release_mean(rows, dataset.feature_map.features, dataset.records, mean.noise_std, sources.noise)
-    return head.shrunk(centre, mean.noise_std, dataset.records) if head.is_least_squares(plan.options) else centre
+    return head.shrunk(centre, mean.noise_std, dataset.records) if plan.options.head == LEAST_SQUARES else centre
 
 
 def _means(opened: Arrays) -> Iterator[torch.Tensor]:
@@ -339,7 +340,6 @@ class Drawn:
                 epsilon = json_figure(odometer.after(done))
                 self.metrics.append({"step": done, "epsilon": epsilon, **scores, **descent.gradients.moved})
                 note = "" if scores["accuracy"] is None else f", accuracy {percent(scores['accuracy'])}"
-                note += f", rmse {float(scores['rmse']):.4g}" if "rmse" in scores else ""
 
         with plan.services.progress.progress("training under DP", mechanism.steps) as step:
             # the first step takes longer: a filter may be compiled in it
@@ -353,7 +353,7 @@ class Drawn:
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
 
             descent.run(measure, between)
-        if test is not None and not plan.dataset.rated and plan.start.spec.score is None:
+        if test is not None and plan.start.spec.score is None:
             self.skill = self._skill(test)
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
@@ -376,7 +376,7 @@ class Drawn:
         return skill(plan.start.model, *test, class_names(dataset.schema), plan.options.metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
-        """Measure accuracy, and of ratings the error: on the test split, or with noise on the records, at the last alone."""
+        """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
         plan, metric = self.plan, self.plan.options.metric
         model, rule = plan.start.model, plan.start.spec.score
         if plan.evaluations:
@@ -388,9 +388,6 @@ class Drawn:
             right = accuracy(model, *test) if judged is None else judged.accuracy.value
             value = None if judged is None or judged.estimate is None else judged.estimate.value
             return {"accuracy": right, metric.replace("-", "_"): value}
-        if plan.dataset.rated:
-            error = json_figure(root_mean_squared_error(model, *test))
-            return {"accuracy": accuracy(model, *test), "rmse": error}
         return {"accuracy": accuracy(model, *test, score=rule)}
 
     def _noisy_scores(self, epsilon: float) -> dict[str, Any]:

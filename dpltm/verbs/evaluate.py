@@ -18,7 +18,6 @@ from dpltm.networks.evaluation import (
     accuracy,
     check_score,
     has_diverged,
-    root_mean_squared_error,
     skill,
 )
 from dpltm.networks.own_network import network_notes
@@ -36,7 +35,6 @@ from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.schema import class_names
 from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
-from dpltm.records.units import by_user
 from dpltm.training.artifacts import Run
 
 YOUR_WORD = (
@@ -50,14 +48,12 @@ class Evaluation:
     """Accuracy of a network on some records.
 
     Attributes:
-        rmse: of the expected rating, where they are ratings; infinite for a network that diverged.
-        skill: beside what takes none; None of ratings, and for a network that diverged.
+        skill: beside what takes none; None for a network that diverged.
     """
 
     dataset: str
     records: int
     accuracy: float
-    rmse: float | None
     notes: tuple[str, ...]
     skill: Skill | None = None
 
@@ -81,8 +77,6 @@ def evaluate(
     run.spec.check_code(run.label)
     check_score(run.spec, "evaluate")
     dataset = take_over_map(dataset.in_order(run.columns, run.label), run.feature_map, None, run.label)
-    if run.config.get("of_persons") and dataset.rated and not dataset.of_persons:
-        dataset = by_user(dataset, 1)  # whose test split has no rating of a user who was trained on
     if dataset.test is None:
         raise InputError(
             f"`dataset`: {dataset.name} has no test split; name a file with one by `test`, or the part that"
@@ -103,10 +97,9 @@ def evaluate(
     ledger.exclude(dataset)
     groups = None if by is None else subgroups_of(dataset, dataset.test.open(ledger.declared_test(dataset)).x, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
-    rmse = root_mean_squared_error(run.model, x, y) if dataset.rated else None
     own = run.spec.score  # of the user's own, which may tell no classes
     found = None
-    if not dataset.rated and own is None:
+    if own is None:
         found = skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)
     right = accuracy(run.model, x, y, score=own) if found is None else found.accuracy.value
     notes = [
@@ -115,7 +108,7 @@ def evaluate(
         *(run_bounds_notes(run) or bounds_notes(dataset)),
         *network_notes(run.spec),
     ]
-    return Evaluation(dataset.name, len(dataset.test), right, rmse, tuple(notes), found)
+    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), found)
 
 
 def _metric(run: Run) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
@@ -26,12 +27,12 @@ from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
 from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
-from dpltm.privacy.entry import RECORD, Entry, Lineage, lineage_of
+from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
-from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
+from dpltm.pruning import generation
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,
@@ -142,7 +143,7 @@ def plan(
     provenance = check_options(options)
     dataset = in_front(None, dataset, options.features)
     if provenance == "dp":
-        dataset = at_unit(dataset, RECORD, options.per_unit)
+        dataset = at_unit(dataset, options.per_unit)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     spec = model_spec(options.model if model is None else model, dataset)

@@ -325,7 +325,7 @@ def load_unfinished(
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
     dataset = take_part(settle(path.stem, raw, hold_out=hold_out), subset, records, False)
-    dataset = at_unit(dataset, "record", None if units is None else 1)
+    dataset = at_unit(dataset, None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
     keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
     codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)

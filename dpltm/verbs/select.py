@@ -117,7 +117,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     network = tickets.body.spec
     network.check_code(tickets.label)
     check_score(network, "select")
-    dataset = at_unit(tickets.takes(dataset), options.unit, options.per_unit)
+    dataset = at_unit(tickets.takes(dataset), options.per_unit)
     check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)
     part, lineage = ledger.part(dataset), lineage_of(tickets, dataset, dataset.feature_map)

@@ -21,7 +21,7 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
@@ -56,12 +56,10 @@ from dpltm.records.notes import (
     NO_TEST,
     feature_notes,
     public_input_notes,
-    rating_notes,
     shares_notes,
     test_notes,
     unit_notes,
 )
-from dpltm.records.ratings import held_out_users
 from dpltm.records.schema import class_shares
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
@@ -162,8 +160,7 @@ def settle(
     if start.tickets is not None:
         dataset = start.tickets.takes(dataset)
     options = with_defaults(options, start, dataset)
-    dataset = at_unit(dataset, options.unit, options.per_unit)
-    start = _without_held_out(start, dataset)
+    dataset = at_unit(dataset, options.per_unit)
     mechanism, batch = _mechanism(options, dataset, filter, start)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
@@ -211,7 +208,8 @@ def _mechanism(
     options: TrainOptions, dataset: Dataset, filter: Filter, start: StartingPoint
 ) -> tuple[NoisySgd, float]:
     """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
-    rate, steps, batch = sampling_of(head.settled(options, start, dataset), dataset)
+    least_squares = options.head == LEAST_SQUARES
+    rate, steps, batch = sampling_of(head.settled(options, start, dataset) if least_squares else options, dataset)
     settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
     if (participations := participations_of(options.sampling)) is not None:
         return settled(partial(AllocatedSgd, participations=participations)), batch
@@ -280,7 +278,7 @@ def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    check_metric(options.metric, dataset.rated, start.spec.score)
+    check_metric(options.metric, start.spec.score)
     check_loss(start.spec)
     if dataset.test is not None or options.eval_private is not None:
         check_score(start.spec, "accuracy")
@@ -306,7 +304,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
-    if head.is_least_squares(options) or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
+    if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled
     budget = options.epsilon is not None and not options.budget_stop and options.audit is None
     centre = TABLE_CENTRE if options.centre is None and budget else options.centre
@@ -339,19 +337,10 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
     return rate, steps, batch
 
 
-def _without_held_out(start: StartingPoint, dataset: Dataset) -> StartingPoint:
-    """With users of ratings, what belongs to held-out ones is pruned: nobody trains it, and it would be noise alone."""
-    if not dataset.of_persons or not dataset.rated:
-        return start
-    out, owned = torch.from_numpy(held_out_users(dataset.tables[0])), start.spec.user_parameters
-    live = {name: value & ~out[:, None] if name in owned else value for name, value in start.mask.items()}
-    return replace(start, mask=start.mask.replaced(live))
-
-
 def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
     mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.step_size(plan)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
@@ -375,7 +364,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
 
 def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
-    head.check_head(options)
+    if options.head == LEAST_SQUARES:
+        head.check_options(options)
     _check_noise(options)
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
@@ -440,7 +430,7 @@ def _check_budget(options: TrainOptions) -> None:
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
     """Raise InputError for a network that a person's records, side by side, cannot go through."""
-    if dataset.of_persons and not dataset.rated and not spec.takes_persons:
+    if dataset.of_persons and not spec.takes_persons:
         raise InputError(
             f"`unit_column`: a person's records go through an {listed(for_inputs('vectors'))}, behind features too, not"
             f" through {spec.text}; take such a network"
@@ -456,7 +446,7 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.releases(dataset, mechanism, _whole_noise(options, mechanism, before), mechanism.bits)
     if options.centre is None:
         return head.Before()
@@ -558,7 +548,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
         mechanism = _with_noise(
-            head.for_steps(options, before_steps),
+            head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options,
             draft,
             before,
             settled.services,
@@ -593,7 +583,6 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         *public_input_notes(dataset),
         *shares_notes(options.class_shares),
         *unit_notes(dataset),
-        *rating_notes(dataset),
         *feature_notes(dataset),
         *network_notes(plan.start.spec),
     ]
@@ -603,7 +592,7 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         notes.append(
             f"`budget_stop` ends training after {mechanism.steps} of {planned_steps} steps, before the one that would exceed"
         )
-    if lr is not None and not head.is_least_squares(options):
+    if lr is not None and options.head != LEAST_SQUARES:
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     return tuple(notes)
 
@@ -625,7 +614,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
         )
     else:
         notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         notes.append(head.releases_note(before.second, plan.dataset))
     elif before.mean is not None:
         notes.append(

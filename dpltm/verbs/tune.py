@@ -27,7 +27,6 @@ from dpltm.networks.evaluation import (
     check_loss,
     check_metric,
     check_score,
-    root_mean_squared_error,
     skill,
 )
 from dpltm.networks.own import OwnModel
@@ -145,7 +144,7 @@ def tune(
         dataset, network = target.takes(dataset), target.body.spec
     else:
         network = model_spec(target or default_network(dataset), dataset)
-    check_metric(options.metric, dataset.rated, network.score)
+    check_metric(options.metric, network.score)
     check_loss(network)
     check_score(network, "the score of a setting")
     lineage, rows, test = _rows(dataset, options, tickets, ledger, services)
@@ -170,7 +169,7 @@ def tune(
     trials = [
         trial.scored(tuple(scores[at * every : (at + 1) * every]), options.metric) for at, trial in enumerate(settled)
     ]
-    trials.sort(key=lambda trial: trial.score if options.metric == "rmse" else -trial.score)
+    trials.sort(key=lambda trial: -trial.score)
     notes = [
         f"searched on {dataset.name}, declared public: no private record was read, so the search costs nothing; its"
         " scores say which setting is best, not how good it will be elsewhere"
@@ -294,7 +293,5 @@ def _score(
     train(start.model, start.mask, Records(*rows), steps, sampling=sampling, noise=noise, loss=loss)
     if options.metric == "accuracy":
         return accuracy(start.model, *test, score=start.spec.score)
-    if options.metric == "rmse":
-        return root_mean_squared_error(start.model, *test)
     judged = skill(start.model, *test, metric=options.metric)
     return 0.0 if judged is None or judged.estimate is None else judged.estimate.value  # it diverged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -13,14 +12,15 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deaths import CALLS, in_child
+from deaths import counted, in_child, in_children
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.entry import Entry, Part, to_json
 from dpltm.privacy.ledger import Ledger
@@ -131,14 +131,6 @@ def test_a_first_entry_that_is_refused_leaves_no_file():
     assert os.listdir() == []
     Path("l.jsonl").touch()
     assert open_ledger("l.jsonl").entries == (), "as good as none"
-
-
-def test_a_file_that_somebody_else_began_meanwhile_is_theirs():
-    mine, theirs = open_ledger("l.jsonl"), open_ledger("l.jsonl")
-    theirs.declare(ONE)
-    assert mine.book.home == theirs.book.home
-    mine.declare(ONE)
-    assert [entry.sequence for entry in theirs.entries] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -511,34 +503,6 @@ def test_what_is_torn_is_refused_where_the_ledger_is_ahead_of_its_record(used):
 # --- full disks, folders that cannot be written ---
 
 
-@contextlib.contextmanager
-def failing(number: int, code: int) -> Iterator[list[str]]:
-    """A block whose nth call that changes or syncs something fails, once; half of what it was to write is written.
-
-    Yields the name of what failed.
-    """
-    left, failed = number, list[str]()
-
-    def patched(name, inner):
-        def call(*arguments, **named):
-            nonlocal left
-            if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR):
-                left -= 1
-            if left == 0:
-                failed.append(name)
-                if name == "write":
-                    inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                raise OSError(code, os.strerror(code))
-            return inner(*arguments, **named)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(CALLS) - {"unlink", "ftruncate"}:
-            patch.setattr(os, name, patched(name, getattr(os, name)))
-        yield failed
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("new", [False, True])
 def test_any_call_that_fails_spends_nothing(here, monkeypatch, new, code):
@@ -568,8 +532,22 @@ def test_any_call_that_fails_spends_nothing(here, monkeypatch, new, code):
 
 
 def declared_though_failing(ledger: Ledger, number: int, code: int) -> tuple[str | None, list[str]]:
-    """What the refusal says, if there is one, and what failed."""
-    with failing(number, code) as failed:
+    """What the refusal says, if there is one, and what failed: the nth call that changes or syncs something, once.
+
+    Half of what was to be written is written.
+    """
+    failed = list[str]()
+
+    def fail(name: str, inner: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        failed.append(name)
+        if name == "write":
+            inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in counted(number, fail).items():
+            if name not in ("unlink", "ftruncate"):
+                patch.setattr(os, name, call)
         try:
             ledger.declare(ONE, ONE)
         except ArtifactError as error:
@@ -609,17 +587,7 @@ def test_processes_add_one_after_the_other_and_readers_see_whole_entries():
         assert counts == sorted(counts)
         assert all(count % 2 == 0 for count in counts), "two were entered together"
 
-    children = []
-    for work in (write, write, look):
-        child = os.fork()
-        if not child:
-            try:
-                work()
-                os._exit(0)
-            except BaseException:
-                os._exit(1)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert in_children(write, write, look) == [0, 0, 0]
     held = open_ledger("l.jsonl")
     assert [entry.sequence for entry in held.entries] == list(range(1, 41))
     assert Path("l.jsonl").read_text() == chained(*parsed(Path("l.jsonl")))

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from deaths import End, ends_at, in_child
+from deaths import End, ends_at, forked, in_child, in_children
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.account import QUICK_FIRST, Account
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints
@@ -287,14 +287,7 @@ def test_processes_at_once_keep_to_the_budget_and_draw_what_they_entered(tmp_pat
     alike = [Entry("release", mechanisms=(GaussianRelease(5.0),))] * 6
     five, six = (min((Account() + alike[:count]).epsilon(1e-5, each) for each in QUICK_FIRST) for count in (5, 6))
     open_ledger(path).declare(Entry("budget", mechanisms=(Guarantee((five + six) / 2, 1e-5),)))
-    children = []
-    for _ in range(3):
-        child = os.fork()
-        if not child:
-            spend(path, told, 3)
-            os._exit(0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert in_children(*[partial(spend, path, told, 3)] * 3) == [0, 0, 0]
     held = open_ledger(path)
     assert len(held.account().paid) == 5
     assert {id for id, _ in told_in(told)} == {entry.id for entry in held.account().paid}
@@ -435,13 +428,7 @@ def test_a_process_that_is_forked_while_another_thread_enters_is_not_stuck(tmp_p
     thread = threading.Thread(target=hold)
     thread.start()
     inside.wait()
-    child = os.fork()
-    if not child:
-        try:
-            pay(planned(), ledger)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
+    child = forked(lambda: pay(planned(), ledger))
     assert os.waitpid(child, os.WNOHANG) == (0, 0), "it waits"
     go.set()
     thread.join()

@@ -11,7 +11,6 @@ TRAIN = "train pub@1 --config c.toml"
 
 @pytest.fixture
 def config(cwd):
-    """Writes c.toml."""
     return (cwd / "c.toml").write_text
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
 
 import pytest
 
-from dpltm.cli import progress as shown_progress
 from dpltm.cli.console import Console
-from dpltm.cli.progress import clock, in_lines
 from dpltm.cli.show import shown
 
 
@@ -31,14 +28,6 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, *, term: str = "xterm", width
 
 
 # --- progress ---
-
-
-@pytest.mark.parametrize("text", ["a [/b] c", "[bold]a", "[link=x]"])
-def test_progress_of_a_title_with_brackets(monkeypatch, text: str) -> None:
-    terminal = at_a_terminal(monkeypatch)
-    with Console().progress(text, 2) as step:
-        step(1, text)
-    assert terminal.getvalue().count(text) >= 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -72,39 +61,6 @@ def test_is_silent_where_nobody_looks(capsys, how: dict[str, bool]) -> None:
         step(1, "note")
         console.say("words")
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ((3.9, None), "0:00:03 so far"),
-        ((3.9, 75.2), "0:01:15 left"),
-        ((3700.0, 0.0, True), "in 1:01:40"),
-    ],
-)
-def test_the_clock(given: tuple[Any, ...], text: str) -> None:
-    elapsed, left, *done = given
-    assert clock(elapsed, left, done=bool(done)) == text
-
-
-def test_lines_on_a_terminal_that_redraws_none(monkeypatch) -> None:
-    clock_shows, said = [100.0], list[str]()
-    monkeypatch.setattr(shown_progress.time, "monotonic", lambda: clock_shows[0])
-    step = in_lines("training under DP", 2000, said.append)
-    assert said == ["training under DP: starting, 2,000 to do"]
-    for clock_shows[0], done, note in (
-        (101.0, 10, "epsilon so far 0.1"),
-        (110.0, 100, "epsilon so far 0.2"),
-        (111.0, 110, "epsilon so far 0.3"),
-        (120.0, 200, ""),
-        (121.0, 2000, "epsilon so far 0.9"),
-    ):
-        step(done, note)
-    assert said[1:] == [
-        "training under DP 100/2,000, 0:03:10 left, epsilon so far 0.2",
-        "training under DP 200/2,000, 0:03:00 left, epsilon so far 0.3",
-        "training under DP 2,000/2,000, in 0:00:21, epsilon so far 0.9",
-    ]
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch) -> None:

@@ -5,19 +5,10 @@ Other files are what their owner declares (DESIGN, rule 7): rows are compared wi
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torch import nn
-
-from dpltm import PrivateLoop
-from dpltm.errors import InputError
-from dpltm.records import from_arrays
-from dpltm.tickets import open_ledger
 
 SCALED = "--bounds 0,1 --classes 2 --label ill --quiet"
 TRAIN = f"train --dense --model mlp:4 --steps 2 --noise-multiplier 9 --delta 1e-3 {SCALED}"
@@ -70,7 +61,6 @@ def old() -> str:
 @pytest.mark.parametrize("way", [copied, renamed, linked, old])
 @pytest.mark.usefixtures("rows")
 def test_a_file_is_public_or_private_whatever_names_it(cli, refused, way):
-    """In either order."""
     assert cli(PUBLIC).code == 0
     where = way()
     assert "declared public" in refused(f"{TRAIN} {where} --out r")
@@ -78,21 +68,7 @@ def test_a_file_is_public_or_private_whatever_names_it(cli, refused, way):
     assert "is protected by a release on record" in refused(f"{PUBLIC}2 --ledger private.jsonl")
 
 
-@pytest.mark.usefixtures("rows")
-def test_another_process_refuses_it_too(cli):
-    assert cli(PUBLIC).code == 0
-    copied()
-    before = Path("dpltm.ledger.jsonl").read_bytes()
-    program = [sys.executable, "-c", "import sys; from dpltm.cli.main import run; sys.exit(run(sys.argv[1:]))"]
-    command = [*program, *f"{TRAIN} --dataset b.csv --out r".split()]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-    assert (done.returncode, "declared public" in done.stderr) == (2, True), done.stderr
-    assert Path("dpltm.ledger.jsonl").read_bytes() == before
-    assert not Path("r").exists()
-
-
 def test_a_file_that_was_tested_on_is_not_private(cli, rows, refused):
-    """All of it, or the part that a hash held out."""
     table("t.csv", OTHERS)
     assert cli(f"{TRAIN} --dataset a.csv --test t.csv --out r").code == 0
     Path("t.csv").rename("u.csv")
@@ -114,22 +90,6 @@ def test_a_private_file_is_not_tested_on_for_nothing(cli, refused):
     )
 
 
-def test_a_dataset_by_name_is_public_or_private(cli, refused):
-    """Also without the key: a name is known to everybody."""
-    assert cli(f"generate --dataset digits {MAKE} --ledger A.jsonl --quiet").code == 0
-    Path("A.key").unlink()
-    private = "train --dense --model mlp:4 --steps 2 --noise-multiplier 9 --delta 1e-4 --dataset digits"
-    assert "declared public" in refused(f"{private} --ledger A.jsonl --out r")
-
-
-@pytest.mark.usefixtures("rows")
-def test_a_file_that_was_public_is_not_private_once_it_was_edited(cli, refused):
-    """By the name of the file alone: not one row is the same."""
-    assert cli(PUBLIC).code == 0
-    table("a.csv", OTHERS)
-    assert "declared public" in refused(f"{TRAIN} --dataset a.csv --out r")
-
-
 def test_another_file_with_the_same_rows_is_what_it_is_declared(cli, rows, tree):
     """Rule 7; and no digest of a row is kept anywhere."""
     assert cli(PUBLIC).code == 0
@@ -144,29 +104,3 @@ def test_within_one_command_rows_are_compared(cli, rows, refused):
     told = refused(f"{TRAIN} --dataset a.csv --test t.csv --out r")
     assert told.startswith("--test: a: 2 of the 62 records of t.csv are training records of a.csv")
     assert cli(f"{TRAIN} --dataset a.csv --test t.csv --rows-coincide --out r").code == 0
-
-
-@pytest.mark.usefixtures("rows")
-def test_public_records_beside_those_of_persons_do_not_settle_the_unit(cli, refused):
-    """A ledger that holds declarations alone takes the unit of its first release."""
-    assert cli(PUBLIC).code == 0
-    lines = (f"{a:.4f},{b:.4f},{c:.4f},{int(a > 0.5)},p{place // 2}" for place, (a, b, c) in enumerate(OTHERS))
-    Path("b.csv").write_text("\n".join(["a,b,c,ill,patient", *lines]) + "\n")
-    done = cli(f"{TRAIN} --dataset b.csv --unit-column patient --per-unit 2 --out r")
-    assert done.code == 0, done.err
-    assert "patient" in refused(f"{TRAIN} --dataset b.csv --out q")
-
-
-@pytest.mark.usefixtures("cwd")
-def test_a_loop_knows_arrays_that_were_declared():
-    x, y = OTHERS.astype("f4"), np.arange(60) % 2
-    open_ledger("l.jsonl").declare_public(from_arrays(x, y, bounds=(0, 1), classes=2, name="theirs"), "tickets")
-
-    def loop(rows: np.ndarray) -> int:
-        about = {"batch_size": 20, "steps": 1, "noise_multiplier": 9.0, "delta": 1e-3, "records": 60}
-        loss = nn.CrossEntropyLoss(reduction="none")
-        return len(list(PrivateLoop(nn.Linear(3, 2), loss, rows, y, ledger=open_ledger("l.jsonl"), **about)))
-
-    with pytest.raises(InputError, match="declared public"):
-        loop(x.copy())
-    assert loop(x / 2) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -106,26 +105,6 @@ def test_a_folder_that_is_not_to_be_written_costs_nothing(cli, work, tree, monke
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
     assert "Read-only file system" in done.err
     assert tree() == before
-
-
-def test_a_limit_on_sizes_leaves_the_ledger_usable(cwd, refused, cli):
-    draw, (soft, hard) = f"select pub {PRIVATE} --eps1 0.1", resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((cwd / LEDGER).stat().st_size + 100, hard))
-    try:
-        message = refused(draw)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert message.startswith(f"{LEDGER}: the ledger cannot be written: ")
-    assert "; nothing was spent" in message
-    assert cli(draw).code == 0
-
-
-def test_a_run_that_died_before_it_began_goes_on(cli):
-    """Between its folder, and the file in it that says what it is."""
-    Path("run.toml").write_text(RUN)
-    Path("r").mkdir()
-    assert cli(WORK["run"]).code == 0
-    assert sorted(path.name for path in Path("r").iterdir()) == ["run", "tickets"]
 
 
 def test_what_a_full_disk_says_names_the_file(disk):

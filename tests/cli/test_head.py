@@ -41,7 +41,6 @@ def test_a_stated_noise_multiplier_is_that_of_the_whole(cli, entries):
 
 
 def test_second_moments_of_too_many_features_are_left_out_and_it_says_why(cli, cwd):
-    """At so little noise, it is not for the noise."""
     x, y = np.random.default_rng(0).integers(0, 256, (40, 5000)).astype(np.uint8), np.arange(40) % 2
     for features, there in ((4999, True), (5000, False)):
         np.savez(cwd / "wide.npz", x_train=x[:, :features], y_train=y)

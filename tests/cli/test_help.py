@@ -9,20 +9,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pytest
-import typer.core
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.completion import completion_init
 
 from child_processes import read_terminal
-from dpltm.cli.commands import Later, command_of, folded
+from dpltm.cli.commands import Later, folded
 from dpltm.cli.main import app, run
-from dpltm.options import Options, option, resolve, section_of
-from dpltm.options.data import DataOptions
+from dpltm.options import resolve
 
 DPLTM = (sys.executable, "-m", "dpltm.cli.main")
 
@@ -80,59 +77,7 @@ def test_folded_commands_are_the_same_commands(words: list[str]) -> None:
         assert shlex.split("\n".join(folded(command, width)).replace("\\\n", " ")) == ["dpltm", *words]
 
 
-def test_folds_before_flags() -> None:
-    command = "dpltm train d.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out d.run"
-    lines = ["dpltm train d.tickets --dataset digits \\", "    --subset 0.5:1.0 --epsilon 3 \\", "    --out d.run"]
-    assert folded(command, 42) == lines
-    assert folded(command, 400) == [command]
-
-
 # --- panels ---
-
-
-@pytest.mark.parametrize("names", COMMANDS, ids=title)
-def test_panels_have_short_titles_and_are_no_long_lists(names: tuple[str, ...]) -> None:
-    cls, held = COMMANDS[names].options.resolve(), dict[str | None, int]()
-    for item in fields(cls):
-        heading = section_of(cls, item.name)
-        held[heading] = held.get(heading, 0) + 1
-        if heading is not None and not item.metadata["argument"]:
-            assert re.fullmatch(r"[A-Z][\w ]{2,27}", heading), (names, item.name, heading)
-    assert max(held.values(), default=0) <= 13, f"{title(names)}: {held}"
-
-
-def test_a_new_option_lands_in_the_panel_of_its_class(monkeypatch, capsys) -> None:
-    class More(Options):
-        """Of the answer."""
-
-        red: bool = option(False, "Paint it.", section="Colours")
-
-    class Request(More, DataOptions):
-        """Does something.
-
-        Examples:
-            # once
-            dpltm thing --red
-        """
-
-        dataset: str | None = option("digits", "Another default.", "NAME|FILE")
-        own: str | None = option(None, "Of no class but this one.", "TEXT")
-
-    monkeypatch.setenv("COLUMNS", "80")
-    command = command_of("thing", Request, lambda *_: None)
-    with pytest.raises(typer.Exit):
-        command.make_context("dpltm thing", ["--help-all"])
-    panels = re.split("╭─ ", capsys.readouterr().out)
-    held = {re.match(r"[\w ]+?(?= ─)", panel)[0]: re.findall(r"│ (--[\w-]+)", panel) for panel in panels[1:]}
-    *records, whose = (f"--{item.name.replace('_', '-')}" for item in fields(DataOptions))
-    assert held == {
-        "Records": records,
-        "What is protected": [whose],
-        "Colours": ["--red"],
-        "Options": ["--own"],
-        "Every command": ["--config", "--json", "--quiet", "--help-all", "--help"],
-    }
-    assert panels[-1].rstrip().splitlines()[-2:] == ["  # once", "  dpltm thing --red"]
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=title)
@@ -187,10 +132,7 @@ def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> 
         ("dpltm tickets ex", ["export"]),
         ("dpltm train --ep", ["--epsilon", "--epochs"]),
         ("dpltm train --filter tanh", ["tanh", "tanh-clip"]),
-        ("dpltm train --noise ", ["secure", "fast", "nominal", "banded"]),
         ("dpltm train --sampling a", ["allocation:"]),
-        ("dpltm train --features n", ["none"]),
-        ("dpltm audit d", []),
         ("dpltm train --out so", []),
     ],
 )

@@ -23,7 +23,6 @@ LEDGER, OLDER, LINK = Path("l/l.jsonl"), Path("older.jsonl"), Path("link.jsonl")
 
 @pytest.fixture
 def work(tmp_path: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder."""
     del cwd  # which ``cli`` would change to
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -77,19 +76,6 @@ def test_a_ledger_that_was_rolled_back_is_noticed(cli, way):
     LINK.symlink_to(LEDGER)
     assert cli(train).code == 0
     assert len(lines()) == 5
-
-
-def test_a_budget_holds_for_all_records_of_its_ledger(cli, work):
-    """Whatever part of them, and whether the ledger is named or found by the rule."""
-    assert cli(f"privacy budget {OF_DIGITS} --epsilon 1").code == 0
-    assert cli(f"{TRAIN} 2 --out first").code == 0
-    for more in ("", f"--ledger {work / OF_DIGITS}", "--dry-run"):
-        done = cli(f"{TRAIN} 0.7 --out second {more}")
-        assert (done.code, done.err.count("\n")) == (1, 1)
-        assert done.err.startswith("error: budget: this would bring the population to epsilon ")
-    assert {path.name for path in work.iterdir()} == {OF_DIGITS, "digits.ledger.key", "first"}
-    (row,) = cli(f"privacy budget {OF_DIGITS} --json").json["budgets"]
-    assert 0 < row["spent"] < row["epsilon"] == 1
 
 
 @pytest.mark.usefixtures("work")

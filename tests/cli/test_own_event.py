@@ -6,12 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import dpltm
 from commands import PRIVATE
-from dpltm.tickets import save
 
 OWN = f"{PRIVATE} --delta 1e-4"
 TRAIN = f"train --dense {OWN} --steps 2 --noise-multiplier 30"
@@ -32,23 +29,11 @@ def behind(run: str) -> list[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_kind_of_training_names_its_entry(cli, entries, name):
-    """Of two with the same settings in one ledger, each its own."""
     for out in "ab":
         assert cli(f"{COMMANDS[name]} --ledger {out if name != 'network' else 'l'}.jsonl --out {out}").code == 0
     paid = [entry["id"] for path in sorted(Path().glob("[abl].jsonl")) for entry in entries(str(path))]
     assert paid == [own("a"), own("b")] == [*behind("a"), *behind("b")]
     assert own("a") != own("b")
-
-
-@pytest.mark.usefixtures("cwd")
-def test_a_run_that_was_saved_from_python_names_its_entry():
-    draw = np.random.default_rng(0)
-    x, y = draw.integers(0, 255, (200, 6)).astype(np.uint8), np.arange(200) % 2
-    settings = {"steps": 2, "noise_multiplier": 30.0, "batch_size": 20, "delta": 1e-3}
-    ledger = dpltm.Ledger()
-    run = dpltm.train("mlp:2", x, y, bounds=(0, 255), classes=2, name="own", ledger=ledger, **settings)
-    save(run, "saved")
-    assert [own("saved")] == behind("saved") == [entry.id for entry in ledger.entries if entry.paid]
 
 
 def test_what_does_not_fit_the_weights_is_refused(cli):

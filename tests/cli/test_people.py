@@ -1,6 +1,5 @@
 """A person as the unit, as whole commands: tables and archives that say whose each record is."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -60,39 +59,6 @@ def test_persons_are_protected(cli, entries):
         assert Path(f"p-{name}").read_bytes() == Path("p-t.csv").read_bytes()
 
 
-def test_an_archive_says_whose_its_records_are(cli):
-    draw = np.random.default_rng(0)
-    x, y = draw.integers(0, 256, (60, 4, 4), dtype=np.uint8), np.arange(60) % 2
-    np.savez("d.npz", x_train=x, y_train=y, who_train=np.arange(60) % 12, x_test=x[:5] ^ 255, y_test=y[:5])
-    data = "--dataset d.npz --classes 2 --unit-column who --bounds 0,255"
-    centred = "--features unit --centre 0.2 --epsilon 3 --steps 3 --delta 1e-3 --batch-size 4 --json"
-    for name, more in (("a", SHORT), ("b", f"{SHORT} --features scatter:1,2"), ("c", centred)):
-        body = cli(f"train --dense {data} {more} --out {name} --ledger {name}.jsonl").json
-        assert body["privacy"]["certified"]["unit"] == "who"
-        assert cli(f"evaluate {name} --dataset d.npz --json").json["accuracy"] == body["accuracy"]
-
-
-def test_a_ledger_protects_persons_of_one_kind_and_has_a_budget(cli, refused):
-    """A ward is no person: one ward has many of them, and a person may have been in many wards."""
-    cli(f"privacy budget {LEDGER} --unit who --epsilon 4 --delta 1e-3")
-    assert cli(f"{TRAIN} --out a").code == 0
-    assert refused(f"{TRAIN} --noise-multiplier 0.5 --out b", code=1).startswith("budget: this would bring ")
-    Path("d.csv").write_text(re.sub(",p", ",", Path("d.csv").read_text()))  # numbers, so that they pass as a feature
-    for other in ("--unit-column ward", ""):
-        said = refused(f"{TRAIN.replace('--unit-column who', other)} --delta 1e-4 --out b")
-        assert said.startswith("--unit: ")
-
-
-def test_persons_in_two_files_are_added_up(cli):
-    """Half of everybody's rows in one file, half in another."""
-    header, *rows = Path("d.csv").read_text().splitlines()
-    found = []
-    for name, some in (("even", rows[::2]), ("odd", rows[1::2])):
-        Path(f"{name}.csv").write_text("\n".join([header, *some]) + "\n")
-        found.append(certified(cli(f"{TRAIN} --dataset {name}.csv --records 40 --out {name}").json))
-    assert found == [spends(40), spends(40, 2)]
-
-
 MADE = f"--dataset d.csv {TABLE} --model mlp:4 --rounds 2 --prune 0.4 --delta 1e-3 --json"
 
 
@@ -108,30 +74,3 @@ def test_all_stages_protect_persons(cli, entries):
     assert found["privacy"]["certified"]["unit"] == "who"
     assert certified(found) <= 6
     assert any("at most 3 of each count" in note for note in found["privacy"]["notes"])
-
-
-def test_public_halves_of_persons_make_tickets_for_the_others(cli, entries):
-    """Cut by person, so that nobody is in both."""
-    cli(f"generate {MADE} --iterations 3 --batch-size 10 --provenance public --subset 0.0:0.5 --out half")
-    part, *_ = (entry["part"] for entry in entries(LEDGER) if entry["kind"] == "public")
-    assert (part["cut"], part["columns"][0], len(part["columns"])) == ("person", "who", 2)
-    rest = f"--dataset d.csv {TABLE} --subset 0.5:1.0 --delta 1e-3 --records 20"
-    cli(f"select half {rest} --score additive --eps1 0.5")
-    assert cli(f"train half {rest} --steps 3 --batch-size 5 --epsilon 4 --test t.csv --out r").code == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (f"generate {MADE} --criterion random --per-unit 3 --out t", "--per-unit: only for --criterion dp-train"),
-        (
-            f"generate {MADE.replace('mlp:4', 'lstm:1x3')} --criterion dp-train --epsilon 1 --out t",
-            "--unit-column: a person",
-        ),
-    ],
-)
-def test_what_cannot_know_persons_is_refused_before_it_costs(cli, refused, command, message):
-    cli(f"privacy budget {LEDGER} --unit who --epsilon 9 --delta 1e-3")
-    before = Path(LEDGER).read_text()
-    assert refused(command).startswith(message)
-    assert Path(LEDGER).read_text() == before

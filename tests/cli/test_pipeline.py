@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-import struct
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+import torch
+from safetensors.numpy import load_file
 
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
 from dpltm import tickets as artifacts
+from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
+from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
+from dpltm.tickets import feature_files
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
+from dpltm.training.descent import Descent
+from interruptions import ending, interrupt
 from opened import arrays_of
-
-
-def read_safetensors(path):
-    """Tensors by the letter of the format: length, JSON header, bytes."""
-    data = Path(path).read_bytes()
-    (size,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
-    dtypes = {"F32": "<f4", "U8": "u1"}
-    return {
-        name: np.frombuffer(body[slice(*entry["data_offsets"])], dtypes[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
+from set_entries import by_dp_accounting
 
 
 def right_answers(network, split):
@@ -48,10 +42,7 @@ def test_the_budget_covers_selection_and_training(cli, entries):
     assert trained["round"] == drawn["winner"]["round"]
     made, selection, training = entries(LEDGER)
     assert (made["kind"], selection["mechanisms"][0]["mechanism"]) == ("public", "selection")
-    (steps,) = training["mechanisms"]
-    accountant = PLDAccountant(value_discretization_interval=1e-4)  # dp-accounting's own, on the training alone
-    step = dp_event.PoissonSampledDpEvent(steps["sampling_rate"], dp_event.GaussianDpEvent(steps["noise_multiplier"]))
-    alone = accountant.compose(dp_event.SelfComposedDpEvent(step, steps["steps"])).get_epsilon(1e-5)
+    alone = by_dp_accounting(entry_from_json(training), interval=1e-4)
     assert alone < 0.95, "a good part of the budget went to the selection"
     assert alone <= certified(trained) <= alone + 0.2 + 1e-3, "and no more than the simple sum was charged"
     assert 0.998 < certified(trained) <= 1
@@ -62,19 +53,9 @@ def test_the_budget_covers_selection_and_training(cli, entries):
     assert Account(carried).epsilon(1e-5) == certified(trained)
 
 
-@pytest.mark.parametrize(("ledger", "code"), [("--ledger other.jsonl", 1), ("", 1)])
-def test_a_draw_is_part_of_the_budget_wherever_it_was_entered(cli, ledger, code):
-    """In another ledger, or in one that is gone."""
-    assert cli(f"select pub {PRIVATE} --eps1 3 {ledger}").code == 0
-    Path(*ledger.split()[1:] or (LEDGER,)).unlink()
-    done = cli(f"train pub {PRIVATE} --steps 3 --epsilon 0.5 --ledger new.jsonl")
-    assert done.code == code
-    assert done.err.startswith("error: budget: on these records epsilon 2.99")
-
-
 def test_a_run_is_of_the_ticket_and_its_figures_are_those_of_its_files(cli):
     body = cli(f"train pub@2 {PRIVATE} --steps 40 --epsilon 1.5 --json --out r").json
-    model, packed = read_safetensors("r/model.safetensors"), read_safetensors("r/mask.safetensors")
+    model, packed = load_file("r/model.safetensors"), load_file("r/mask.safetensors")
     bits = {name: np.unpackbits(packed[name])[: model[name].size].reshape(model[name].shape) for name in model}
     assert body["live"] == sum(int(value.sum()) for value in bits.values()) == 308
     for name, value in model.items():
@@ -134,9 +115,46 @@ def test_default_names_count_up(cli, cwd):
     assert made == {"pub-round1.run", "pub-round1-2.run", "digits.tickets", "digits-2.tickets"}
 
 
-@pytest.mark.parametrize("name", ["r[draft]", "r[/b]"])
-def test_brackets_in_names(cwd, cli, name):
-    (cwd / "r[").mkdir()
-    done = cli(f"train pub@1 {PRIVATE} --steps 1 --noise-multiplier 9 --out {name}")
-    assert (done.code, done.err) == (0, "")
-    assert f"trained {name}\n" in done.out
+def test_what_an_interrupted_run_spent_counts_in_the_budget(cli, refused):
+    """Its entry is on disk, and its checkpoint is lost."""
+    made = f"generate {PRIVATE} {TINY} --criterion dp-train --ledger l.jsonl"
+    with ending(Descent, "run", 1, interrupt):
+        assert cli(f"{made} --epsilon 1 --out new").code == 130
+    assert not Path("new").exists()
+    (first,) = open_ledger("l.jsonl").entries
+    shutil.rmtree(".new.checkpoint")  # nothing goes on from there
+    for more in ("", "--dry-run"):  # the crumb that the first calibration left is noise alone
+        assert refused(f"{made} --epsilon 1 --out new {more}", code=1).startswith("budget: ")
+    assert 1.9 < certified(cli(f"{made} --epsilon 2 --out new --json").json) <= 2
+    assert open_ledger("l.jsonl").entries[0] == first
+    made_of = load_ticket_set(Path("new")).lineage.entries
+    assert made_of == open_ledger("l.jsonl").entries[1:], "the first one is not what these tickets were made of"
+    assert 1.9 < by_dp_accounting(*open_ledger("l.jsonl").entries) <= 2.01
+
+
+def test_a_training_that_diverged_says_so(cli):
+    """In its answer, in what is kept of it, and where it is evaluated: weights are released, and may be looked at."""
+    few = "--model mlp:4 --steps 3 --lr 1e30 --epsilon 3 --delta 1e-4 --out r --json"
+    (said,) = (n for n in cli(f"train --dense {PRIVATE} {few}").json["privacy"]["notes"] if "training diverged" in n)
+    assert said in cli("evaluate r --dataset digits --json").json["notes"]
+    assert said in Path("r/result.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
+def test_a_device_that_is_not_there(refused):
+    for more in ("", "--dry-run"):
+        command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
+        assert refused(command).startswith("--device: cuda is not there")
+
+
+def test_features_that_cannot_be_made_cost_nothing(cli, monkeypatch):
+    def damaged(*_):
+        raise ArtifactError("damaged")
+
+    monkeypatch.setattr(feature_files, "_written", damaged)
+    x, y = np.random.default_rng(0).integers(0, 256, (150, 6, 6), dtype=np.uint8), np.arange(150) % 3
+    np.savez("b.npz", x_train=x, y_train=y)
+    front = "--dataset b.npz --classes 3 --delta 1e-4 --model mlp --features unit --centre 0.1"
+    done = cli(f"train --dense {front} --epsilon 1 --steps 4 --ledger l.jsonl --out r")
+    assert (done.code, done.err) == (2, "error: damaged\n")
+    assert not list(Path().glob("[rl]*"))

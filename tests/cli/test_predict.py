@@ -28,7 +28,6 @@ def run(made, tmp_path_factory):
 
 @pytest.fixture
 def x(cwd):
-    """``x.npz``, the records to predict."""
     np.savez(cwd / "x.npz", x=X)
     return "x.npz"
 
@@ -70,16 +69,6 @@ def test_csv_and_npz(cli, run, x, tree):
     assert set(after) - set(before) == {"new", "new/folder", "new/folder/p.csv", "p.npz"}
     assert {name: after[name] for name in before} == before
     assert {path.name: path.read_bytes() for path in run.iterdir()} == kept
-
-
-def test_values_that_saturate_are_told_on_a_terminal(cli, run, x, monkeypatch):
-    np.savez("wild.npz", x=X.astype(np.int16) - 1)
-    monkeypatch.setattr("dpltm.cli.console.Console._talks", property(lambda self: not self._quiet))
-    done = cli(f"predict {run} --input wild.npz -o p.csv")
-    assert f"{int((X == 0).sum())} values of wild.npz saturate: the run's bounds are 0,16\n" in done.err
-    assert "saturate" not in cli(f"predict {run} --input {x} -o q.csv").err
-    quiet = cli(f"predict {run} --input wild.npz -o r.csv --quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
 
 
 def write_csv(path, header, rows):

@@ -11,11 +11,14 @@ import pytest
 
 from commands import LEDGER, PRIVATE, certified
 from dpltm.cli.console import Console
-from dpltm.errors import BudgetError
+from dpltm.cli.ledgers import total
+from dpltm.errors import BudgetError, InputError
 from dpltm.options.train import TrainRequest
 from dpltm.privacy import gdp
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
-from dpltm.privacy.describe import figure
+from dpltm.privacy.entry import Entry
+from dpltm.privacy.ledger import Book, Ledger
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.workbench.stages import train
 
 RATE = "--sampling-rate 256/60000"
@@ -60,63 +63,6 @@ def test_releases_of_a_group(cli):
     assert priced(answers)["adjacency"] == "replace-one"
     shown = cli("privacy epsilon --mechanism laplace --noise-multiplier 20 --steps 10 --group 3").out
     assert "laplace, noise multiplier 20, 10 times, for groups of 3, delta 1e-05, add-remove" in shown
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--mechanism laplace", "--noise-multiplier is missing: the noise, such as 1.1"),
-        ("--mechanism randomized-response", "--eps1 is missing: the epsilon of one answer, such as 1.1"),
-        (
-            "--mechanism laplace --noise-multiplier 1 --sampling-rate 0.1",
-            "--sampling-rate: does not go with --mechanism laplace",
-        ),
-        ("--mechanism gaussian --noise-multiplier 1 --eps1 1", "--eps1: does not go with --mechanism gaussian"),
-        ("--mechanism randomized-response --eps1 1 --noise-multiplier 1", "--noise-multiplier: does not go with"),
-        ("--mechanism laplace --noise-multiplier 1 --eps1 2", "--eps1: does not go with --mechanism laplace"),
-        ("--mechanism laplace --noise-multiplier 1 --sampling allocation:2", "--sampling: does not go with"),
-        (
-            "--mechanism randomized-response --eps1 1 --categories 1",
-            "--categories: 1 is not a whole number from 2 to 1,000,000,000",
-        ),
-        ("--noise-multiplier 1 --sampling allocation:3", "--steps or --epochs: give one of them"),
-        (
-            "--noise-multiplier 1 --sampling allocation:3 --sampling-rate 0.1 --steps 9",
-            "--sampling-rate: follows from --sampling allocation and --steps; leave it out",
-        ),
-        (
-            "--noise-multiplier 1 --sampling allocation:3 --steps 2",
-            "--sampling: allocation:3 is not from 1 to the 2 --steps",
-        ),
-        (
-            "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9",
-            "--records: the public number of records goes with --sampling truncated; give both",
-        ),
-        (
-            "--noise-multiplier 1 --sampling-rate 0.01 --steps 9 --records 500",
-            "--records: the public number of records",
-        ),
-        (
-            "--noise-multiplier 1 --sampling truncated:40 --sampling-rate 0.01 --steps 9 --records -5",
-            "--records: -5 is not a positive whole number",
-        ),
-        ("--mechanism laplace --noise-multiplier 1 --records 5", "--records: does not go with --mechanism laplace"),
-        (
-            "--noise-multiplier 1 --sampling truncated:300 --sampling-rate 256/60000 --steps 3515 --records 60000",
-            "costs more than a tenth of --delta 1e-05 over 3,515 steps; take at least truncated:353",
-        ),
-        ("--mechanism laplace --noise-multiplier 0", "--noise-multiplier: 0 is not a positive number"),
-        ("--mechanism laplace --noise-multiplier 1 --group 0", "--group: 0 is not a positive whole number"),
-        (
-            "--noise-multiplier 1 --sampling-rate 0.1 --steps 1 --group 2",
-            "--group: goes with --mechanism gaussian, laplace",
-        ),
-    ],
-)
-def test_what_does_not_go_together(cli, options, said):
-    done = cli(f"privacy epsilon {options}")
-    assert done.code == 2
-    assert said in done.err
 
 
 def test_an_accountant_that_was_registered_in_one_line(cli):
@@ -227,13 +173,7 @@ def test_two_runs_at_once_do_not_overspend(entries):
     assert (Path("early").is_dir(), Path("late").exists(), len(entries("l.jsonl"))) == (True, False, 1)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.1, "0.1"), (2.2693, "2.270"), (1e-7 / 3, "0.00000003334"), (0.0, "0")])
-def test_figures_are_rounded_up_but_not_away_from_what_they_are(value, text):
-    assert float(figure(value)) == float(text)
-
-
 def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
-    """In the noise that 2.0 takes, and in words."""
     said = "--sampling allocation:15 --steps 555"
     noise = cli(f"privacy noise --epsilon 2 {said} --json").json
     assert (noise["participations"], noise["sampling_rate"], noise["nominal"]) == (15, 15 / 555, None)
@@ -266,7 +206,31 @@ def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
     assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")
 
 
-def test_curves_of_other_releases(cli):
-    options = "--mechanism laplace --noise-multiplier 5 --steps 3"
-    curve = cli(f"privacy curve {options} --json").json
-    assert curve["epsilon_at_delta"] == cli(f"privacy epsilon {options} --json").json["pld"]
+# --- several ledgers ---
+
+
+def book(*kinds: str, unit: str = "record") -> Book:
+    """What a ledger with one guarantee of epsilon 1, under replace-one, of each kind holds."""
+    ledger = Ledger(unit=unit)
+    message = (Guarantee(1.0, adjacency="replace-one"),)
+    ledger.declare(*(Entry(kind, mechanisms=message, words="something", unit=unit) for kind in kinds))  # type: ignore[arg-type]
+    return ledger.book
+
+
+@pytest.mark.parametrize(
+    ("books", "epsilon"),
+    [
+        ([book("local")], 1),
+        ([book("local"), book("local")], 2),  # whoever is in both sent two messages
+        ([book("local", "local"), book("local")], 3),
+        ([book("release"), book("local")], 2),
+    ],
+)
+def test_everything_adds_up(books, epsilon):
+    """Guarantees with no delta: no composition of theirs is below their sum by more than what delta buys."""
+    assert total(books).epsilon(1e-12) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_units_have_no_common_figure():
+    with pytest.raises(InputError, match=r"^ledgers of different units"):
+        total([book("release"), book("release", unit="patient")])

@@ -109,26 +109,8 @@ def test_one_round_without_a_draft(cli, refused, entries):
     assert cli("datasets schema d.csv --schema f.toml").out.startswith("d.csv fits f.toml")
 
 
-def test_a_table_is_compared_with_its_schema(cli):
-    """All that does not fit, by column, with what to do, and no counts; nothing is written."""
-    text = DRAFT.replace('values = "private"', 'values = ["north", "south", "attic"]').replace(
-        '"private"', "[0, 99]", 1
-    )
-    Path("s.toml").write_text(text)
-    Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "west"))
-    done = cli("datasets schema d.csv --schema s.toml --json")
-    assert done.code == 1
-    body = json.loads(done.out)
-    said = {(row["column"], row["fix"]) for row in body["faults"]}
-    assert said == {("age", "missing = true"), ("ward", "other = true, or add it to values")}
-    assert body["notes"][0] == "still to be found: 'seen'; write them, or add --private 0.2"
-    assert "other = true" in cli("datasets schema d.csv --schema s.toml").out
-    assert not Path(LEDGER).exists()
-
-
 @pytest.mark.parametrize("ledger", [LEDGER, "other.jsonl"])
 def test_whoever_uses_it_pays_for_it(cli, entries, ledger):
-    """In the ledger that holds it already, or beside another one: once."""
     assert cli(f"{FIND} 1").code == 0
     body = cli(f"{TRAIN} --ledger {ledger} --out r --json").json
     found = entries(LEDGER)[0]
@@ -220,21 +202,6 @@ def test_what_was_found_before_stays_with_the_schema_and_finding_again_costs_aga
     found = read_schema(Path("g.toml")).lineage.entries
     assert found[:1] == first
     assert [entry.words for entry in found[1:]] == ["histograms of 1 column for a schema"]
-
-
-def test_a_schema_without_features_is_found_wanting(cli):
-    """It was paid for, so it is written; whoever paid is told at once that nothing can be trained by it."""
-    done = cli(f"{FIND} 0.0001 --json")
-    assert done.code == 1
-    body = json.loads(done.out)
-    assert (body["features"], body["ignored"]) == (0, ["age", "ward", "seen"])
-    (note,) = body["notes"]
-    assert note.startswith("nothing stands out of the noise in any column")
-    Path("f.toml").unlink()
-    shown = cli(f"{FIND} 2 --ledger g.jsonl")
-    assert (shown.code, shown.err) == (0, "")
-    assert "wrote f.toml" in shown.out
-    assert "certified epsilon = " in shown.out
 
 
 def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import time
 import pytest
 from typer.core import TyperCommand
 
-from child_processes import PATIENCE, interruptible, read_terminal
+from child_processes import PATIENCE, interruptible
 from commands import LEDGER, PRIVATE
 from dpltm.cli import main
 
@@ -33,24 +32,7 @@ def start(cwd, command, **options):
     )
 
 
-@pytest.mark.long
-def test_progress_and_messages_go_to_a_terminal_only(cwd):
-    """Standard error is a terminal here, and standard output is still nothing but the JSON object."""
-    master, slave = pty.openpty()
-    process = start(cwd, f"train pub@1 {PRIVATE} --steps 2 --epsilon 1 --out r --json", stderr=slave)
-    os.close(slave)
-    out, _ = process.communicate(timeout=PATIENCE)
-    seen = read_terminal(master)
-    assert process.returncode == 0
-    assert json.loads(out)["run"] == "r"
-    assert b"calibrating noise to epsilon 1 at delta 1e-05" in seen
-    assert b"training under DP" in seen
-    assert b"taking the first step" in seen or b"epsilon so far" in seen
-    assert b"wrote r" in seen
-
-
 def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
-    """Ctrl-C once the entry of a training is in the ledger."""
     ledger = cwd / LEDGER
     before = ledger.read_bytes()
     options = "--steps 500000 --batch-size 50 --noise-multiplier 500 --out r"
@@ -140,13 +122,6 @@ def test_internal_errors_are_one_line(cli, monkeypatch):
     assert done.err == (
         "error: internal error: ZeroDivisionError: first line second line; set DPLTM_DEBUG=1 and report what it prints\n"
     )
-
-
-@pytest.mark.usefixtures("broken")
-def test_internal_errors_show_under_debug(monkeypatch):
-    monkeypatch.setenv("DPLTM_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        main.run(["fail"])
 
 
 @pytest.mark.parametrize("loaded", [False, True])

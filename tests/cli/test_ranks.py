@@ -21,7 +21,6 @@ LEDGER = "digits.ledger.jsonl"
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """An empty folder, where commands run."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -114,13 +113,6 @@ def test_ranks_that_see_other_records_are_refused(ranked: Ranked, place, what):
     assert first.err.startswith(f"error: {said}")
     assert (first.value, second.value, second.err) == (2, 2, "")
     assert sorted(place.rglob("*")) == before
-
-
-@pytest.mark.usefixtures("place")
-def test_a_plan_alone_needs_one_process(ranked: Ranked):
-    first, second = ranked.run(2, WORK, (*TRAIN, "--dry-run", "--json"))
-    assert (first.value, second.value, second.out) == (0, 0, "")
-    assert '"dry_run": true' in first.out
 
 
 @pytest.mark.usefixtures("place")

@@ -26,9 +26,6 @@ HEAD = f"train --dense --head least-squares {PRI} --features unit --epsilon 1 --
 PEOPLE = "--dataset d.csv --label ill --bounds -2,2 --classes 2 --unit-column who"
 PERSONS = f"train --dense {PEOPLE} --model mlp:4 --steps 4 --noise-multiplier 2 --batch-size 10 --delta 1e-3"
 PERSONS += " --ledger l2 --out new"
-RATINGS = (
-    "train --dense --dataset movielens-small --model ncf --steps 2 --batch-size 40 --noise-multiplier 1 --out new"
-)
 WORDS = "--words 30 --classes 2"
 OF_TEXTS = f"generate --dataset texts.npz {WORDS} --rounds 1"
 TEXTS = f"train --dense --dataset texts.npz {WORDS} --noise-multiplier 1 --delta 1e-3 --steps 2 --out new"
@@ -38,57 +35,39 @@ SCHEME = "latent scheme --public p.npz --features unit --protocol rappor --epsil
 ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --messages s.msg --model mlp:8 --out new"
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
+ALLOCATED = "privacy epsilon --noise-multiplier 1 --sampling allocation:3"
+CUT = f"privacy epsilon {PRIVACY} --sampling truncated:40"
 
 ROWS = f"""
 bad.npz: x_train has nan              | {MAKE} --dataset bad.npz --bounds 0,255
-bad.npz: x_train has nan              | {SELECT} --dataset bad.npz --bounds 0,255
-bad.npz: x_train has nan              | {DENSE} --dataset bad.npz --bounds 0,255
 --dataset no.npz:                     | {TRAIN} --dataset no.npz
 {"x" * 80}: File name too long | {DENSE} --dataset {"x" * 300}.npz
 --bounds:                             | {MAKE} --bounds 5
---bounds:                             | {DENSE} --bounds 1,2,3
 --rounds:                             | {MAKE} --rounds 10000
 --out:                                | {MAKE} --out pub
---out:                                | {MAKE} --out pub/tickets.json
 --out:                                | {MAKE} --out pub/tickets.json/new
 --out:                                | {MAKE} --out pub --dry-run
 --out: taken.private.json             | {MAKE} --provenance private --ledger new.jsonl --out taken
 --name:                               | {MAKE} --name {"a" * 201}
 --criterion:                          | {OF_TEXTS} --model gru --criterion synflow --out new
---batch-size:                         | generate --dataset movielens-small --model ncf --batch-size 4790 --provenance private
---unit:                               | generate --dataset movielens-small --model ncf --unit user
 --mechanism:                          | {SELECT} --mechanism argmax
---rule:                               | {SELECT} --rule best
---sensitivity:                        | {SELECT} --sensitivity none
---lambda:                             | {SELECT} --score additive --lambda inf
 --eps1:                               | {SELECT} --eps1 nan
 bundled:kmnist-mlp:                   | select bundled:kmnist-mlp {PRI} --eps1 0.1
-bundled:kmnist-mlp:                   | select bundled:kmnist-mlp --rule smallest-within
 folder:                               | select folder {PRI} --eps1 0.1
-file:                                 | train file@1 {PRI} --epsilon 1
 loop:                                 | select loop {PRI} --eps1 1
-loop:                                 | tickets show loop
 loop:                                 | privacy ledger loop
---dataset: digits[0.0:0.5] was        | {SELECT} --adjacency replace-one
 --dataset: digits[0.0:0.5] was        | {TRAIN} --adjacency replace-one
 --epsilon:                            | {DENSE} --epsilon abc
 --steps:                              | {DENSE} --steps 1e9
---steps:                              | {DENSE} --steps 1000000000
 --seed:                               | {DENSE} --seed 99999999999999999999
 --out:                                | {DENSE} --out {"x" * 300}
---out:                                | {TRAIN} --out pub
---delta:                              | {TRAIN} --delta 0
 --delta:                              | {TRAIN} --delta {1 / 719!r}
---delta:                              | {DENSE} --records 2 --delta 0.4
---features: fourier:64,0:             | {DENSE} --features fourier:64,0
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --audit: 5 canaries                   | {DENSE} --audit 5
---plot: there.png exists              | audit r --plot there.png
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
 --head:                               | train pub@1 --head least-squares {PRI} --features unit --epsilon 1 --out new
 --noise:                              | {HEAD} --noise nominal
---head:                               | {HEAD} --head ridge
 --epsilon or --noise-multiplier:      | {HEAD.replace("--epsilon 1 ", "")}
 --audit:                              | {HEAD} --audit 9
 --unit-column nobody:                 | {PERSONS} --unit-column nobody
@@ -97,17 +76,10 @@ loop:                                 | privacy ledger loop
 --unit-column:                        | {PERSONS} --model lstm:3x1
 --per-unit:                           | {PERSONS.replace("--unit-column who", "--per-unit 3")}
 d.csv: 40 of the 40 values            | {PERSONS} --test d.csv
---delta:                              | {PERSONS} --delta 0.1
 d.csv: needs --label                  | train --dense --dataset d.csv --bounds -2,2 --epsilon 1 --out new
 --label ill:                          | train --dense --dataset digits --label ill --epsilon 1 --out new
 holes.csv: 'who' says nobody          | {PERSONS} --dataset holes.csv
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
---per-unit:                           | {RATINGS} --per-unit 3
---unit user:                          | {RATINGS} --unit user --subset 0.5
---delta:                              | {RATINGS} --unit user --delta 0.01
---model:                              | {RATINGS} --model mlp
---model ncf:                          | {DENSE} --model ncf
-r.dat: line 2 is                      | {RATINGS} --dataset r.dat
 --model:                              | {TEXTS} --model mlp:3
 --model embed:                        | {DENSE} --model embed
 --features:                           | {TEXTS} --model embed --features unit
@@ -124,24 +96,19 @@ d.csv: does not fit its schema        | {MIXED} --schema narrow.toml
 d.csv: does not fit its schema        | {FIND} --schema narrow-draft.toml
 --out is missing:                     | datasets schema d.csv --schema draft.toml --private 1
 --label is missing:                   | datasets schema d.csv --private 1 --out new.toml
---label is missing:                   | datasets schema d.csv --from-public
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
 --no-header: draft.toml says it       | {FIND} --no-header
 --records:                            | datasets schema d.csv --records 80
---private:                            | {FIND} --private 0
---delta:                              | {FIND} --delta 0.5
 --label b: the schema says that       | {FIND} --label b
 --test p.npz:                         | {FIND} --test p.npz
 --unit-column ward:                   | {FIND} --unit-column ward
 --out: s.toml exists                  | datasets schema d.csv --out s.toml
-none.csv: no such file                | datasets schema none.csv
 NAME|FILE is missing:                 | datasets info
 f: x_train is damaged                 | datasets info ./f
 --protocol:                           | {SCHEME} --protocol x
 --out: s exists                       | {SCHEME} --out s
 --public is missing:                  | {SCHEME.replace("--public p.npz ", "")}
 --epsilon is missing:                 | {SCHEME.replace("--epsilon 9 ", "")}
---delta:                              | {ENCODE} --delta 0
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new
 --out: file exists                    | {ENCODE} --out file
@@ -152,7 +119,6 @@ SCHEME is missing:                    | latent encode --dataset o.npz --out new
 --dataset none.npz:                   | {LEARN} --test none.npz
 --bounds:                             | {LEARN} --test digits
 none: cannot be read                  | {LEARN} --messages s.msg,none
---messages:                           | {LEARN} --messages s
 --messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg
 --messages is missing:                | latent train s --out new
 --for-records is missing:             | tune {PUB} --epsilon 1
@@ -171,7 +137,6 @@ SET@ROUND:                            | tickets export pub --to onnx --out new.o
 --no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
 --predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
 --out: pri exists                     | tickets export pub --out pri
---out is missing:                     | tickets export pub
 [1] pri: made from private records    | tickets export pri --no-predictors --out new
 [1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
 [1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
@@ -182,18 +147,55 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --noise-multiplier:                   | privacy epsilon {PRIVACY} --noise-multiplier nan
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
---sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate many
---steps:                              | privacy curve {PRIVACY} --steps 0
---delta:                              | privacy epsilon {PRIVACY} --delta 1
---eps1:                               | privacy epsilon {PRIVACY} --eps1 0
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
 --epsilon is missing:                 | privacy noise {PRIVACY}
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
+nothing: neither a run                | report nothing
+--out: r exists                       | report r -o r
+--out, --plot: name two different     | report r -o x.png --plot x.png
+x.txt: not a picture                  | report r --plot x.txt
+--plot: pri has no curve              | report pri --plot x.png
+--purpose: is of the report of a run  | report pub --purpose x -o page.html
+l: made under local privacy           | report l
+RUN: name at least two runs           | compare r
+RUN: r is named twice                 | compare r r
+pub: no run there                     | compare r pub
+--csv, --md, --plot: name different   | compare r part.run --csv x.csv --md x.csv
+RUN: nothing can be compared: part  | compare r part.run
+pub: no run there                     | privacy check pub
+pub/README.md: holds no statement     | privacy check pub/README.md
+r/model.safetensors: not a text       | privacy check r/model.safetensors
+--out: a folder is written            | export r --out m.onnx
+--model: nets.py: no such file        | export r --model nets.py:Net --out m
+--metric: auc compares every record   | {MIXED} --eval-private 0.5 --metric auc
+--metric: auc compares every record   | {SELECT} --metric auc
+--metric: balanced-accuracy needs     | {MIXED} --eval-private 0.5 --metric balanced-accuracy
+--class-weight: balanced needs public | {MIXED} --class-weight balanced
+--class-weight: 3 numbers for 2       | {MIXED} --class-weight 1,2,3
+--class-weight: a group of --micro    | {MIXED} --class-weight 1,2 --microbatch 2
+--noise-multiplier is missing:        | privacy epsilon --mechanism laplace
+--eps1 is missing: the epsilon of one | privacy epsilon --mechanism randomized-response
+--sampling-rate: does not go with     | privacy epsilon --mechanism laplace --noise-multiplier 1 --sampling-rate 0.1
+--eps1: does not go with              | privacy epsilon --mechanism gaussian --noise-multiplier 1 --eps1 1
+--noise-multiplier: does not go with  | privacy epsilon --mechanism randomized-response --eps1 1 --noise-multiplier 1
+--sampling: does not go with          | privacy epsilon --mechanism laplace --noise-multiplier 1 --sampling allocation:2
+--categories: 1 is not a whole number | privacy epsilon --mechanism randomized-response --eps1 1 --categories 1
+--records: does not go with           | privacy epsilon --mechanism laplace --noise-multiplier 1 --records 5
+--noise-multiplier: 0 is not a        | privacy epsilon --mechanism laplace --noise-multiplier 0
+--group: 0 is not a positive whole    | privacy epsilon --mechanism laplace --noise-multiplier 1 --group 0
+--group: goes with --mechanism        | privacy epsilon {PRIVACY} --group 2
+--steps or --epochs: give one of them | {ALLOCATED}
+--steps or --epochs: give one of them | privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1
+--sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
+--sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
+--records: the public number          | {CUT}
+--records: the public number          | privacy epsilon {PRIVACY} --records 500
+--records: -5 is not a positive       | {CUT} --records -5
+--steps: with --sampling truncated    | privacy noise --epsilon 1 {CUT.split(maxsplit=2)[2].replace("steps", "records")}
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
 /proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
-/proc/none/l.jsonl: the ledger cannot | {MAKE} --out deep/new --ledger /proc/none/l.jsonl
 /proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
 """
 
@@ -243,7 +245,6 @@ def files(folder: Path) -> None:
     }.items():
         (folder / f"{name}.csv").write_text("\n".join(["age,who,b,ward,ill", *rows]) + "\n")
     (folder / "numbers.csv").write_text("1,1\n1,1\n")
-    (folder / "r.dat").write_text("1::1::3::0\n1;2;3;4\n")
     for name in ("folder", "f"):
         (folder / name).mkdir()
     for name in ("x_train", "y_train"):  # an archive of arrays, where one array belongs
@@ -251,6 +252,8 @@ def files(folder: Path) -> None:
     for name in ("file", "old.csv", "there.png", "taken.private.json"):
         (folder / name).write_text("mine")
     (folder / "loop").symlink_to("loop")
+    (folder / "l").mkdir()
+    (folder / "l/config.json").write_text('{"format": "dpltm-run", "schema": 2, "scheme": "x"}')
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +271,7 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(f"{texts} --model {name} --ledger texts.jsonl --out {name}" for name in ("embed", "gru")),
         FREE,
         f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
+        f"{DENSE.replace('0.5:1.0', '0.2:0.4').replace('--out new', '--out part.run')} --ledger o.jsonl",
         SCHEME.replace("--out new", "--out s"),
         ENCODE.replace("--out new", "--out s.msg"),
     )

@@ -27,7 +27,6 @@ LABEL = '[column.ill]\nkind = "label"\nclasses = ["0", "1"]\n'
 A = ("--dataset", "a.csv", "--records", "300", *DELTA)
 FOUND, PUBLIC = ("--schema", "found.toml"), ("--schema", "public.toml")
 FEW = ("--steps", "2", "--batch-size", "60", "--noise-multiplier", "5")
-DENSE = ("train", "--dense", "--model", "mlp:4", *FEW)
 SET = ("--model", "mlp:4", "--rounds", "1", "--iterations", "2", "--batch-size", "20")
 FIND = ("datasets", "schema", "a.csv", "--schema", "draft.toml", "--records", "300", "--private", "4", *DELTA,
         "--out", "found.toml", "--ledger", "found.jsonl")  # fmt: skip
@@ -111,12 +110,3 @@ def test_what_a_run_on_other_records_carries(cli: Callable[..., Any]) -> None:
     ):
         assert cli(*command, "--quiet").code == 0, command
     assert Counter(map(kind, load_run(Path("r")).lineage.paid)) == Counter((HISTOGRAMS, TRAINING))
-
-
-@pytest.mark.usefixtures("tables")
-def test_private_records_that_a_schema_is_said_to_be_read_off(
-    cli: Callable[..., Any], refused: Callable[..., str]
-) -> None:
-    assert cli(*DENSE, *A, *PUBLIC, "--out", "r", "--ledger", "l.jsonl", "--quiet").code == 0
-    draft = ("datasets", "schema", "a.csv", "--from-public", "--label", "ill", "--out", "read.toml")
-    assert "a is protected by a release on record" in refused(*draft, "--ledger", "l.jsonl")

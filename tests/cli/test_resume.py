@@ -219,35 +219,6 @@ def test_other_records_under_the_same_name_are_refused(cli, keys, stopped_at, re
     assert cli(command, "--quiet").code == 0
 
 
-TRAINED_OTHERWISE = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Linear(12, 8), nn.Linear(8, 2)
-
-    def forward(self, x):
-        out = self.two(self.one(x).tanh())
-        return {sign}out if self.training else out
-"""
-
-
-def test_code_that_was_edited_is_refused(cli, stopped, refused):
-    """It computes the same in evaluation mode; but the same noise would hide two sums, whose difference it shows."""
-    x = np.random.default_rng(0).integers(0, 2, (200, 12), dtype=np.uint8)
-    np.savez("d.npz", x_train=x, y_train=x[:, 0])
-    named = "--model nets.py:Net --dataset d.npz --bounds 0,1 --classes 2"
-    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign=""))
-    assert cli(f"generate {named} --provenance data-free --criterion random --rounds 1 --out s").code == 0
-    command = f"train s@1 {named} --noise-multiplier 4 --steps 5 --delta 1e-3 --out r"
-    assert stopped(ctrl_c, 2, command).code == 130
-    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign="-"))
-    assert "begun otherwise: --model was " in refused(command)
-    Path("nets.py").write_text(TRAINED_OTHERWISE.format(sign=""))
-    assert cli(command, "--quiet").code == 0
-
-
 HELPED = """
 {before}
 from torch import nn
@@ -264,6 +235,7 @@ class Net(nn.Module):
 HEAD_OF = "def head(module, out): return {sign}out if module.training else out\n"
 BESIDE, BY_ITSELF = "from {lib}_ops import head", "from {lib}.ops import head"
 HELPERS = {
+    "itself": ("net.py", "net.py", {"before": HEAD_OF}),
     "of the package": ("{lib}.net", "{lib}/ops.py", {"before": BY_ITSELF}),
     "beside the package": ("{lib}.net", "{lib}_ops.py", {"before": BESIDE}),
     "beside the file": ("net.py", "{lib}_ops.py", {"before": BESIDE}),
@@ -288,20 +260,20 @@ def test_an_edited_helper_of_a_network_is_refused(cli, stopped_at, refused, monk
     (folder / lib).mkdir(parents=True)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(folder)
-    body = HELPED.format(**{"before": "", "within": "pass", **lines}).format(lib=lib)
-    Path("net.py").write_text(body)
-    (folder / lib / "net.py").write_text(body)
-    place = Path(edited.format(lib=lib))
-    place.write_text(HEAD_OF.format(sign=""))
+    body = HELPED.format(**{"before": "", "within": "pass", **lines}).format(lib=lib, sign="{sign}")
+    place, text = Path(edited.format(lib=lib)), body if helper == "itself" else HEAD_OF
+    for path in (Path("net.py"), folder / lib / "net.py"):
+        path.write_text(body.format(sign=""))
+    place.write_text(text.format(sign=""))
     x = np.random.default_rng(0).integers(0, 2, (200, 12), dtype=np.uint8)
     np.savez("d.npz", x_train=x, y_train=x[:, 0])
     named = f"{module.format(lib=lib).removeprefix('site-packages/')}:Net"
     command = ON_BITS[work].replace("mlp:4", named) + " --dataset d.npz --bounds 0,1 --classes 2 --delta 1e-3 --out r"
     assert stopped_at(ctrl_c, 2, command).code == 130
-    place.write_text(HEAD_OF.format(sign="-"))
+    place.write_text(text.format(sign="-"))
     said = ".".join(Path(edited.format(lib=lib).removeprefix("site-packages/")).with_suffix("").parts)
-    assert f"begun otherwise: `code of {said}` was " in refused(command)
-    place.write_text(HEAD_OF.format(sign=""))
+    assert f"begun otherwise: {'--model' if helper == 'itself' else f'`code of {said}`'} was " in refused(command)
+    place.write_text(text.format(sign=""))
     assert cli(command, "--quiet").code == 0
 
 

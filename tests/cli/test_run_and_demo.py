@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets.ledger_file import open_ledger
-from recipes import DENSE, HEAD, SETS
+from recipes import DENSE, HEAD
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits.toml"
 FILE = """
@@ -108,7 +107,6 @@ def test_the_example_is_sound(cli, tree):
             {"train": "[tran]"},
             "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select], [train]",
         ),
-        ({"select": "eps1 = 3"}, "--config c.toml: [select] eps1: decided by [run] here; set it there"),
         ({"generate": 'out = "x"'}, "--config c.toml: [generate] out: decided by [run] here; set it there"),
         (
             {"train": "dense = true"},
@@ -121,24 +119,19 @@ def test_run_refuses(refused, tables, message):
     assert refused(*RUN) == message
 
 
-SPLIT = (
-    "--epsilon, --split: {} is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth for the"
-    " selection)"
-)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--split", "nan"), "--split: nan is not a positive number below 1"),
         (
             ("--delta", "0.01"),
             "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it",
         ),
         (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
-        (("--epsilon", "1e-6"), SPLIT.format("0.75 of 1e-06")),
-        (("--split", "0.01"), SPLIT.format("0.01 of 2")),
-        (("--split", "0.01", "--dry-run"), SPLIT.format("0.01 of 2")),
+        (
+            ("--split", "0.01", "--dry-run"),
+            "--epsilon, --split: 0.01 of 2 is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth"
+            " for the selection)",
+        ),
         (("--seeds", "2"), "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),
     ],
 )
@@ -167,12 +160,6 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
             " with it",
         ),
         (
-            ('"digits"\nsubset = "0.5:1.0"', '"thin.npz"'),
-            "",
-            "[generate] and [select]: digits has 64 features and 10 classes, thin has 5 and 10; tickets need the same",
-        ),
-        (("steps", "steps"), 'subset = "0.25:0.75"', "[generate] and [select]: --dataset: digits[0.0:0.5]"),
-        (
             ('"public"', '"private"'),
             'rule = "smallest-within"',
             "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private",
@@ -180,29 +167,8 @@ def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused,
     ],
 )
 def test_run_looks_at_the_records_of_every_stage_first(refused, change, select, message):
-    np.savez("thin.npz", x_train=np.zeros((40, 5), np.uint8), y_train=np.arange(40) % 10)
     write(change, select=select)
     assert refused(*RUN).startswith(message)
-
-
-MIXING = """
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(64, 10)
-
-    def forward(self, x):
-        x = x.flatten(1)
-        return self.layer(x - x.mean(0) if self.training else x)
-"""
-
-
-def test_a_network_that_cannot_be_trained_is_refused_before_the_first_stage(refused):
-    Path("nets.py").write_text(MIXING)
-    write(("mlp:8", "nets.py:Net"))
-    assert "what one record gives depends on" in refused(*RUN)
 
 
 def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the_first_stage(refused, cli):
@@ -217,20 +183,6 @@ def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the
 
 
 # --- a recipe ---
-
-
-def test_what_is_wrong_with_a_recipe_is_said_together(refused, cwd, monkeypatch):
-    """First what is wrong with the file; then what the records have to say."""
-    monkeypatch.setenv("DPLTM_DATA", str(cwd / "nowhere"))
-    arms = DENSE + '[[arm]]\nname = "b"\ntrain = { dataset = "kmnist-7k" }\n'
-    deep = '[tickets.deep]\ndataset = "digits"\nprovenance = "public"\nmodel = "mlp:4"\nrounds = 40\n'
-    wrong = HEAD.replace("batch-size = 50", 'batch-size = "many"').replace("seeds", "sedes")
-    for head, count, parts in ((wrong, 2, ("'sedes'", "'many'")), (HEAD, 3, ("kmnist-7k.npz", "--prune", "public"))):
-        (cwd / "r.toml").write_text(head + SETS + arms + deep, encoding="utf-8")
-        said = refused("run", "--config", "r.toml")
-        assert f"{count} problems" in said
-        for part in parts:
-            assert part in said, part
 
 
 @pytest.mark.parametrize(
@@ -251,16 +203,11 @@ def test_flags_that_a_recipe_does_not_take(refused, cwd, flags, said):
 
 
 def test_demo(cli):
-    """As often as one likes: its ledger lies with what it made."""
+    """Its ledger lies with what it made."""
     before = LEDGER.read_bytes()
     body = cli("demo", "--out", "d", "--json").json
     check_stages(body, 3)
     assert len(body["generate"]["tickets"]) == 11
     assert mechanisms("d/dpltm.ledger.jsonl") == [[], [Selection], [NoisySgd]]
     assert body["train"]["accuracy"] > 0.5  # chance is a tenth; what it reaches is the README's business
-    assert cli("demo", "--json").json["privacy"]["certified"]["epsilon"] == pytest.approx(3, rel=0.01)
     assert LEDGER.read_bytes() == before
-
-
-def test_demo_refuses_a_folder_that_exists(refused):
-    assert refused("demo", "--out", "pub") == "--out: pub exists already; choose another name or remove it first"

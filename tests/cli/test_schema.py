@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from commands import certified
-from dpltm.records import load
 
 SCHEMA = """
 missing = ["?"]
@@ -87,30 +86,6 @@ def test_three_stages_on_a_mixed_table(cli):
     assert "columns" not in cli(f"train --dense {DATA} --records 400 {behind}").json, "a map reads all of them"
 
 
-def test_persons_of_a_mixed_table(cli, entries):
-    body = cli(f"{TRAIN} --test t.csv --unit-column who --per-unit 1 --out r --json").json
-    assert (body["privacy"]["certified"]["unit"], body["live"]) == ("who", 6 * 4 + 4 + 4 * 2 + 2)
-    assert any("at most 1 of each count" in note for note in body["privacy"]["notes"])
-    assert [(entry["kind"], entry["unit"]) for entry in entries(LEDGER)] == [("excluded", "who"), ("release", "who")]
-    assert cli("evaluate r --dataset d.csv --test t.csv --json").json["accuracy"] == body["accuracy"]
-
-
-def test_a_draft_is_refused_until_it_is_filled_in(cli, refused):
-    printed = cli("datasets schema d.csv --label ill").out
-    assert "north" not in printed
-    assert cli("datasets schema d.csv --label ill --json").json == {
-        "file": "d.csv", "schema": printed.rstrip("\n"), "out": None,
-    }  # fmt: skip
-    Path("draft.toml").write_text(printed)
-    said = refused("train --dense --dataset d.csv --epsilon 1 --schema draft.toml")
-    assert said == (
-        "--schema: kind, bounds or values of 'age', 'ward', 'who', 'seen', 'ill' are still private; write public ones, or"
-        " find them with dpltm datasets schema FILE --schema THIS --private 0.2"
-    )
-    assert cli("datasets schema public.csv --label ill --from-public --out public.toml").code == 0
-    assert load("public.csv", schema="public.toml").classes == 2
-
-
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("label", ["ill", "ward"])
 @pytest.mark.parametrize("whose", ["", "--unit-column who"])
@@ -127,33 +102,6 @@ def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, entr
     table("other.csv", 200, 9)
     body = cli(f"{TRAIN} {whose} --dataset other.csv --schema public.toml --json").json
     assert not [note for note in body["privacy"]["notes"] if "found under DP" in note]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("south", "west"),
-        lambda text: text.replace(",yes", ",YES"),
-        lambda text: text.replace(",2020-0", ",20-0"),
-    ],
-)
-def test_one_line_before_anything_is_spent(refused, change):
-    Path("d.csv").write_text(change(Path("d.csv").read_text()))
-    assert refused(f"{TRAIN} --out r").startswith("d.csv: does not fit its schema: ")
-
-
-def test_a_first_line_that_is_a_record_makes_no_names(cli, refused):
-    """It is asked about: else a record would stand in the draft, and be lost to the training."""
-    lines = Path("d.csv").read_text().splitlines()[1:]
-    Path("bare.csv").write_text("\n".join(lines) + "\n")
-    first = lines[0].split(",")
-    assert refused("datasets schema bare.csv") == (
-        f"bare.csv: its first line holds {first[0]!r}, {first[3]!r} where names of columns belong; say --no-header where"
-        " that is a record, or rename those columns"
-    )
-    assert '[column."c1"]' in cli("datasets schema bare.csv --no-header").out
-    said = refused(f"{TRAIN} --dataset bare.csv")
-    assert "or let the schema say header = false, where the first line is a record" in said
 
 
 def test_nobody_is_told_how_much_bounds_clip(cli):
@@ -177,22 +125,6 @@ def test_what_does_not_fit_is_said_before_torch_is_imported():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "2 False\n" * 3, done.stderr
     assert done.stderr.count("does not fit its schema") == 3
-
-
-@pytest.mark.parametrize("whose", ["", "--unit-column who"], ids=["records", "persons"])
-def test_records_that_accuracy_was_measured_on_cannot_be_private_later(cli, refused, entries, whose):
-    """Whatever part of them: what was said of held-out records was said without noise."""
-    train = f"{TRAIN} {whose}"
-    for out in ("one", "two"):
-        assert cli(f"{train} --test 0.2 --out {out}").code == 0
-    assert [entry["kind"] for entry in entries(LEDGER)] == ["excluded", "release", "release"], "it is said once"
-    for other in ("", "--test 0.1", "--subset 0.1:0.4"):
-        said = refused(f"{train} {other}")
-        assert "was declared apart from the people that are protected (a test split)" in said
-    assert "is protected by a release on record" in refused(f"{train} --test 0.3")
-    assert cli(f"{train} --subset 0.2:0.6 --out three").code == 0
-    shown = " ".join(cli(f"privacy ledger {LEDGER}").out.split())
-    assert "declared apart from these people: d[0.0:0.2]" in shown
 
 
 def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):

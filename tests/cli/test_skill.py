@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -55,24 +54,6 @@ def test_without_skill(cli: Any) -> None:
     assert cli("privacy check card.md --json").json["ok"]
 
 
-def test_with_skill(cli: Any) -> None:
-    """A label that one column decides."""
-    draw = np.random.default_rng(0)
-    for name, count in (("d", 600), ("t", 200)):
-        x = draw.random(count).round(6)
-        lines = [f"{value},{int(value > 0.5)}" for value in x]
-        Path(f"{name}.csv").write_text("\n".join(["a,y", *lines]) + "\n")
-    where = "--dataset d.csv --label y --bounds 0,1 --classes 2 --records 600 --test t.csv"
-    done = cli(f"train --dense {where} --delta 1e-4 --epsilon 20 --steps 80 --batch-size 200 --model mlp:8 --out r")
-    skill = json.loads(Path("r/result.json").read_text())["skill"]
-    assert skill["verdict"] is None
-    assert skill["auc"]["low"] > 0.9
-    assert "No better" not in done.out
-    assert "No better" not in cli("report r -o r.html").out
-    shown = cli("evaluate r --dataset d.csv --test t.csv").out
-    assert f"{skill['auc']['value']:.3f} (95 %: " in shown
-
-
 @pytest.mark.usefixtures("table")
 def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
     """A test split is there, and is left alone; the records themselves are counted, and no more."""
@@ -84,58 +65,7 @@ def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
     assert "AUC" not in Path("r.html").read_text()
 
 
-@pytest.mark.usefixtures("table")
-def test_by_auc(cli: Any) -> None:
-    """Metrics hold it, and the last line is about it, of an evaluation too."""
-    options = f"{TABLE} {BRIEFLY.replace('--epsilon 1', '--noise-multiplier 0.5')} --metric auc --out r"
-    assert cli(f"train --dense {options}").code == 0
-    lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
-    skill = json.loads(Path("r/result.json").read_text())["skill"]
-    assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    assert lines[-1]["auc"] == skill["auc"]["value"] > 0
-    assert skill["metric"] == "auc"
-    said = cli("evaluate r --dataset visits.csv --test others.csv --json").json["skill"]
-    assert said == skill
-
-
-@pytest.mark.usefixtures("table")
-def test_tuning_by_auc(cli: Any) -> None:
-    where = "--dataset visits.csv --schema known.toml --test others.csv"
-    options = "--for-records 1000 --epsilon 20 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 0.01,1,4"
-    body = cli(f"tune {where} {options} --metric auc --out best.toml --json").json
-    scores = [trial["score"] for trial in body["trials"]]
-    assert scores == sorted(scores, reverse=True)
-    assert body["best"]["accuracy"] is None
-    assert len(set(scores)) > 1
-    text = Path("best.toml").read_text()
-    assert text.startswith(f"# best of dpltm tune, auc {scores[0]:.4f} on public records")
-    assert 'metric = "auc"' in text
-
-
 SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
-
-
-@pytest.mark.usefixtures("table")
-@pytest.mark.parametrize(
-    ("metric", "said"),
-    [
-        (
-            "auc",
-            "--metric: auc compares every record with all others, so on private records it has no price here; take",
-        ),
-        (
-            "balanced-accuracy",
-            "--metric: balanced-accuracy needs public shares of the classes, such as --class-shares",
-        ),
-        ("rmse", "--metric: rmse is of ratings; take accuracy, balanced-accuracy or auc"),
-    ],
-)
-def test_what_has_no_price(refused: Any, metric: str, said: str) -> None:
-    for command in (
-        f"train --dense {TABLE} {BRIEFLY} --eval-private 0.5 --out r",
-        "select pub --dataset digits --subset 0.5:1.0 --eps1 0.1",
-    ):
-        assert refused(f"{command} --metric {metric}").startswith(said)
 
 
 @pytest.mark.usefixtures("table")
@@ -160,67 +90,6 @@ def test_balanced_accuracy_on_private_records_has_a_price(cli: Any) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_a_metric_that_does_not_go_with_the_records(refused: Any) -> None:
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --metric rmse --out r") == (
-        "--metric: rmse is of ratings; take accuracy, balanced-accuracy or auc"
-    )
-    ratings = "train --dense --dataset movielens-small --model ncf --delta 1e-6 --epsilon 1 --out r"
-    assert refused(f"{ratings} --metric auc") == (
-        "--metric: auc is of classes, and ratings are quantities; take rmse or accuracy"
-    )
-
-
-def test_no_auc_of_one_class(cli: Any, refused: Any) -> None:
-    draw = np.random.default_rng(0)
-    for name, classes in (("d", 2), ("t", 1)):
-        rows = [f"{value:.9f},{place % classes}" for place, value in enumerate(draw.random(300))]
-        Path(f"{name}.csv").write_text("\n".join(["a,y", *rows]) + "\n")
-    where = "--dataset d.csv --label y --bounds 0,1 --classes 2 --records 300 --test t.csv"
-    options = "--for-records 1000 --epsilon 20 --delta 1e-4 --model mlp --batch-size 200 --epochs 1 --lr 1"
-    assert refused(f"tune {where} {options} --metric auc --out best.toml") == (
-        "--metric: the records to score on are of one class, so there is no AUC; take accuracy"
-    )
-    done = cli(
-        f"train --dense {where} --delta 1e-4 --epsilon 1 --steps 2 --batch-size 50 --model mlp --metric auc --out r"
-    )
-    assert last(done.out).endswith(
-        'test records are of one class ("0"), so nothing tells whether the model has any skill: no AUC'
-    )
-
-
-@pytest.mark.usefixtures("table")
-def test_class_weights_find_more_of_the_rare_class(cli: Any) -> None:
-    """With them recall rises, at the same noise and the same certified epsilon; the ledger names them."""
-    much = "--delta 1e-4 --noise-multiplier 0.2 --steps 60 --batch-size 200 --features unit --lr 2"
-    recall, certified = {}, {}
-    for name, weights in (("alike", ""), ("balanced", "--class-weight balanced --class-shares 0.83,0.17")):
-        assert cli(f"train --dense {TABLE} {much} {weights} --ledger {name}.jsonl --out {name}").code == 0
-        result = json.loads(Path(f"{name}/result.json").read_text())
-        recall[name] = result["skill"]["classes"][1]["recall"]
-        certified[name] = result["privacy"]["certified"]
-        told = [note for note in result["privacy"]["notes"] if "shares of classes" in note]
-        assert len(told) == (name == "balanced")
-    assert recall["balanced"] > recall["alike"] + 0.2
-    assert certified["balanced"] == certified["alike"]
-    assert "training, clip(C=1) times class weights 0.205,1, " in Path("balanced.jsonl").read_text()
-
-
-@pytest.mark.usefixtures("table")
-def test_shares_are_not_counted_in_private_records(refused: Any) -> None:
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --class-weight balanced --out r") == (
-        "--class-weight: balanced needs public shares of the classes, such as --class-shares 0.83,0.17, or a schema with"
-        " them, as dpltm datasets schema --private finds; counting them in private records is a release that nothing pays"
-        " for"
-    )
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --class-weight 1,2,3 --out r") == (
-        "--class-weight: 3 numbers for 2 classes; give one for each, in their order"
-    )
-    assert refused(f"train --dense {TABLE} {BRIEFLY} --class-weight 1,2 --microbatch 2 --out r").startswith(
-        "--class-weight: a group of --microbatch has records of several classes"
-    )
-
-
-@pytest.mark.usefixtures("table")
 def test_skill_of_subgroups(cli: Any, refused: Any) -> None:
     """Each as if there were no other records; in the answer, at the terminal and on the page."""
     lasting = BRIEFLY.replace("--epsilon 1", "--noise-multiplier 0.5")
@@ -242,19 +111,3 @@ def test_skill_of_subgroups(cli: Any, refused: Any) -> None:
     assert "age, sex, admitted, code, creatinine, note" in page
     said = refused(f"train --dense {TABLE} {lasting} --by note --out q")
     assert said.startswith("--by note: no column that tells subgroups; there is 'age', 'sex', 'admitted', 'code'")
-
-
-@pytest.mark.usefixtures("table")
-def test_numbers_outside_the_bounds_of_a_schema_are_counted_where_they_saturate(cli: Any) -> None:
-    """Ages of 300 and -5 and a day of 1999 count as the ends of their columns; at the terminal and of a data frame."""
-    cli(f"train --dense {TABLE} {BRIEFLY} --out r")
-    new = pd.read_csv("others.csv").drop(columns="returned").head(5).astype({"age": "Int64"})
-    new["age"] = [300, -5, 50, 110, 0]
-    new.loc[2, "admitted"] = "1999-01-01"
-    new.to_csv("new.csv", index=False)
-    assert cli("predict r --input new.csv --out p.csv --json").json["saturated"] == 3
-    found, run = pd.read_csv("p.csv"), dpltm.tickets.load("r")
-    assert dpltm.predict(run, new).saturated == 3
-    new["age"], new["admitted"] = new["age"].clip(0, 110), new["admitted"].replace("1999-01-01", "2020-01-01")
-    assert dpltm.predict(run, new).saturated == 0
-    assert np.allclose(dpltm.predict(run, new).probabilities[:, 1], found["p yes"])

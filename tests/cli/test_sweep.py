@@ -15,30 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from child_processes import PATIENCE, interruptible
-from dpltm.experiments import Recipe, paired, summary
+from commands import PRIVATE
+from dpltm.experiments import paired, summary
 from dpltm.privacy.mechanisms import NoisySgd, Selection
-from dpltm.tickets.charts import Chart
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.sweep import _charts
-from recipes import read_recipe
+from recipes import HEAD
 
-HEAD = """
-[recipe]
-title = "Digits"
-source = "nobody"
-seeds = 2
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-model = "mlp:4"
-batch-size = 50
-steps = 3
-noise-multiplier = 1.0
-"""
 SETS = """
 [tickets.public]
 dataset = "digits"
@@ -105,8 +90,9 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert rows["drawn"]["difference"]["mean"] == pytest.approx(paired(drawn, dense).mean)
 
     # a draw is paid for on top of its training; every figure is that of one release
-    alone = cli("train", "--dense", "--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:4", "--batch-size", "50",
-                "--steps", "3", "--noise-multiplier", "1", "--dry-run", "--json").json  # fmt: skip
+    alone = cli(
+        f"train --dense {PRIVATE} --model mlp:4 --batch-size 50 --steps 2 --noise-multiplier 1 --dry-run --json"
+    ).json
     single = alone["privacy"]["certified"]["epsilon"]
     assert (
         rows["dense"]["privacy"]["certified"]["epsilon"] == single < rows["drawn"]["privacy"]["certified"]["epsilon"]
@@ -122,34 +108,6 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
     shown = cli("run", "--config", "r.toml", "--jobs", "1").out
     assert shown.startswith("all together: certified epsilon = ")
-
-
-def charts(recipe: Recipe, body: dict[str, Any], out: Path) -> list[Chart]:
-    folder = SweepFolder(out, recipe.title)
-    return _charts(recipe, body, folder, folder.results(trial.name for trial in recipe.trials))
-
-
-def test_a_figure_has_one_chart_of_each_dataset(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    x, y = np.random.default_rng(0).uniform(0, 16, (300, 64)), np.arange(300) % 10
-    np.savez(cwd / "other.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
-    facts = 'dataset = "other.npz", bounds = "0,16", classes = 10'
-    other = f'[[arm]]\nname = "other"\ntrain = {{ {facts} }}\n'
-    body = sweep(HEAD + DENSE + other + '[figure]\nover = "steps"\napart = "dataset"\n')
-    found = charts(read_recipe((cwd / "r.toml").read_text()), body, cwd / "r.sweep")
-    assert [chart.title for chart in found] == ["digits: Accuracy over steps", "other.npz: Accuracy over steps"]
-    for chart, row in zip(found, body["arms"], strict=True):  # the last point is what the table has
-        (line,) = chart.series
-        assert line.name.startswith(row["name"])
-        assert line.points[-1] == (3.0, pytest.approx(100 * row["mean"]))
-
-
-def test_a_figure_of_one_seed_has_no_intervals(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    varied = '[[arm]]\nname = "dense"\nvary = { "train.lr" = [0.1, 0.2] }\n[figure]\nover = "values"\n'
-    body = sweep(HEAD + varied, "--seeds", "1")
-    recipe = read_recipe(HEAD + varied)
-    (one,) = charts(recipe, body, cwd / "r.sweep")
-    (several,) = charts(recipe, sweep(HEAD + varied), cwd / "r.sweep")
-    assert (one.title, several.title) == ("one seed", "95 % intervals over seeds")
 
 
 def test_a_failed_member_leaves_a_hole(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
@@ -189,19 +147,6 @@ def test_an_interrupted_sweep_goes_on(sweep: Callable[..., dict[str, Any]], cwd:
     count = len(before) + 1
     assert sweep(HEAD + DENSE, "--seeds", str(count))["finished"] == count
     assert members(out).items() >= before.items()
-
-
-def test_a_latent_arm(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    digits = load_digits()
-    images = (16 - digits.images).astype(np.uint8)  # other records than those that are public here
-    np.savez(cwd / "own.npz", x_train=images, y_train=digits.target)
-    (row,) = sweep(
-        '[recipe]\ntitle = "L"\nseeds = 1\n[latent.scheme]\npublic = "digits"\nfeatures = "unit"\nepsilon = 4.0\n'
-        '[latent.encode]\ndataset = "own.npz"\nbounds = "0,16"\n[latent.train]\ntest = "digits"\n'
-        '[[arm]]\nname = "codebook"\nlatent = {}\n'
-    )["arms"]
-    assert row["privacy"]["certified"]["epsilon"] <= 4
-    assert row["count"] == 1
 
 
 def test_all_together_is_never_less_than_a_row(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
@@ -252,23 +197,12 @@ def test_what_lies_in_the_folder_is_respected(
     ledger.write_text("".join(lines))
     done = cli(*refused, "r.sweep", "--seeds", "1")
     assert (done.code, "shortened" in done.err) == (2, True)
-    monkeypatch.setenv(
-        "XDG_CONFIG_HOME", str(cwd / "elsewhere")
-    )  # as on another machine, where nothing is known of it
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(cwd / "elsewhere"))  # another machine, where nothing is known of it
     done = cli(*refused, "r.sweep", "--seeds", "1")
     assert (done.code, "a value that was paid for here knows" in done.err) == (2, True)
 
 
-SEARCHED = """
-[recipe]
-title = "S"
-seeds = 2
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-epsilon = 3.0
-batch-size = 50
-steps = 2
+SEARCHED = f"""{HEAD.replace('model = "mlp:4"', "").replace("noise-multiplier = 1.0", "epsilon = 3.0")}
 [tune]
 dataset = "digits"
 subset = "0.0:0.5"
@@ -345,13 +279,3 @@ def test_a_budget_on_the_records_holds_for_a_sweep(
     assert "budget" in hole["why"]
     assert body["privacy"]["certified"]["epsilon"] == alone
     assert not (cwd / "r.sweep/dpltm.ledger.jsonl").exists()
-
-
-def test_trials_in_processes_share_the_ledger(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    """Each enters its release, whoever comes first; the budget that each asks for is its own."""
-    text = HEAD.replace("noise-multiplier = 1.0", "epsilon = 1.0") + DENSE
-    body = sweep(text, "--seeds", "4", "--jobs", "2")
-    certified = [one["train"]["privacy"]["certified"]["epsilon"] for one in members(cwd / "r.sweep").values()]
-    assert len(certified) == 4
-    assert all(0.99 < epsilon <= 1 for epsilon in certified)
-    assert 1 < body["privacy"]["certified"]["epsilon"] <= 4

@@ -64,13 +64,3 @@ def test_defaults_give_way_to_what_is_named(
     del frame
     assert cli(f"{TRAIN} {more} --out r --json").json["features"] == features
     assert said(json.loads(Path("r/config.json").read_text())) == told
-
-
-@pytest.mark.parametrize(
-    ("features", "told"), [("unit", ("mlp", "linear", 0.05, "sgd")), ("conv:1", ("mlp", "constant", None, "sgd"))]
-)
-def test_arrays_behind_a_map_for_any_records_have_them_too(features: str, told: tuple[Any, ...]) -> None:
-    """Columns without names: what stands in front of values without an order is the same."""
-    x, y = np.random.default_rng(0).random((400, 6, 6), dtype=np.float32), np.arange(400) % 2
-    run = dpltm.train("mlp", x, y, classes=2, features=features, bounds=(0, 1), ledger=dpltm.Ledger(), **SHORT)
-    assert said(run.config) == told

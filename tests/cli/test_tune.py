@@ -10,7 +10,6 @@ import pytest
 
 from commands import LEDGER, PRIVATE, PUBLIC, certified
 from dpltm import tickets as artifacts
-from dpltm.errors import InputError
 from dpltm.verbs import tune as stage
 
 TUNE = f"tune {PUBLIC} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
@@ -58,27 +57,6 @@ def test_the_configuration_trains(cli, cwd, scores, monkeypatch, entries):
     assert 2 * (1 - 1e-3) <= certified(run) <= 2
 
 
-def test_the_configuration_of_a_ticket_trains(cli, cwd, scores):
-    """A configuration names any folder; and a set remembers its features, so that nothing else need name them."""
-    name = "pub\N{ADMISSION TICKETS}"
-    (cwd / "pub").rename(cwd / name)
-    scores += [0.2, 0.8]
-    assert cli(f"{TUNE} {name} --out new/best.toml").code == 0
-    assert written("new/best.toml")["ticket"] == f"{name}@2"
-    plan = cli(f"{TRAIN} new/best.toml --dry-run").json
-    assert (plan["ticket_set"], plan["round"], plan["lr"]) == (name, 2, 1)
-    tiny = (
-        "--model mlp --rounds 1 --prune 0.5 --iterations 2 --batch-size 32 --features scatter:1,4 --provenance public"
-    )
-    assert cli(f"generate {PUBLIC} {tiny} --out f").code == 0
-    for start, out, live in (("f", "set", 400 + 10), ("--model mlp --features scatter:1,4", "dense", 800 + 10)):
-        scores += [0.5]
-        assert cli(f"{TUNE} {start} --out {out}.toml").code == 0
-        plan = cli(f"{TRAIN} {out}.toml --dry-run").json
-        assert (plan["features"], plan["live"]) == ("scatter:1,4", live)
-    assert "features" not in written("set.toml")
-
-
 def test_nothing_is_written_or_spent(cli, tree):
     """No file is written unless --out names one; that tickets were made from the same records is said."""
     before = tree()
@@ -88,18 +66,3 @@ def test_nothing_is_written_or_spent(cli, tree):
     searched, flattered = body["privacy"]["notes"]
     assert searched.startswith("searched on digits, declared public: no private record was read")
     assert flattered == "the tickets were made from digits as well, which flatters them here"
-
-
-def test_ten_rows_are_shown(cli, scores):
-    scores += [number / 20 for number in range(12)]
-    lines = cli(f"{TUNE} --lr {','.join(map(str, range(1, 13)))} --model mlp").out.splitlines()
-    assert sum(line.startswith("│") for line in lines) == 10
-    assert "2 more with --json" in lines
-
-
-def test_an_error_while_training_leaves_no_configuration(refused, monkeypatch):
-    def fail(*_, **__):
-        raise InputError("no memory")
-
-    monkeypatch.setattr(stage, "train", fail)
-    assert refused(f"{TUNE} --model mlp --out new/best.toml") == "no memory"

@@ -18,11 +18,12 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.options import _PATHS, latent, recorded
+from dpltm.options import _PATHS, latent
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.tickets.workbench import latent as latent_verb
 from dpltm.training import release as training_release
+from recipes import SETS
 
 USER = "annalena-k"
 """A folder's name that tells whose files these are."""
@@ -50,23 +51,16 @@ model = "mlp:4"
 batch-size = 30
 steps = 2
 epsilon = 2.0
-[tickets.public]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 1
-iterations = 5
-batch-size = 30
+{sets}
 [[arm]]
 name = "dense"
 [[arm]]
 name = "drawn"
-tickets = "public"
+tickets = "a"
 select = {{ eps1 = 0.5, score = "additive" }}
 [[arm]]
 name = "tuned"
-tickets = "public"
+tickets = "a"
 tune = {{ dataset = "digits", for-records = 400, lr = "1", epochs = "0.2", batch-size = "60" }}
 [[arm]]
 name = "broken"
@@ -118,7 +112,7 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         latent scheme --public {home}/other.npz {BOUNDED} --features unit --epsilon 4 --out {out}/s.scheme
         latent encode {out}/s.scheme {data} --out {out}/o.msg
         latent train {out}/s.scheme --messages {out}/o.msg --out {out}/latent.run"""
-    (home / "r.toml").write_text(RECIPE.format(home=home), encoding="utf-8")
+    (home / "r.toml").write_text(RECIPE.format(home=home, sets=SETS), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home.parent)
         stop_the_clock(patch)
@@ -171,21 +165,6 @@ def test_what_is_stored_still_says_which_files_they_were(artifacts: Path) -> Non
     assert body["arms"][-1]["missing"] == [{"seed": 0, "why": "it failed; the same command says why"}]
 
 
-def test_the_answer_still_has_seconds_and_people_see_whole_ones(cli, cwd, made, monkeypatch) -> None:
-    stop_the_clock(monkeypatch)
-    home = home_in(cwd, made)
-    given = f"train {home}/pub@1 --dataset {home}/pri.npz {LITTLE} --epsilon 2"
-    body = cli(f"{given} --out a.run --json").json
-    assert body["seconds"] == pytest.approx(3 * TOOK)  # read at the start, after each of two steps, and at the end
-    assert body["ticket_set"] == f"{home}/pub"
-    assert json.loads(Path("a.run/result.json").read_text()) == {
-        **{key: value for key, value in body.items() if key != "seconds"}, "ticket_set": "pub",
-        "weights": json.loads(Path("a.run/lineage.json").read_text())["of"],
-    }  # fmt: skip
-    shown = cli(f"{given} --ledger b.jsonl --out b.run").out
-    assert re.search(r"│ seconds +│ 296,296 +│", shown)
-
-
 @pytest.mark.parametrize(
     "cls", [TrainRequest, latent.TrainRequest, TuneRequest, latent.SchemeRequest, latent.EncodeRequest]
 )
@@ -195,19 +174,3 @@ def test_every_option_that_takes_a_file_is_known_to_be_one(cls: type) -> None:
     known |= {"start", *(["model"] if cls in (TrainRequest, TuneRequest) else [])}  # else a kind alone
     paths = {item.name for item in fields(cls) if _PATHS & set(re.findall("[A-Z]+", item.metadata["metavar"] or ""))}
     assert paths == known & {item.name for item in fields(cls)}
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ({"dataset": "/h/u/d.csv"}, {"dataset": "d.csv"}),
-        ({"dataset": "mnist"}, {"dataset": "mnist"}),
-        ({"dataset": "."}, {"dataset": "."}),
-        ({"ticket": "bundled:kmnist-mlp@8"}, {"ticket": "bundled:kmnist-mlp@8"}),
-        ({"features": "scatter:2,8"}, {"features": "scatter:2,8"}),
-        ({"label": "a/b"}, {"label": "a/b"}),
-    ],
-)
-def test_what_is_recorded_of_a_path(given: dict[str, Any], kept: dict[str, Any]) -> None:
-    found = recorded(TrainRequest(**given))
-    assert {key: found[key] for key in kept} == kept

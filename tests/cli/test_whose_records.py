@@ -75,24 +75,6 @@ def test_a_held_out_part_that_something_was_scored_on_cannot_be_private(cli, ref
     assert cli(f"train {options} {QUICK} --test 0.4 --out r").code == 0
 
 
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-@pytest.mark.usefixtures("people")
-def test_parts_by_hash_compose_in_parallel(cli, adjacency):
-    """Two halves cost what the costlier one does; a replaced record is in both. Another label is the same file."""
-    train = f"train --dataset p.csv {SCALED} {QUICK} --json --adjacency {adjacency}"
-    one = cli(f"{train} --ledger l.jsonl --label ill --subset 0.0:0.5 --out one").json
-    other = cli(f"{train} --ledger l.jsonl --label old --subset 0.5:1.0 --out other").json
-    if adjacency == "replace-one":
-        assert epsilon(other) > 1.2 * epsilon(one)
-        return
-    alone = [
-        epsilon(cli(f"{train} --ledger {part[:3]}.jsonl --label ill --subset {part} --out {part[:3]}").json)
-        for part in ("0.0:0.5", "0.5:1.0")
-    ]
-    assert epsilon(other) == max(alone)
-    assert epsilon(cli(f"{train} --ledger l.jsonl --label ill --subset 0.4:0.6 --out again").json) > max(alone)
-
-
 @pytest.mark.parametrize("subset", ["", "--subset 0.2:0.9", "digits"])
 def test_a_declared_number_hides_the_true_one(cli, refused, subset):
     """Of a file, or of a part that is cut out by hashes: in no artifact, and in no message."""
@@ -149,7 +131,6 @@ VISITS = "--dataset mnist.npz --bounds 0,16 --records 300 --classes 10"
         (f"latent encode s.scheme {VISITS} --out m", 1),
         (f"generate {VISITS} {TINY} --provenance public --out s", 0),  # nothing is guaranteed
         (f"train pub@1 {PRIVATE} --steps 2 --epsilon 1 --out r", 0),
-        ("train --dense --dataset movielens-small --model ncf --steps 2 --noise-multiplier 1 --out r", 0),
     ],
 )
 def test_that_a_person_may_have_several_rows_is_said_once(cli, command, times):

@@ -370,7 +370,6 @@ LAB = (
     "dpltm.experiments",
     "dpltm.local",
     "dpltm.options.audit",
-    "dpltm.options.latent",
     "dpltm.tickets.workbench.latent",
     "dpltm.tickets.workbench.recipes",
     "dpltm.tickets.workbench.sweep",

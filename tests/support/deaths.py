@@ -70,43 +70,64 @@ def ends_at(number: int, work: Callable[[], object], folder: Path, end: End) -> 
     Returns:
         Whether it ended there; False where it had come to its end before.
     """
-    left, disk = number, Disk(folder)
+    disk = Disk(folder)
+
+    def ended(name: str, inner: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        if end == "torn" and name == "write":
+            inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        if end == "power":
+            disk.lose_power()
+        os._exit(DIED)
+
+    def watched() -> None:
+        for name, call in counted(number, ended, disk.sync).items():
+            setattr(os, name, call)
+        work()
+
+    return in_child(watched) == DIED
+
+
+def counted(
+    number: int,
+    act: Callable[[str, Callable[..., Any], tuple[Any, ...]], object],
+    synced: Callable[[Any], object] = lambda _: None,
+) -> dict[str, Callable[..., Any]]:
+    """Functions of ``os`` in place of ``CALLS``: at the nth call that changes or syncs something, ``act`` comes first."""
+    left = number
 
     def patched(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal left
             if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR):
                 left -= 1
-            if left == 0:
-                if end == "torn" and name == "write":
-                    inner(arguments[0], arguments[1][: len(arguments[1]) // 2])
-                if end == "power":
-                    left = -1
-                    disk.lose_power()
-                os._exit(DIED)
+                if left == 0:
+                    act(name, inner, arguments)
             result = inner(*arguments, **named)
             if name == "fsync":
-                disk.sync(arguments[0])
+                synced(arguments[0])
             return result
 
         return call
 
-    def watched() -> None:
-        for name in CALLS:
-            setattr(os, name, patched(name, getattr(os, name)))
-        work()
-
-    return in_child(watched) == DIED
+    return {name: patched(name, getattr(os, name)) for name in CALLS}
 
 
 def in_child(work: Callable[[], object]) -> int:
     """Does some work in a process of its own; returns its exit code, which is 0, or ``DIED``."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        assert code in (0, DIED), code
-        return code
+    return in_children(work)[0]
+
+
+def in_children(*works: Callable[[], object]) -> list[int]:
+    """Does each work in a process of its own, all at once; returns their exit codes, each of which is 0, or ``DIED``."""
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in [forked(work) for work in works]]
+    assert set(codes) <= {0, DIED}, codes
+    return codes
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Begins some work in a process of its own; returns the process's number."""
+    if child := os.fork():
+        return child
     gc.freeze()  # nothing that the parent holds is looked at again, which would copy all of it
     try:
         work()

@@ -40,6 +40,18 @@ class Applied(nn.Module):
         return self._put_together(self, *inputs, **named)
 
 
+class Picture(nn.Module):
+    """A convolution, a normalisation, dropout and a head of three classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)
+        self.drop, self.head = nn.Dropout(), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(self.norm(self.conv(x)).relu().mean((2, 3))))
+
+
 def tied(bias: bool = False, padding_idx: int | None = None) -> Applied:
     """Input and output share a table of 6 tokens; the output layer may have a bias of its own."""
     model = Applied(

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpltm.randomness.sampling import LIMIT
 
-Kind = Literal["table", "chunk", "csv", "images", "tokens", "ratings", "users", "people", "people csv"]
+Kind = Literal["table", "chunk", "csv", "images", "tokens", "people", "people csv"]
 Adjacency = Literal["add-remove", "replace-one"]
 
 CLASSES, RECORDS, FEATURES, SIDE = 3, 24, 6, 8
@@ -18,7 +18,6 @@ PLACE = 11
 """Where the record stands that only one neighbour has, or that is replaced: in the middle of the file."""
 
 WORDS, LENGTH = 20, 5
-USERS, ITEMS, ODD_USER = 12, 9, 7
 PERSONS, ODD_PERSON = ("ann", "bob", "7", "12", "eve"), "cy"
 """Whose records the common ones are, in turn; and whose those in question are."""
 
@@ -34,8 +33,6 @@ NAMES = {
     "csv": "d.csv",
     "images": "d.npz",
     "tokens": "d.npz",
-    "ratings": "d.dat",
-    "users": "d.dat",
     "people": "d.npz",
     "people csv": "d.csv",
 }
@@ -61,19 +58,18 @@ def common(kind: Kind) -> Records:
     return Records(draws.integers(0, 256, (count, *shape), dtype=np.uint8), y)
 
 
-def odd(kind: Kind, which: str, base: Records) -> tuple[np.ndarray, int]:
-    """The record that only one neighbour has, and its label."""
+def odd(kind: Kind, which: str | None, base: Records) -> tuple[np.ndarray, int]:
+    """The record that only one neighbour has, and its label; None for the one in its place, which points the other way."""
     like = base.x[0]
     if which == TWIN:
         return base.x[3], int(base.y[3])
     if which == FLAT:
         return np.zeros_like(like), 0
-    high = {"csv": 1.0, "people csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
-    low = 0.0
-    if which == WILD:
-        low, high = -1e6, 1e6
-    values = np.where(np.arange(like.size) % 2 == 0, high, low)
-    label = int(which.split()[1]) if which in LABELLED else CLASSES - 1
+    low, high = (
+        (-1e6, 1e6) if which == WILD else (0.0, {"csv": 1.0, "people csv": 1.0, "tokens": WORDS - 1}.get(kind, 255))
+    )
+    values = np.where(np.arange(like.size) % 2 == (which is None), high, low)
+    label = 0 if which is None else int(which.split()[1]) if which in LABELLED else CLASSES - 1
     return values.reshape(like.shape).astype(like.dtype), label
 
 
@@ -82,72 +78,31 @@ def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
     base = common(kind)
     if adjacency == "add-remove" and which is None:
         return base
-    if which is None:  # what is replaced points the other way
-        like, label = base.x[0], 0
-        high = {"csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
-        record = np.where(np.arange(like.size) % 2 == 1, high, 0).reshape(like.shape).astype(like.dtype)
-    else:
-        record, label = odd(kind, which, base)
+    record, label = odd(kind, which, base)
     x, y = np.insert(base.x, PLACE, record, axis=0), np.insert(base.y, PLACE, label)
     if adjacency == "replace-one":  # as many records as are declared
         x, y = np.delete(x, len(base.x), axis=0), np.delete(y, len(base.x))
     return Records(x, y)
 
 
-def ratings(kind: Kind, adjacency: Adjacency, which: str | None) -> str:
-    """The same of ratings, one of which, or one of whose users, is in question; both are known to be trained on."""
-    from dpltm.records.ratings import held_out
-
-    draws = np.random.default_rng(7)
-    pairs = [(user, item) for user in range(USERS) if user != ODD_USER for item in range(ITEMS)]
-    lines = [(user, item, int(draws.integers(1, 6))) for user, item in pairs if draws.random() < 0.6]
-    theirs = [(ODD_USER, item) for item in range(ITEMS)]
-    if kind == "ratings":  # the other ratings of that user are there in any case
-        out = held_out(np.array(theirs))
-        lines += [(user, item, 3) for (user, item), no in zip(theirs[:4], out[:4], strict=True) if no]
-        theirs = [pair for pair, no in zip(theirs, out, strict=True) if not no][:1]
-    stars = {None: 1, LOUD: 5, FLAT: 3, TWIN: 4}[which]
-    if which is not None or adjacency == "replace-one":
-        many = theirs if which != FLAT else theirs[:2]
-        lines += [(user, item, stars if place % 2 else 6 - stars) for place, (user, item) in enumerate(many)]
-    lines.sort()
-    return "".join(f"{user + 1}::{item + 1}::{star}::0\n" for user, item, star in lines)
-
-
 def place(kind: Kind) -> int:
     """Where the record that is replaced stands among those that are trained on."""
     if kind in ("people", "people csv"):
         return sorted((*PERSONS, ODD_PERSON)).index(ODD_PERSON)
-    if kind == "users":  # those of every fifth id are held out
-        return len([user for user in range(ODD_USER) if user % 5 != 4])
-    if kind == "ratings":
-        from dpltm.records.ratings import held_out
-
-        one, other = (ratings(kind, "replace-one", which).splitlines() for which in (None, LOUD))
-        at = next(number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
-        pairs = np.array([[int(part) - 1 for part in line.split("::")[:2]] for line in one[:at]])
-        return int((~held_out(pairs)).sum())
     return PLACE
 
 
 def write(folder: Path, kind: Kind, adjacency: Adjacency, which: str | None) -> None:
     """Writes ``d.*`` into ``folder``: one of two neighbours."""
     path = folder / NAMES[kind]
-    if kind in ("ratings", "users"):
-        path.write_text(ratings(kind, adjacency, which))
-        return
     found, persons = table(kind, adjacency, which), None
     if kind in ("people", "people csv"):
         found, persons = people(kind, adjacency, which)
     if path.suffix == ".csv":
-        rows = [
-            ",".join(
-                [*(repr(float(value)) for value in row), *([] if persons is None else [persons[place]]), str(label)]
-            )
-            for place, (row, label) in enumerate(zip(found.x, found.y, strict=True))
-        ]
+        whose = [[] if persons is None else [person] for person in persons or range(len(found.y))]
+        rows = [[*map(repr, row.tolist()), *who, str(y)] for row, who, y in zip(found.x, whose, found.y, strict=True)]
         header = [*"abcdef", *([] if persons is None else ["who"]), "y"]
-        path.write_text("\n".join([",".join(header), *rows]) + "\n")
+        path.write_text("".join(",".join(row) + "\n" for row in [header, *rows]))
         return
     test = public(kind, 9, 3)
     whose = {} if persons is None else {"who_train": np.array(persons), "who_test": np.array(["zoe"] * 9)}
@@ -160,16 +115,10 @@ def people(kind: Kind, adjacency: Adjacency, which: str | None) -> tuple[Records
     persons = [PERSONS[place % len(PERSONS)] for place in range(len(base.x))]
     if adjacency == "add-remove" and which is None:
         return base, persons
-    like, label = base.x[0], 0
-    if which is None:
-        low, high = (0, 1.0) if kind == "people csv" else (0, 255)
-        record = np.where(np.arange(like.size) % 2 == 1, high, low).reshape(like.shape).astype(like.dtype)
-    else:
-        record, label = odd(kind, which, base)
+    record, label = odd(kind, which, base)
     x, y = base.x, base.y
-    for number, at in enumerate(
-        (2, 9, 9, 20)[: 1 if which == FLAT else 4]
-    ):  # one record, or more than --per-unit takes
+    places = (2,) if which == FLAT else (2, 9, 9, 20)  # one record, or more than --per-unit takes
+    for number, at in enumerate(places):
         mine = record if number % 2 == 0 else np.roll(record, number, axis=0)
         x, y = np.insert(x, at, mine, axis=0), np.insert(y, at, (label + number) % CLASSES)
         persons.insert(at, ODD_PERSON)

@@ -29,3 +29,18 @@ LINEAGES = {
     "private": Lineage((MADE,)),
 }
 """By provenance."""
+
+
+def by_dp_accounting(*entries: Entry, interval: float = 1e-3) -> float:
+    """The epsilon of trainings and Gaussian queries at delta 1e-5 by dp-accounting's own accountant."""
+    from dp_accounting import dp_event
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
+    accountant = PLDAccountant(value_discretization_interval=interval)
+    for entry in entries:
+        for query in entry.of(GaussianRelease):
+            accountant.compose(dp_event.GaussianDpEvent(query.noise_multiplier))
+        for sgd in entry.of(NoisySgd):
+            step = dp_event.PoissonSampledDpEvent(sgd.sampling_rate, dp_event.GaussianDpEvent(sgd.noise_multiplier))
+            accountant.compose(dp_event.SelfComposedDpEvent(step, sgd.steps))
+    return float(accountant.get_epsilon(1e-5))

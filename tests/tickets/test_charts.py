@@ -13,16 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpltm.errors import ArtifactError
 from dpltm.tickets.charts import (
     Chart,
     Series,
-    new_picture,
     seeds_over_steps,
-    write_audit_plot,
     write_charts,
 )
 
@@ -100,38 +96,6 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-@pytest.mark.parametrize("across", [1, 2])
-def test_a_long_title_stays_within_the_picture(across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn, real = [], Figure.savefig
-
-    def kept(figure: Figure, *place: Any, **how: Any) -> None:
-        drawn.append(figure)
-        real(figure, *place, **how)
-
-    monkeypatch.setattr(Figure, "savefig", kept)
-    write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])] * across, "Wide words " * 20)
-    (figure,) = drawn
-    (title,) = [text for text in figure.texts if text.get_text().startswith("Wide")]
-    box = title.get_window_extent(FigureCanvasAgg(figure).get_renderer())
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-
-
-def test_a_picture_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(figure: Figure, path: Path, **_: object) -> None:
-        del figure
-        Path(path).write_bytes(b"half of it")
-        raise KeyboardInterrupt
-
-    (tmp_path / "f.png").write_text("earlier")
-    monkeypatch.setattr(Figure, "savefig", half)
-    with pytest.raises(KeyboardInterrupt):
-        write_charts(tmp_path / "f.png", [Chart("t", "x", "y", [LINE])], "All")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f.png", "earlier")]
-    with pytest.raises(ArtifactError, match="not a picture"):
-        new_picture(str(tmp_path / "c.txt"))
-
-
 # --- sweeps
 
 
@@ -145,12 +109,11 @@ def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
 def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
     one = noted(tmp_path / "one", (1, 0.5, 0.25), (2, "inf", 0.5))
     two = noted(tmp_path / "two", (1, 0.75, 0.5), (2, 0.75, 0.75), (3, 1.0, 0.9))  # it went on for longer
-    accuracy, epsilon = seeds_over_steps({"x": [two, one]}, "accuracy")
+    accuracy, epsilon = seeds_over_steps({"x": [two, one]})
     assert accuracy.series[0].points == [(1, 37.5), (2, 62.5)]  # where both are
     assert accuracy.series[0].spread == [(25, 50), (50, 75)]
     assert epsilon.series[0].points == [(1, 0.75), (2, math.inf)]  # the largest of the runs
     assert epsilon.series[0].name == "x: nothing is certified"
-    assert seeds_over_steps({"x": [one]}, "rmse") == [], "nothing was noted"
 
 
 GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
@@ -160,10 +123,8 @@ GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
     "damage",
     [
         *(None, "", GOOD + '{"step": 2, "eps', "[]\n", "[" * 100_000, GOOD + "\xff\n"),
-        *(GOOD.replace("9.0", value) for value in ("null", '"x"', "NaN", "true", "1" * 5000)),
-        *(GOOD.replace("0.9", value) for value in ('"x"', "NaN", "true")),
-        *(GOOD.replace(": 1,", f": {value},") for value in ("null", '"1"', "1.5", "true")),
-        GOOD.replace('"step"', '"other"'),
+        *(GOOD.replace("9.0", value) for value in ("null", "NaN", "1" * 5000)),
+        *(GOOD.replace("0.9", '"x"'), GOOD.replace(": 1,", ": 1.5,"), GOOD.replace('"step"', '"other"')),
     ],
 )
 def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -> None:
@@ -171,38 +132,6 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     if damage is not None:
         runs[1].mkdir()
         (runs[1] / "metrics.jsonl").write_text(damage, encoding="latin-1")
-    (found,) = seeds_over_steps({"x": runs}, "accuracy")[0].series
+    (found,) = seeds_over_steps({"x": runs})[0].series
     assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
-    assert seeds_over_steps({"x": runs[1:2]}, "accuracy") == []
-
-
-# --- audits
-
-ROWS = [
-    {"audited": "clip", "nominal": None, "certified": 7.981, "lower_bound": 3.2599},
-    {"audited": "as printed", "nominal": 0.5, "certified": 51895.4, "lower_bound": 0.0},
-    {"audited": "masks", "nominal": 0.2, "certified": "inf", "lower_bound": 2.75},
-    {"audited": "faint", "nominal": 0.01, "certified": 1.0, "lower_bound": 1.5},
-]
-
-
-def test_every_figure_of_an_audit_is_written_beside_its_row(tmp_path: Path) -> None:
-    """Claims are rounded up, bounds down."""
-    with rc_context({"svg.fonttype": "none"}):
-        write_audit_plot(tmp_path / "a.svg", ROWS)
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    certified, bounds = ("7.99", "51,896", "inf", "1"), ("3.25", "0", "2.75", "1.5")
-    said = [f"certified {one}" for one in certified] + [f"at least {one}" for one in bounds]
-    for figure in ("clip", "as printed", "masks", "faint", *said, "nominal 0.5", "nominal 0.2", "nominal 0.01"):
-        assert f">{figure}<" in text
-    for name in ("certified: proven", "nominal: claimed, not proven", "at least: by the audit"):
-        assert text.count(f">{name}<") == 1, "once in the legend"
-
-
-def test_what_is_left_open_ends_at_the_certificate(tmp_path: Path, drawn: list[Figure]) -> None:
-    write_audit_plot(tmp_path / "a.png", ROWS)
-    (axes,) = drawn[0].axes
-    ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
-    assert ends == [[3.2599, 7.981], [0.05, 1e3], [2.75, 1e3], [1.5, 1.5]], "none where the certificate is refuted"
-    certified = next(line for line in axes.lines if line.get_marker() == "|")
-    assert certified.get_xdata().tolist() == [7.981, 51895.4, math.inf, 1.0]
+    assert seeds_over_steps({"x": runs[1:2]}) == []

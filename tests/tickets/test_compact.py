@@ -9,21 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.export import compact_run, compact_set
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
-from dpltm.tickets.ticket_set import load_ticket_set, private_path
-from dpltm.training.artifacts import Parent
+from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.verbs.evaluate import predict
-from refusals import told
-from set_entries import DRAWN, LINEAGES
+from set_entries import LINEAGES
 from sets import store_set
 
 SPECS = {"mlp": ModelSpec("mlp:12,9", 10, 4), "cnn": ModelSpec("cnn:14x14x1:5,6,7", 196, 4)}
@@ -125,33 +122,6 @@ def test_a_compact_set_holds_the_weights_and_masks_of_the_units_that_stay(tmp_pa
     assert sizes["parameters"] == {
         name: sum(value.numel() for value in build(spec).parameters()) for name, spec in specs.items()
     }
-
-
-@pytest.mark.parametrize("provenance", ["public", "private", "dp", "data-free"])
-def test_a_compact_set_comes_from_where_the_set_does(tmp_path, provenance):
-    """It has no accuracies, so a side file of another set, which was moved elsewhere, stays as it is."""
-    saved = saved_set(tmp_path / "s", "mlp", provenance=provenance)
-    saved.mark(Lineage((DRAWN,)))
-    private_path(tmp_path / "c").write_text("accuracies of another set")
-    compact_set(saved, 2, tmp_path / "c")
-    small = load_ticket_set(tmp_path / "c")
-    assert (small.provenance, small.lineage) == (provenance, LINEAGES[provenance] | Lineage((DRAWN,)))
-    assert (small.parent, small.is_scored) == (Parent(saved.id, "big", 2, "compaction"), False)
-    assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "c.private.json", "s"]
-
-
-def test_nothing_to_compact(tmp_path):
-    """In a dense round, in what is compact already, in a round that there is not, and in a dense run."""
-    saved = saved_set(tmp_path / "s", "mlp")
-    compact_set(saved, 2, tmp_path / "c")
-    for tickets, number in ((saved, 0), (saved, 1), (load_ticket_set(tmp_path / "c"), 1)):
-        message = told(compact_set, tickets, number, tmp_path / "d", kind=InputError)
-        assert message.startswith("nothing to compact: every unit of a linear layer or a convolution has")
-    assert told(compact_set, saved, 3, tmp_path / "d").endswith("s@3: no such round; it has rounds 0 to 2")
-    run = saved_run(tmp_path / "r", "mlp", dense(SPECS["mlp"]))
-    assert told(compact_run, run, tmp_path / "d", kind=InputError).startswith("nothing to compact")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "r", "s"]
 
 
 def saved_run(path, kind, mask, front=None):

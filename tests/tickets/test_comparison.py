@@ -51,7 +51,6 @@ OTHERS = {
     "another part of the data: d[0.5:1.0], not d[0.0:0.5]": run("x", replace(PART, start=5 * 10**8, stop=10**9)),
     "other test records: 90, not 100": run("x", test_records=90),
     "other classes: 3, not 10": run("x", classes=3),
-    "another measure": replace(run("x"), result={"rmse": 1.0}),
     "accuracy on training records, with noise, beside that on the test split": run("x", options={"eval_private": 0.1}),
 }
 
@@ -96,24 +95,8 @@ def test_runs_that_go_on_or_are_broken_are_rows() -> None:
         compare([broken, broken])
 
 
-def test_terms_that_differ_are_said() -> None:
-    one, two = run("one"), run("two")
-    other = run("two", options={"delta": 1e-6})
-    said = "certified epsilons are stated at different delta, relations or units: read each with its own"
-    assert said in compare([one, other])["notes"]
-    assert said not in compare([one, two])["notes"]
-
-
 def test_another_relation_or_unit_is_named_in_its_row() -> None:
     body = compare([run("one"), run("two"), run("three", unit="user")])
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
     assert [" (add-remove, unit user)" in row[5] for row in texts(body)] == [False, False, True]
-
-
-def test_without_a_number_of_test_records_there_is_no_interval() -> None:
-    body = compare([run("one", test_records=None), run("two", test_records=None)])
-    assert [row["low"] for row in body["rows"]] == [None, None]
-    assert any(
-        note.startswith("no interval where the number of test records is not on record") for note in body["notes"]
-    )

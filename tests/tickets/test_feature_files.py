@@ -18,7 +18,7 @@ from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.privacy.entry import Lineage, to_json
+from dpltm.privacy.entry import to_json
 from dpltm.progress import Silent
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Arrays, Split, load
@@ -115,15 +115,6 @@ def test_sets_and_runs_have_it(there, raw, kind):
         assert load_run(there / "r").feature_map is None
 
 
-def test_a_network_of_another_width_than_its_features(there):
-    made = KINDS["plain"]
-    told_of = f"gives {made.features} features, the network takes {made.features - 1}"
-    saved_set(there / "s", made, made.features - 1)
-    assert told(load_ticket_set, there / "s") == f"x/s/tickets.json: feature_map: {told_of}"
-    saved_run(there / "r", made, made.features - 1)
-    assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
-
-
 @pytest.mark.parametrize("kind", ["statistics", "centred"])
 def test_other_tensors(there, raw, kind):
     body = write_map(there, KINDS[kind])
@@ -142,29 +133,12 @@ def test_other_tensors(there, raw, kind):
     assert read_map(there, WHERE, body).id == KINDS[kind].id
 
 
-def test_nothing_larger_than_what_belongs_there_is_read(there):
-    """A huge file is refused by what belongs there."""
-    body, path = write_map(there, KINDS["statistics"]), there / NAME
-    os.truncate(path, 2**40)
-    assert refused(body).startswith(f"x/{NAME}: ")
-    path.unlink()
-    path.symlink_to("/etc/passwd")
-    assert refused(body) == f"x/{NAME}: is a link, which is not followed"
-
-
 def test_the_network_of_a_run_in_front_is_gone(there):
     network = {"model": "mlp:7", "features": 80, "classes": 4}
     body = {**write_map(there, KINDS["plain"]), "text": "network", "network": network}
     assert refused(body) == (
         f"{WHERE}: feature_map: the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it"
     )
-
-
-def test_a_file_of_tensors_that_a_map_does_not_have(there):
-    body = write_map(there, KINDS["plain"])
-    (there / NAME).symlink_to("nowhere")
-    for stated in (None, body):
-        assert refused(stated) == f"x/{NAME}: there, though tickets.json knows of no such features; remove it"
 
 
 GOOD = to_json(LINEAGES["public"])
@@ -185,25 +159,6 @@ def test_hostile_values(there, kind, key):
         assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
 
 
-APART = {
-    "plain": {"lineage": GOOD, "statistics": True},
-    "statistics": {"lineage": to_json(Lineage()), "statistics": False},
-    "projected": {"components": 4},
-    "centred": {"centred": False, "components": None},
-}
-"""Parts that do not go together with the others."""
-
-
-@pytest.mark.parametrize("kind", APART)
-def test_parts_that_do_not_go_together(there, kind):
-    body = write_map(there, KINDS[kind])
-    for key, value in APART[kind].items():
-        message = refused({**body, key: value})
-        assert message == NO_MAP or message.startswith((f"x/{NAME}: ", f"{WHERE}: feature_map: "))
-    for other in ({**body, "events": []}, {**body, "more": 1}, [], {}, "", 7, False, "scatter:2,8"):
-        assert refused(other) == NO_MAP
-
-
 # --- Features on disk: made once and whole, private, and never taken for what they are not ---
 
 
@@ -212,7 +167,6 @@ FOUND = make_feature_map("scatter:2,3", (8, 8), (0.0, 16.0))
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    """An empty cache home."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

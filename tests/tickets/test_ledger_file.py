@@ -20,7 +20,7 @@ def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "ledger"),
-    [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits"), ("movielens-small", "movielens-small")],
+    [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits")],
 )
 def test_other_forms_of_a_dataset_have_one_ledger(name, ledger):
     """They are of the same people; made-up ones are of nobody."""

@@ -51,7 +51,6 @@ def test_a_card_is_as_it_was_written(card: str) -> None:
 
 
 def test_every_digit_that_is_changed_is_found(card: str) -> None:
-    """Of the text, of the metadata and of the statement."""
     places = [match.start() for match in re.finditer(r"\d", card)]
     assert len(places) > 300
     for place in places[::7]:
@@ -133,10 +132,6 @@ def test_nothing_in_a_statement_ends_the_element_of_a_page() -> None:
         (f"{FENCE}\n{{}}\n```\n{FENCE}\n{{}}\n```",
          "c.md: holds 2 statements of dpltm; name a card or a page that dpltm report wrote"),
         (f"{FENCE}\n{{\n```", "c.md: not valid JSON"),
-        (f'{FENCE}\n{{"a": 1, "a": 2}}\n```', "c.md: not valid JSON"),
-        (f"{FENCE}\n{{}}\n```", "c.md: not a document of format 'dpltm-statement'"),
-        (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 3}}\n```',
-         "c.md: schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
         (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2}}\n```', "c.md: the statement: field digest is missing"),
         (f'{FENCE}\n{{"format": "dpltm-statement", "schema": 2, "digest": ""}}\n```',
          "c.md: the statement: unknown or missing field 'accountant'"),
@@ -148,15 +143,6 @@ def test_what_is_no_card_is_refused(text: str, said: str) -> None:
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize(("path", "value"), [(("settings", "steps"), "many"), (("odds", "right"), [])])
-def test_values_that_cannot_be_shown_are_named(path: tuple[str, str], value: object) -> None:
-    body = body_of()
-    body[path[0]][path[1]] = value
-    body["digest"] = digest_of(body)
-    with pytest.raises(ArtifactError, match=r"^the statement holds values that cannot be shown; it is damaged$"):
-        card_text(body)
-
-
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every value in a JSON document, objects and lists as well."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -164,24 +150,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 PATHS = [path for path in leaves(body_of()) if path not in ((), ("digest",))]
-HOSTILE_VALUES = [
-    None,
-    True,
-    -1,
-    0,
-    10**30,
-    1e308,
-    -0.5,
-    "",
-    "inf",
-    "<b>|`",
-    "x" * 2000,
-    "\n```\n",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-]
+HOSTILE_VALUES = [None, True, -1, 10**30, -0.5, "inf", "<b>|`", "x" * 2000, "\n```\n", [], {}, {"a": 1}]
 
 
 @given(st.sampled_from(PATHS), st.sampled_from(HOSTILE_VALUES))

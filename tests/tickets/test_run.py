@@ -74,10 +74,8 @@ def test_plain_pytorch(written, tickets):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((key, ...) for key in ("model", "features", "classes", "bounds")),
-        *(("model", value) for value in ("vgg", 5)),
-        *(("features", True), ("classes", 0)),
-        *(("bounds", value) for value in ([16, 0], [0], 5, ["a", "b"])),
+        *(("model", ...), ("model", "vgg"), ("features", True), ("classes", 0)),
+        *(("bounds", value) for value in ([16, 0], [0], ["a", "b"])),
     ],
 )
 def test_damaged_settings(raw, key, value):
@@ -90,15 +88,6 @@ def test_other_documents(raw):
     assert told(load_run, R) == "r/config.json: not a document of format 'dpltm-run'"
     (R / "config.json").unlink()
     assert told(load_run, R) == "r: not a run (no config.json in it); name a folder made by dpltm train --out r"
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "mask.safetensors"])
-def test_damaged_tensors(raw, name):
-    tensors = raw.read(R / name)
-    raw.write(R / name, {key: value for key, value in tensors.items() if key != "fc1.bias"})
-    assert told(load_run, R).startswith(f"r/{name}: tensor 'fc1.bias': found none, expected ((")
-    (R / name).unlink()
-    assert told(load_run, R) == f"r/{name}: cannot be read: No such file or directory"
 
 
 def test_a_pruned_weight_that_is_not_zero(raw, tickets):
@@ -133,11 +122,6 @@ def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):
     (tmp_path / "other").mkdir()
     write_observations(Path("other"), None)
     assert read_observations(Path("other"), 3) is None
-
-
-@pytest.mark.parametrize("count", [4, 2])
-def test_other_canaries(count):
-    assert told(read_observations, Path(), count).startswith(f"{AUDIT}: tensor")
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 2.0, "3", 2**40])

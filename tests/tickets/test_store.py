@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpltm.tickets
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
@@ -124,7 +124,6 @@ def test_listing(home, save):
 
 @pytest.fixture
 def healthy(tmp_path, save):
-    """A set with a winner."""
     saved = save(tmp_path / "s")
     save_winner(saved.path, Winner(2, Lineage((SAID, DRAWN)), saved))
     return saved
@@ -133,17 +132,6 @@ def healthy(tmp_path, save):
 def flip(path):
     data = path.read_bytes()
     path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
-
-
-@pytest.mark.parametrize(
-    "name", ["theta0.safetensors", "masks.safetensors", "predictors.safetensors", "README.md", "lineage.json"]
-)
-def test_a_flipped_bit_and_a_missing_file_are_found(healthy, name):
-    flip(healthy.path / name)
-    (found,) = problems(healthy.path)
-    assert name in found or "theta0 and masks" in found
-    (healthy.path / name).unlink()
-    assert problems(healthy.path) == [f"{healthy.path / name}: cannot be read: No such file or directory"]
 
 
 def test_everything_that_is_wrong_is_told(healthy, raw):
@@ -159,14 +147,6 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
     assert rest == [card]
-
-
-def test_where_no_set_is(tmp_path):
-    (tmp_path / "file").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    for name in ("nothing", "file", "empty"):
-        path = tmp_path / name
-        assert told(problems, path) == f"{path}: no ticket set there; name a folder that holds one"
 
 
 # --- Sets and winners from memory to a folder and back: what goes along, and what is spent on them next ---
@@ -231,13 +211,3 @@ def test_a_winner_with_its_set_and_all_draws(generated, path):
     read = dpltm.tickets.load(path)
     assert set(read.lineage.paid) == {*first.lineage.paid, *second.lineage.paid}
     assert len(read.lineage.paid) == 2
-
-
-def test_what_cannot_be_saved_or_loaded(generated, path):
-    dpltm.tickets.save(generated, path)
-    with pytest.raises(ArtifactError, match="exists"):
-        dpltm.tickets.save(generated, path)
-    with pytest.raises(InputError, match="`value`: a winner without its ticket set"):
-        dpltm.tickets.save(Winner(1, Lineage()), path)
-    with pytest.raises(InputError, match="`value`"):
-        dpltm.tickets.save(5, path)

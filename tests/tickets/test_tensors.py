@@ -57,15 +57,6 @@ def test_a_file_may_be_as_large_as_its_tensors_their_header_and_the_metadata_ask
     )
 
 
-def test_a_header_as_it_was_written(tmp_path):
-    path = file_of(tmp_path / "a", {"__metadata__": {"key": "ü"}, **described()}, 700)
-    assert read_header(path, BODY) == {
-        "__metadata__": {"key": "ü"},
-        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
-        "b": {"dtype": "F32", "shape": [5], "data_offsets": [24, 44]},
-    }
-
-
 MALFORMED = [
     *((header, None) for header in (b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000)),
     *((described(), size) for size in (3, 2000, 2**31, 2**63, 2**64 - 1)),
@@ -81,11 +72,11 @@ def test_a_header_that_is_none(tmp_path, header, stated):
     assert told(read_header, path, BODY + 2000) == f"{path}: not a valid safetensors file"
 
 
-@pytest.mark.parametrize(("header", "stated"), [*MALFORMED[:6], *((described(**place), None) for place in PLACES)])
-def test_tensors_that_cannot_be_read(tmp_path, header, stated):
+@pytest.mark.parametrize("header", [b"", *(described(**place) for place in PLACES)])
+def test_tensors_that_cannot_be_read(tmp_path, header):
     """A header that is none, and tensors that do not lie one behind the other; the number of bytes is right."""
     assert same(read_tensors(file_of(tmp_path / "b", described()), SHAPES, "float32"))
-    path = file_of(tmp_path / "a", header, stated=stated)
+    path = file_of(tmp_path / "a", header)
     assert told(read_tensors, path, SHAPES, "float32", 2**17) == f"{path}: not a valid safetensors file"
 
 

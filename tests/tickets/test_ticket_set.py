@@ -14,7 +14,6 @@ import torch
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
 from dpltm.tickets.ticket_set import load_ticket_set, private_path
-from refusals import told
 from set_entries import DRAWN, LINEAGES, SAID
 
 
@@ -117,7 +116,6 @@ def test_id_depends_on_content_only(tmp_path, tickets, save, raw):
 
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_accuracies_on_private_records_are_kept_beside_the_set(tmp_path, tickets, save, provenance):
-    """In no file of it, the card included."""
     saved, side = save(tmp_path / "s", provenance=provenance), private_path(tmp_path / "s")
     measured, private = [ticket.accuracy for ticket in tickets.tickets], provenance == "private"
     text = b"".join(path.read_bytes() for path in (tmp_path / "s").iterdir())
@@ -134,19 +132,6 @@ def test_accuracies_on_private_records_are_kept_beside_the_set(tmp_path, tickets
         assert side.stat().st_mode & 0o777 == 0o600
         stored = {"format": "dpltm-private", "schema": 1, "id": loaded.id}
         assert json.loads(side.read_text()) == {**stored, "accuracy": {str(k): v for k, v in enumerate(measured)}}
-
-
-def test_saving_over_something_is_refused(tmp_path, save):
-    """A folder, and the accuracies of another set, which nobody can measure again for free."""
-    taken = "exists already; choose another name or remove it first"
-    save(tmp_path / "s")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    assert told(save, tmp_path / "s", provenance="private") == f"`out`: {tmp_path / 's'} {taken}"
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
-    private_path(tmp_path / "c").write_text("accuracies of another set")
-    assert told(save, tmp_path / "c", provenance="private") == f"`out`: {private_path(tmp_path / 'c')} {taken}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.private.json", "s"]
-    assert private_path(tmp_path / "c").read_text() == "accuracies of another set"
 
 
 def test_a_draw_marks_the_set_in_memory_and_in_its_folder(tmp_path, save):

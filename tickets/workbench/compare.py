@@ -68,12 +68,11 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
 
 
 def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    measure = "rmse" if any(row["rmse"] is not None for row in rows) else "accuracy"
     points = [
-        {"label": row["run"], "value": row[measure], "epsilon": row["certified"], "low": row["low"], "high": row["high"]}
+        {"label": row["run"], "value": row["accuracy"], "epsilon": row["certified"], "low": row["low"], "high": row["high"]}
         for row in rows if row["compared"]
     ]  # fmt: skip
-    return against_epsilon(points, measure)
+    return against_epsilon(points)
 
 
 NO_TIMES = (
@@ -125,8 +124,6 @@ def unlike(one: FoundRun, other: FoundRun) -> str | None:
         mine, its = count(one.config.get(key)), count(other.config.get(key))
         if mine != its and None not in (mine, its):
             return f"other {what}: {its:,}, not {mine:,}"
-    if ("rmse" in one.result) != ("rmse" in other.result):
-        return "another measure"
     if _measured_privately(one) != _measured_privately(other):
         return "accuracy on training records, with noise, beside that on the test split"
     return None
@@ -156,7 +153,6 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "test_records": tested,
         "majority": None if skill is None else skill.majority_accuracy,
         "auc": None if skill is None or skill.auc is None else skill.auc.value,
-        "rmse": number(result.get("rmse")),
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -213,7 +209,7 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "run": lambda row: row["run"] if row["compared"] else f"{row['run']} ({_left_out(row)})",
-    "accuracy": lambda row: as_share(row["accuracy"]) if row["rmse"] is None else f"RMSE {row['rmse']:.4g}",
+    "accuracy": lambda row: as_share(row["accuracy"]),
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",

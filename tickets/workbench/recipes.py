@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments import LATENT_STAGES, MEASURES, SHARED_WITH_SEARCH, Arm, Recipe, Section
+from dpltm.experiments import LATENT_STAGES, SHARED_WITH_SEARCH, Arm, Recipe, Section
+from dpltm.gone import instead
+from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
-from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
@@ -104,7 +105,7 @@ _VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
 _ROW = {**_ARM, "group": str, "varied": (int, float, str, bool)}
 
 _DOCUMENT = {
-    "recipe": {"title": str, "source": str, "seeds": int, "measure": str, "notes": list},
+    "recipe": {"title": str, "source": str, "seeds": int, "notes": list},
     "figure": {"over": str, "x": str, "log": bool, "apart": str},
     "quick": {"seeds": int, "round": int, "tickets": "generate", **_LAYER},
     **_LAYER,
@@ -134,7 +135,6 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
         tuple(arms),
         {name: _quick_set(section, over.get("tickets", {})) for name, section in document.get("tickets", {}).items()},
         seeds if seeds is not None else over.get("seeds", head.get("seeds", 5)),
-        head.get("measure", "accuracy"),
         {"over": "steps", **document["figure"]} if "figure" in document else None,
         quick,
     )
@@ -200,7 +200,8 @@ def _wrong(where: str, value: Any, form: Any) -> Iterator[str]:
     elif isinstance(form, dict):
         for key, part in value.items():
             if key not in form:
-                yield f"{where} {key!r}: unknown; known: {', '.join(form)}"
+                reason = instead(f"{where} {key}")
+                yield f"{where} {key}{reason}" if reason else f"{where} {key!r}: unknown; known: {', '.join(form)}"
             else:
                 yield from _wrong(f"{where} {key}", part, form[key])
     elif isinstance(form, str):
@@ -312,8 +313,6 @@ def _wrong_together(recipe: Recipe) -> Iterator[str]:
         yield f"seeds: {recipe.seeds} is not from 1 to {MAX_SEEDS}"
     if not recipe.title:
         yield "[recipe] title: missing; say what the experiment is"
-    if recipe.measure not in MEASURES:
-        yield f"[recipe] measure: {recipe.measure!r} is not one of {', '.join(MEASURES)}"
     if len(recipe.arms) > MAX_ARMS:
         yield f"[[arm]]: {len(recipe.arms):,} of them, more than {MAX_ARMS:,}"
     counted = Counter(arm.name for arm in recipe.arms)
@@ -435,11 +434,11 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
             if arm.tickets is None:
                 records.check_fit(request, dataset, f"{where} train")
             with records.noting(f"{where} train"):
-                dataset = at_unit(dataset, request.unit, request.per_unit)
+                dataset = at_unit(dataset, request.per_unit)
                 train.sampling_of(request, dataset)
             private[arm.name] = ledger.part(dataset)
             units[dataset.unit] = None
-            records.problems += [f"{where} train {problem}" for problem in _unsuitable(dataset, recipe, units)]
+            records.problems += [f"{where} train {problem}" for problem in _unsuitable(dataset, units)]
         if arm.tune is not None and (searched := records.read(arm.tune, f"{where} tune")) is not None:
             public[f"{where} tune"] = ledger.part(searched)
     for where, part in public.items():  # all have one ledger
@@ -453,14 +452,12 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
     return private
 
 
-def _unsuitable(dataset: Dataset, recipe: Recipe, units: Mapping[str, None]) -> Iterator[str]:
+def _unsuitable(dataset: Dataset, units: Mapping[str, None]) -> Iterator[str]:
     """Yield why no row can be made of the records of an arm; ``units`` are those of all arms up to it."""
     if len(units) > 1:
         yield f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes"
     if dataset.test is None:
         yield f"`dataset`: {dataset.name} has no test records, by which its row is measured"
-    if recipe.measure == "rmse" and not dataset.rated:
-        yield f"`dataset`: {dataset.name} holds no ratings, so it has no rmse, [recipe] measure"
 
 
 class _Records:

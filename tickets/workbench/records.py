@@ -7,12 +7,11 @@ from typing import Any
 
 from dpltm.errors import InputError
 from dpltm.options import parse_pair
-from dpltm.options.data import DataOptions, UnitOptions
+from dpltm.options.data import DataOptions
 from dpltm.progress import Progress
 from dpltm.records.dataset import Dataset
 from dpltm.records.load import DatasetCache, load
 from dpltm.records.schema import Schema
-from dpltm.records.units import at_unit
 from dpltm.training.launcher import launched
 
 
@@ -37,7 +36,7 @@ def open_dataset(
     """Return the dataset that a request names; ``for_training`` asks for more than one record, ``length`` is of texts."""
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
-    dataset = load(
+    return load(
         request.dataset,
         label=request.label,
         bounds=None if request.bounds is None else parse_pair("bounds", request.bounds),
@@ -47,14 +46,9 @@ def open_dataset(
         test=request.test,
         words=request.words,
         length=length,
-        users=request.users,
-        items=request.items,
         units=request.unit_column,
         schema=schema if request.schema is None else request.schema,
         rows_coincide=request.rows_coincide,
         for_training=for_training,
         dataset_cache=_CACHE,
     )
-    if not isinstance(request, UnitOptions):  # of public records
-        return dataset
-    return at_unit(dataset, request.unit, request.per_unit)

@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from dpltm.audit import audit
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
+from dpltm.gone import instead
 from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
@@ -20,7 +21,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
 from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import cells, columns, render_statement, verdict
+from dpltm.reports.wording import COLUMNS, cells, render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
     MAX_JSON,
@@ -40,7 +41,7 @@ from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHE
 from dpltm.training.artifacts import TicketSet
 
 NO_EVIDENCE: dict[str, Any] = {
-    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "against_density": (), "mask": None,
+    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "mask": None,
     "round_of_mask": None, "provenance_of_masks": None, "unattacked": False, "arms": (), "columns": (),
     "against_epsilon": (),
 }  # fmt: skip
@@ -78,11 +79,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
     drawn = [
-        *(
-            chart
-            for name in ("over_steps", "against_density", "against_epsilon")
-            for chart in reported.evidence.get(name, ())
-        ),
+        *(chart for name in ("over_steps", "against_epsilon") for chart in reported.evidence.get(name, ())),
         *attacker,
     ]
     if picture is not None and not drawn:
@@ -197,10 +194,9 @@ def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
         provenance = "data-free"  # the whole network
     return {
         "skill": skill_in(found.result),
-        "over_steps": charts.over_steps(metrics, found.measure) if metrics and len(metrics) > 1 else (),
+        "over_steps": charts.over_steps(metrics) if metrics and len(metrics) > 1 else (),
         "tickets": tickets,
         "chosen": config.get("round"),
-        "against_density": () if tickets is None else charts.against_density(tickets),
         "mask": None if found.run is None else found.run.mask,
         "provenance_of_masks": provenance,
     }
@@ -227,7 +223,6 @@ def _of_set(tickets: TicketSet) -> Reported:
     subject = replace(set_subject(tickets), delta=delta if delta is not None and 0 < delta < 1 else 1e-5)
     evidence = {
         "tickets": tickets,
-        "against_density": charts.against_density(tickets),
         "mask": last.mask,
         "round_of_mask": last.round,
         "provenance_of_masks": tickets.provenance,
@@ -258,10 +253,14 @@ def _of_sweep(path: Path) -> Reported:
     evidence, state = dict[str, Any](), "unfinished"
     try:
         body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
-        drawn = charts.against_epsilon([_point(row) for row in body["arms"]], str(body["measure"]))
+        if body.get("measure", "accuracy") != "accuracy" and (reason := instead("[recipe] measure")) is not None:
+            raise InputError(f"{path / 'results.json'}: `measure` {body['measure']}{reason}")
+        drawn = charts.against_epsilon([_point(row) for row in body["arms"]])
         rows = [cells(row, body) for row in body["arms"]]
-        evidence = {"arms": rows, "columns": columns(body), "against_epsilon": drawn}
+        evidence = {"arms": rows, "columns": COLUMNS, "against_epsilon": drawn}
         state = "finished" if body["finished"] == body["members"] else "unfinished"
+    except InputError as error:
+        problems.append(first_line(error))
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
         problems.append(f"{path / 'results.json'}: is missing or damaged; the command of the sweep writes it again")
     lineage = lineage_of(*(lineage_from_json(one["lineage"]) for one in trained if "lineage" in one))

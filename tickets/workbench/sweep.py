@@ -51,7 +51,7 @@ from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import markdown
 from dpltm.tickets import files
-from dpltm.tickets.charts import LABELS, Chart, Series, scale_of, seeds_over_steps, write_charts
+from dpltm.tickets.charts import ACCURACY, Chart, Series, seeds_over_steps, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
@@ -480,8 +480,8 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, result
         runs = [folder.trial(trial.name) / "run" for trial in finished]
         runs_of.setdefault(dataset, {})[_with_epsilon(arm.name, [row])] = runs
     if "apart" not in recipe.figure:
-        return seeds_over_steps(runs_of.get("", {}), recipe.measure)
-    charts = ((dataset, seeds_over_steps(runs, recipe.measure)[:1]) for dataset, runs in runs_of.items())  # no epsilon
+        return seeds_over_steps(runs_of.get("", {}))
+    charts = ((dataset, seeds_over_steps(runs)[:1]) for dataset, runs in runs_of.items())  # no epsilon
     return [replace(chart, title=f"{dataset}: {chart.title}") for dataset, some in charts for chart in some]
 
 
@@ -490,17 +490,17 @@ def _over_values(recipe: Recipe, measured: Sequence[tuple[Arm, Mapping[str, Any]
     for arm, row in measured:
         if isinstance(arm.varied, (int, float)):
             groups.setdefault(arm.group, []).append((float(arm.varied), row))
-    lines, scale = [], scale_of(recipe.measure)
+    lines = []
     for name, points in groups.items():
         ends = ((row["mean"], row["interval"] or 0.0) for _, row in points)
-        spread = [(scale * (mean - half), scale * (mean + half)) for mean, half in ends]
+        spread = [(100 * (mean - half), 100 * (mean + half)) for mean, half in ends]
         title = _with_epsilon(name, [row for _, row in points])
-        lines.append(Series(title, [(x, scale * row["mean"]) for x, row in points], "o-", spread))
+        lines.append(Series(title, [(x, 100 * row["mean"]) for x, row in points], "o-", spread))
     several = any(row["interval"] is not None for points in groups.values() for _, row in points)
     title = "95 % intervals over seeds" if several else "one seed"
     asked = recipe.figure or {}
     axes = {"xscale": "log"} if asked.get("log", False) else {}
-    return [Chart(title, asked.get("x", "value"), LABELS[recipe.measure], lines, axes)] if lines else []
+    return [Chart(title, asked.get("x", "value"), ACCURACY, lines, axes)] if lines else []
 
 
 def _with_epsilon(name: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpltm.filters import Automatic, Clip, Filter, PerLayerClip, RadialTanh
-from dpltm.gradients import RecordGradients, linear_layer
+from dpltm.gradients import RecordGradients
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks.masks import Mask
 from dpltm.randomness import sampling
 from dpltm.randomness.sampling import LIMIT, ROUNDING, scale_of
 from dpltm.training.descent import NoisyGradients
-from gradient_cases import always, cross_entropy, dot, noisy, norm, random_mask, steps_of
+from gradient_cases import cross_entropy, dot, noisy, norm, random_mask, steps_of
 from refusals import refused
 
 RADIAL = (Clip(1.0), PerLayerClip(1.0), RadialTanh(1.0, 0.5), Automatic(1.0, 0.0), Clip(1e-6), Clip(1e6))
@@ -229,18 +229,6 @@ def test_the_norm_of_a_small_layer_beside_a_large_one_is_exact():
     model[1].weight.data[0, 0] = 3.8e-23
     gradients = RecordGradients(model, Mask.dense(model), dot)
     assert norm(gradients.filtered_sum(torch.ones(1, 1), torch.ones(1, 1), EachLayerAlone()).values) <= math.sqrt(2)
-
-
-def test_wider_rows_in_mid_run_are_refused_by_every_kernel():
-    model = nn.Sequential(nn.Linear(20, 6), nn.ReLU(), nn.Linear(6, 3))
-    mask = random_mask(model, 0.4, torch.Generator().manual_seed(0))
-    for name in ("float64", "dense", "sparse"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(linear_layer, "kernel_for", always(name))
-            gradients = RecordGradients(model, mask, dot)
-            gradients.filtered_sum(torch.ones(2, 20), torch.ones(2, 3), Clip(1.0))
-            with pytest.raises(RuntimeError, match="shapes"):
-                gradients.filtered_sum(torch.ones(2, 24), torch.ones(2, 3), Clip(1.0), chunks=[slice(0, 2)])
 
 
 @pytest.mark.parametrize(

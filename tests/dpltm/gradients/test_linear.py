@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import Clip, Tanh
-from dpltm.gradients import RecordGradients, linear_layer
+from dpltm.gradients import RecordGradients
 from dpltm.gradients.linear_layer import Operands, kernel_for
 from dpltm.networks.masks import Mask
-from gradient_cases import cross_entropy, dot, random_mask
+from gradient_cases import dot
 
 
 def by_hand() -> tuple[nn.Sequential, Mask, Tensor, Tensor]:
@@ -55,21 +55,6 @@ def test_outward_rounding_is_slight(width):
     model = nn.Sequential(nn.Linear(1, width))
     rounding = RecordGradients(model, Mask.dense(model), dot).rounding
     assert 1 - 1e-3 < rounding < 1 - width * 2.0**-24
-
-
-def test_chunks_change_nothing(monkeypatch):
-    generator = torch.Generator().manual_seed(3)
-    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
-    mask = random_mask(model, 0.7, generator)
-    mask.apply(model)
-    gradients = RecordGradients(model, mask, cross_entropy)
-    x = torch.randn(11, 5, generator=generator, dtype=torch.float64)
-    y = torch.randint(0, 3, (11,), generator=generator)
-    whole = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, Clip(0.5))).values
-    for chunk in (1, 33):
-        monkeypatch.setattr(linear_layer, "CHUNK", chunk)
-        chunked = gradients.filtered_sum(x, y, Tanh(1.0, 0.1, Clip(0.5))).values
-        torch.testing.assert_close(chunked, whole, rtol=1e-14, atol=1e-14)
 
 
 def test_works_again_after_a_batch_that_failed():

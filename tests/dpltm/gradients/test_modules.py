@@ -660,8 +660,9 @@ def test_frozen_parameters_under_torch_func(frozen):
 @once
 @pytest.mark.parametrize("chunk", [1, 40])
 def test_pieces_change_nothing(monkeypatch, chunk):
-    """Neither how many images are unfolded at a time, nor how many records are mapped at a time."""
+    """Neither how many images are unfolded at a time, nor how many records are mapped or filtered at a time."""
     monkeypatch.setattr(explicit_layer, "CHUNK", chunk)
+    monkeypatch.setattr(linear_layer, "CHUNK", chunk)
     monkeypatch.setattr(rules, "PATCHES", chunk)
     check(assorted(), numbers(6, 7, 2, 4), 14)
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()

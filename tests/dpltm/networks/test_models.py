@@ -33,10 +33,6 @@ SHAPES = {
     ("embed:10000", 256): {"table.rows": (9999, 16), "fc1": (16, 16), "fc2": (2, 16)},
     ("embed:50:8,5,4", 7): {"table.rows": (49, 8), "fc1": (5, 8), "fc2": (4, 5), "fc3": (2, 4)},
     ("embed:50:8", 7): {"table.rows": (49, 8), "fc1": (2, 8)},
-    ("ncf:60x39", 2): {
-        **{"factors.user_product": (60, 5), "factors.item_product": (39, 5)},
-        **{"factors.user_beside": (60, 10), "factors.item_beside": (39, 10), "fc1": (2, 25)},
-    },
     ("latent:28x28x1", 784): {"conv1": (32, 1, 3, 3), "conv2": (64, 32, 3, 3), "fc1": (128, 9216), "fc2": (2, 128)},
     ("latent:32x32x3", 3072): {**LATENT_3, "fc1": (512, 2304), "fc2": (2, 512)},
 }
@@ -47,7 +43,7 @@ def test_shapes_by_hand(text, features):
     expected = {}
     for name, shape in SHAPES[text, features].items():
         expected[f"{name}.weight"] = shape
-        if "table" not in name and "factors" not in name:
+        if "table" not in name:
             expected[f"{name}.bias"] = shape[:1]
     assert list(ModelSpec(text, features, 2).shapes().items()) == list(expected.items())
 
@@ -56,7 +52,6 @@ def test_as_many_parameters_as_where_they_come_from():
     """Bu, Dong, Long and Su's networks for MNIST and for reviews; keras's examples for MNIST and CIFAR-10."""
     assert ModelSpec("cnn:28x28x1", 784, 10).parameters == 26_010
     assert ModelSpec("embed-pad:10000", 256, 2).parameters == 160_306
-    assert ModelSpec("ncf:6040x3952", 2, 5).parameters == 150_010
     assert ModelSpec("latent:28x28x1", 784, 10).parameters == 1_199_882
     assert ModelSpec("latent:32x32x3", 3072, 10).parameters == 1_250_858
 
@@ -68,7 +63,6 @@ def test_as_many_parameters_as_where_they_come_from():
         *(("cnn:14x14x1", 196), ("cnn:16x30x2:1,6,3", 960), ("cnn-tanh:28x28x1:3,4,5", 784)),
         *(("embed:50", 7), ("embed-tanh:50:8,5,4", 7), ("embed-pad:50:8,5,4", 7), ("embed-pad-tanh:50", 7)),
         *(
-            ("ncf:4x3:2,1", 2),
             ("lstm:5x3", 15),
             ("lstm:5x3:7", 15),
             ("lstm:50", 7),
@@ -209,7 +203,6 @@ def test_latent_networks_by_hand():
 
 def test_which_networks_take_which_tables():
     assert for_tables(()) == ("mlp", "cnn", "latent", "lstm", "gru", "rnn")
-    assert for_tables((50, 9)) == ("ncf",)
     assert for_tables((50,)) == ("embed", "embed-pad", "lstm", "gru", "rnn")
     assert ModelSpec("embed:50", 7, 2).tables == ModelSpec("gru:50", 7, 2).tables == (50,)
     assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()
@@ -255,7 +248,7 @@ def test_data_that_a_name_does_not_fit(text, shape, tables, message):
 MANY = ",".join("1" * 101)
 KNOWN = (
     "unknown network {!r}; known: mlp:WIDTH,WIDTH,... (such as mlp:300,100), mlp-tanh:..., cnn, latent, embed, embed-pad,"
-    " lstm, gru, rnn, ncf"
+    " lstm, gru, rnn"
 )
 SIZED = ", with sizes from 1 to {:,} and widths from 1 to 4,096"
 WIDTHS = "{!r:.80}: write mlp:[projectOUTPUTS,]WIDTH,WIDTH,..., as in mlp:300,100, with widths from 1 to 100,000"
@@ -271,7 +264,6 @@ SEQUENCES = (
     "{!r}: write gru:STEPSxVALUES[:UNITS] or gru:WORDS[:VECTOR,UNITS], as in gru:128x9:32 or gru:10000:16,32"
     + SIZED.format(99_999_999)
 )
-RATINGS = "{!r}: write ncf:USERSxITEMS[:MULTIPLIED,BESIDE], as in ncf:6040x3952:5,10" + SIZED.format(1_000_000)
 GATES = "{!r}: the gates of KIND are bounded as they are; leave -tanh out"
 NAMES = [
     *((text, KNOWN) for text in ("", "CNN", "-tanh")),
@@ -288,7 +280,6 @@ NAMES = [
     ),
     *((f"embed{rest}", TABLE) for rest in ("", ":0", ":50:", ":50:0", ":50:4097", ":50x8", ":50:8\n", f":50:{MANY}")),
     *((f"gru{rest}", SEQUENCES) for rest in ("", ":5x", ":5x3x1", ":5x3:0", ":5x3:8,5", ":50:8", ":5x3:4097")),
-    *((f"ncf:{rest}", RATINGS) for rest in ("", "0x3", "3x4:5", "3x4:0,5", "3x4:5,4097", "3X4", "3x1000001")),
     *((f"latent:28x28x1:{rest}", LATENT) for rest in ("", "3,4", "3,4,5,6", "3,4,0", "3,4,4097", "3,4,5\n")),
     *((f"{kind}-tanh:128x9", GATES.replace("KIND", kind)) for kind in ("lstm", "gru")),
 ]

@@ -16,6 +16,7 @@ from torch import nn
 
 import dpltm
 from dpltm.api import as_dataset
+from dpltm.criteria import CRITERIA, PruningRound
 from dpltm.errors import ArtifactError
 from dpltm.features.inputs import batched_records
 from dpltm.filters import Clip
@@ -25,7 +26,6 @@ from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
-from dpltm.pruning import CRITERIA, PruningRound
 from dpltm.pruning.generation import GenerationConfig, dense_mask, make_schedule, without_data
 from dpltm.training.descent import cross_entropy
 from opened import arrays_of

@@ -20,7 +20,7 @@ from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.records.split import LabelForm
 from dpltm.tickets import load, save
-from dpltm.tickets.handover import export_run
+from dpltm.tickets.workbench.handover import export_run
 from own_networks import LABELS, HandMade, OneQuantity, Tagger, closeness, squares, tag_entropies, tag_hits
 from refusals import refused
 

@@ -76,12 +76,12 @@ RECORDS = st.lists(st.tuples(OUTPUTS, st.integers(0, 2)), min_size=2, max_size=1
 SHARES = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=3)
 
 
-@given(RECORDS, SHARES, st.booleans(), st.integers(0, 11))
+@given(RECORDS, SHARES, st.integers(0, 11))
 def test_one_record_more_moves_a_metric_by_one_at_most(
-    records: list[tuple[list[float], int]], shares: list[float], rated: bool, at: int
+    records: list[tuple[list[float], int]], shares: list[float], at: int
 ) -> None:
     """Or another in its place, whatever the network gives for it: in the unit that noise is added in."""
-    score = PricedScore(3, () if rated else tuple(one / sum(shares) for one in shares))
+    score = PricedScore(3, tuple(one / sum(shares) for one in shares))
 
     def total(some: list[tuple[list[float], int]]) -> float:
         x, y = torch.tensor([outputs for outputs, _ in some]), torch.tensor([label for _, label in some])
@@ -99,13 +99,3 @@ def test_by_the_true_shares_it_is_balanced_accuracy() -> None:
     score = PricedScore(3, (0.75, 0.2, 0.05))
     found = score.metric(total_score(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), score=score), 200)
     assert found == pytest.approx(balanced_accuracy_score(y, x.argmax(1)), abs=1e-6)
-
-
-def test_of_ratings_it_is_the_root_mean_squared_error() -> None:
-    draw = np.random.default_rng(2)
-    x, y = draw.normal(size=(50, 5)), draw.integers(0, 5, 50)
-    chances = np.exp(x) / np.exp(x).sum(1, keepdims=True)
-    expected = np.sqrt(np.mean((chances @ np.arange(5) - y) ** 2))
-    score = PricedScore(5)
-    found = score.metric(total_score(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), score=score), 50)
-    assert found == pytest.approx(expected, abs=1e-5)

@@ -114,24 +114,6 @@ def test_spends_the_budget_and_no_more(budget, asked, before):
     assert (1 - TOLERANCE) * budget <= after(*before).epsilon(found, DELTA) <= budget
 
 
-def test_what_an_account_holds_counts_where_it_may_touch_the_records():
-    """A plan on all records adds up with the costlier half, and one on a half with that half; a statement costs nothing."""
-    halves = [
-        Part("people", "ab" * 32, cut="record", start=start, stop=start + HASHES // 2) for start in (0, HASHES // 2)
-    ]
-    held = [pure(eps, part) for part, eps in zip(halves, (0.5, 0.3), strict=True)]
-    before = [
-        planned(*held, PUBLIC),
-        after(Guarantee(0.5)),
-        planned(*held, PUBLIC, part=halves[0]),
-        planned(held[1], part=halves[1]),
-        after(Guarantee(0.3)),
-    ]
-    found = [calibrate_noise(2.0, DELTA, plan(1, 1.0), each) for each in before]
-    assert found[0] == found[1] == found[2]
-    assert found[3] == found[4] != found[0]
-
-
 @pytest.mark.parametrize(
     ("budget", "delta", "steps", "adjacency"),
     [

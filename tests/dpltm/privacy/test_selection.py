@@ -351,10 +351,3 @@ def test_bad_plan(change, message):
 def test_counts_for_other_candidates():
     message = "Expected 2 counts, one for each candidate, got 3"
     assert refused(draw, SelectionPlan(**GOOD), np.zeros(3, dtype=int), FastSource(1)) == message
-
-
-def test_borders_of_a_good_plan():
-    """Density 1, no weight on density, one record: all legal."""
-    least = SelectionPlan(5e-324, (1.0,), 1, nu=0.0)
-    assert (least.sensitivity, least.certified_epsilon) == (1, 5e-324)
-    assert SelectionPlan(1.0, (1.0,), 1, score="additive", lam=0.0, nu=1.0).sensitivity == 1

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 
+from dpltm.criteria import PruningRound
 from dpltm.errors import InputError
 from dpltm.networks.masks import Mask
-from dpltm.pruning import PruningRound
 from dpltm.pruning.unstructured import by_trained_inputs, by_trained_weights, keep_topk, layer_rates, live_schedule
 from refusals import refused
 

@@ -78,13 +78,6 @@ def test_of_what_is_decided_exactly_as_well(device: str, count: int, monkeypatch
     assert set(asked) == {False, True}
 
 
-@devices
-@pytest.mark.parametrize("size", [2.0**17, 2.0**30, 2.0**45])
-def test_values_are_split_where_float64_has_no_room_for_them_beside_noise(device: str, size: float) -> None:
-    for sign in (1.0, -1.0):
-        agree(sign * (size - 1e-4 * np.arange(400)), 1.0, device, KeyedSource, KEY)
-
-
 class Prepared:
     """Hands out these bytes, whoever asks."""
 

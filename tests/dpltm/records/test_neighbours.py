@@ -39,7 +39,6 @@ Y = GENERATOR.integers(0, 2, N)
 X_TEST, Y_TEST = GENERATOR.integers(100, 200, (5, 4)).astype(np.float64), np.array([0, 1, 0, 1, 1])
 LENGTHS = GENERATOR.integers(0, 6, N)
 TEXTS = [[place, *GENERATOR.integers(0, 30, size).tolist()] for place, size in enumerate(LENGTHS)]
-RATINGS = [(1 + place % 9, 1 + place, 1 + place % 5) for place in range(N)]
 DECLARED = {"bounds": (0.0, 255.0), "classes": 2, "records": 30}
 
 load_module = importlib.import_module("dpltm.records.load")
@@ -79,28 +78,13 @@ def texts(folder: Path, there: list[int]) -> Callable[..., Dataset]:
     return lambda **options: load(str(folder / "t.npz"), words=60, length=3, classes=2, records=30, **options)
 
 
-def ratings(folder: Path, there: list[int]) -> Callable[..., Dataset]:
-    text = "".join("::".join(map(str, (*RATINGS[place], 978300760))) + "\n" for place in there)
-    (folder / "t.dat").write_text(text)
-    return lambda **options: load(str(folder / "t.dat"), users=9, items=N, records=30, **options)
-
-
-def movielens(folder: Path, there: list[int]) -> Callable[..., Dataset]:
-    """Known ratings: how many there are was published, whatever the file holds."""
-    text = "".join("::".join(map(str, (*RATINGS[place], 978300760))) + "\n" for place in there)
-    (folder / "ratings.dat").write_text(text)
-    return lambda **options: load("movielens", home=folder, **options)
-
-
 def named_too_long_or_short(folder: Path, there: list[int]) -> Callable[..., Dataset]:
     """A known dataset whose file is not the published one: nothing fixes its places."""
     np.savez(folder / "isolet.npz", x_train=X[there], y_train=Y[there], x_test=X_TEST, y_test=Y_TEST)
     return lambda **options: load("isolet", home=folder, **DECLARED, **options)
 
 
-OWN: dict[str, Made] = {
-    made.__name__: made for made in (npz, csv, parquet, texts, ratings, movielens, named_too_long_or_short)
-}
+OWN: dict[str, Made] = {made.__name__: made for made in (npz, csv, parquet, texts, named_too_long_or_short)}
 
 
 def records(split: Split | None) -> list[tuple[bytes, int]]:
@@ -149,13 +133,12 @@ def test_one_record_more_or_less_changes_one_part_by_itself(two, kind, gone):
     more, less = OWN[kind](two[0], everybody), OWN[kind](two[1], [place for place in everybody if place != gone])
     whole = lost(more(for_training=False), less(for_training=False))
     tested = [records(data(for_training=False).test) for data in (more, less)]
-    held_out = len(tested[0]) - len(tested[1])  # a rating may be one that is public, as a test rating
-    assert len(whole) + held_out == 1
-    assert held_out == 0 or kind in ("ratings", "movielens")
-    assert held_out or public(more(for_training=False)) == public(less(for_training=False))
+    assert len(whole) == 1
+    assert tested[0] == tested[1]
+    assert public(more(for_training=False)) == public(less(for_training=False))
     for partition in PARTITIONS:
         ones, others = ([data(subset=subset, for_training=False) for subset in partition] for data in (more, less))
-        assert held_out or [public(one) for one in ones] == [public(other) for other in others]
+        assert [public(one) for one in ones] == [public(other) for other in others]
         assert joined(map(lost, ones, others)) == whole  # in one of them, and in no other
         assert sorted(joined(records(one.train) for one in ones)) == sorted(records(more(for_training=False).train))
 

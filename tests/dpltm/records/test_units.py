@@ -108,8 +108,8 @@ def test_what_is_public_of_persons():
     assert not found.names_units
     declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
-    assert at_unit(dataset, "record", None).train.slots == 64
-    assert at_unit(found, "user", None) is found
+    assert at_unit(dataset, None).train.slots == 64
+    assert at_unit(found, None) is found
 
 
 def tables(folder, whose_cells, number=True):

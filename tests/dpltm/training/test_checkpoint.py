@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from descents import STEPS, keyed_descent, states_of, weights
-from dpltm.errors import InputError
 from dpltm.filters import Clip
 from dpltm.privacy.checkpoint import check_same
 from dpltm.training.descent import OPTIMIZERS
@@ -67,7 +66,5 @@ def test_state_of_another_network_is_refused():
 def test_every_difference_is_named():
     had = {"lr": 0.1, "steps": 3, "model": None}
     check_same(had, dict(had))
-    with pytest.raises(InputError) as caught:
-        check_same(had, {"lr": 0.2, "steps": 3, "model": "mlp", "delta": 1e-5})
     said = "`lr` was 0.1 and is 0.2, `model` was not given and is 'mlp', `delta` was not given and is 1e-05;"
-    assert said in str(caught.value)
+    assert said in refused(check_same, had, {"lr": 0.2, "steps": 3, "model": "mlp", "delta": 1e-5})

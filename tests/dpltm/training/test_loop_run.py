@@ -23,6 +23,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.reports.subjects import run_subject
 from dpltm.tickets import load, save
 from dpltm.verbs.private_loop import PrivateLoop
+from gradient_cases import Picture
 from refusals import refused
 
 DRAW = np.random.default_rng(2)
@@ -34,16 +35,6 @@ LOSS = nn.CrossEntropyLoss(reduction="none")
 
 def scaled(x: Tensor) -> Tensor:
     return x.float() / 255
-
-
-class Picture(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.drop(self.norm(self.conv(x)).relu().mean((2, 3))))
 
 
 class Text(nn.Module):

@@ -219,11 +219,9 @@ def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
 @pytest.mark.parametrize(
     ("options", "ratio"),
     [
-        ({"batch_size": 32}, "16"),
         ({"batch_size": 30}, "15"),  # four groups of 7.5 on average: 2 B / G
         ({"batch_size": 30, "adjacency": "replace-one"}, "15"),
         ({"batch_size": 30, "noise": "nominal"}, "7.5"),  # the papers account for a group as for a record: B / G
-        ({"batch_size": 30, "noise": "nominal", "filter": "tanh", "no_pre_clip": True}, "7.5"),
         ({"batch_size": 30, "filter": "tanh", "no_pre_clip": True}, "15"),
     ],
 )

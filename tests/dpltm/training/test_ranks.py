@@ -76,24 +76,13 @@ def test_what_one_rank_refuses_all_refuse(ranked: Ranked):
 @pytest.mark.parametrize(
     ("facts", "private", "said"),
     [
-        (
-            [{"`lr`": "1.0"}, {"`lr`": "2.0"}],
-            [{}, {}],
-            "`lr`: rank 0 has 1.0 and rank 1 2.0; start all ranks with the same command, files and versions",
-        ),
-        (
-            [{"bounds": "none"}, {}],
-            [{}, {}],
-            "bounds: rank 0 has none and rank 1 None; start all ranks with the same command, files and versions",
-        ),
-        (
-            [{}, {}],
-            [{"mask": "secret"}, {"mask": "other"}],
-            "mask: rank 1 has others than rank 0; start all ranks with the same command, files and versions",
-        ),
+        ([{"`lr`": "1.0"}, {"`lr`": "2.0"}], [{}, {}], "`lr`: rank 0 has 1.0 and rank 1 2.0"),
+        ([{"bounds": "none"}, {}], [{}, {}], "bounds: rank 0 has none and rank 1 None"),
+        ([{}, {}], [{"mask": "secret"}, {"mask": "other"}], "mask: rank 1 has others than rank 0"),
     ],
 )
 def test_ranks_that_disagree_are_refused_by_all(ranked: Ranked, facts, private, said: str):
+    said = f"{said}; start all ranks with the same command, files and versions"
     assert [rank.error for rank in ranked.run(2, "rank_work:agree", facts, private)] == [["InputError", said]] * 2
 
 

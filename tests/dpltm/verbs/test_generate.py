@@ -11,13 +11,13 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+from dpltm.criteria import DATA_FREE, DP_CRITERIA
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
-from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb

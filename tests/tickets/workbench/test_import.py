@@ -31,7 +31,6 @@ def images() -> Dataset:
 
 
 def stated(front: Any = None) -> Origin:
-    """What a file says of itself."""
     return Origin("ef" * 32, "theirs", "dp", RELEASED, front)
 
 

@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.local.latent import SchemeOptions
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DeltaOptions
-from dpltm.options.latent import SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
@@ -70,7 +70,6 @@ def z_scores() -> np.ndarray:
 REFUSED: dict[str, dict[str, Any]] = {
     "`label_epsilon`: 'x' is neither a number nor public": {"label_epsilon": "x"},
     "`label_epsilon`: nan is not a positive number": {"label_epsilon": "nan"},
-    "`label_epsilon`: 0 is not a positive number": {"label_epsilon": "0"},
     "`label_epsilon` is missing: ": {"label_epsilon": None},
     "`alpha`: of bits; a codebook has one epsilon for the whole record": {
         "protocol": "codebook",
@@ -79,14 +78,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "`label_epsilon`: of bits; a codebook has one epsilon": {"protocol": "codebook"},
     "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
-    **{
-        f"`format`: '{text}' is not of the form WHOLE,FRACTION, such as 4,5": {"format": text}
-        for text in ("3", "0.5,1", "nan,1", "1e400,1")
-    },
-    **{
-        f"`format`: {text} is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": text}
-        for text in ("-1,2", "9,9")
-    },
+    "`format`: '1e400,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1e400,1"},
+    "`format`: 9,9 is not two numbers of bits, from 0 to 15 together, such as 4,5": {"format": "9,9"},
     "`features`: none leaves values as they are, whose scale differs; take unit": {"features": "none"},
 }
 
@@ -94,16 +87,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_schemes_that_cannot_be(message: str) -> None:
     assert refused(check_scheme_options, replace(BITS, **REFUSED[message])).startswith(message)
-
-
-def test_messages_that_no_network_takes_are_not_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than sent, paid for, and of no use: 64 values of one bit, and of two."""
-    monkeypatch.setattr(latent, "MAX_FEATURES", 64)
-    assert agreed().answer.values == 64
-    assert refused(agreed, format="0,1") == (
-        "`format`: 64 features make 128 bits, and no network takes more than 64; send fewer bits of each, or take other"
-        " `features`"
-    )
 
 
 def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
@@ -174,12 +157,6 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert again.account.epsilon(1e-5) == pytest.approx(264)
     assert not np.array_equal(np.concatenate(list(again.values)), rows), "coins of its own"
     assert len(ledger.entries) == 2
-
-
-def test_everything_in_one_ledger_adds_up(scheme: Scheme, ledger: Ledger) -> None:
-    """Other records of the same people, for all that is known; published ones at other places are other people's."""
-    paid(scheme, ledger, digits(900, 1300))
-    assert paid(scheme, ledger, digits(1300, 1797, "others")).account.epsilon(1e-5) == pytest.approx(264)
 
 
 def test_the_entry_is_on_record_before_the_first_coin(
@@ -261,20 +238,6 @@ def test_a_budget_of_that_epsilon_has_room_for_one_message(ledger: Ledger, epsil
     with pytest.raises(BudgetError, match=f"epsilon {2 * epsilon:g} at delta 1e-05, above the budget of {epsilon:g}"):
         paid(scheme, ledger)
     assert len(ledger.entries) == 2
-
-
-def test_records_declared_public_for_a_scheme_cannot_be_private(ledger: Ledger) -> None:
-    scheme = agreed(ledger)
-    assert refused(paid, scheme, ledger, digits(0, 700, "all")).startswith(
-        "`dataset`: theirs was declared public, and all shares records with it; "
-    )
-    assert len(ledger.entries) == 1
-
-
-def test_a_ledger_of_another_unit(scheme: Scheme) -> None:
-    ledger = Ledger(unit="patient")
-    assert refused(paid, scheme, ledger).startswith("`unit`: ")
-    assert ledger.entries == ()
 
 
 def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger) -> None:

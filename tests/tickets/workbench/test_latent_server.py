@@ -1,4 +1,4 @@
-"""What a server learns from messages, on arrays."""
+"""What a server learns from messages, on arrays; and claims beside what holds (privacy-model.md 6)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
+from dpltm.local.latent import EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
-from dpltm.options.latent import SchemeOptions, TrainRequest
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
@@ -22,6 +22,7 @@ from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.latent import Learned, learn, make_scheme, messages_of_one
+from dpltm.tickets.workbench.latent import claim as local_claim
 from refusals import refused
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
@@ -142,3 +143,33 @@ def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
     assert messages_of_one(sent(Ledger(), first, second)) == 1
     assert messages_of_one(sent(Ledger(), first, second, wider)) == 2
     assert messages_of_one(sent(Ledger(), first, first) | sent(Ledger(), first, second, wider, wider)) == 3
+
+
+# --- claims ---
+
+
+def claim(**options: Any) -> dict[str, Any]:
+    return local_claim(EpsilonRequest(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "certified"),
+    [({"protocol": "uer", "alpha": 7.0}, 262983.6), ({"protocol": "moue-hs", "alpha": 7.0}, 0.4375)],
+)
+def test_the_figures_of_the_paper_and_what_they_are_worth(options: dict[str, Any], certified: float) -> None:
+    found = claim(**options, bits=92160, epsilon=0.5)
+    assert (found["nominal"], found["certified"]) == (0.5, pytest.approx(certified, rel=1e-6))
+
+
+def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:
+    of_any, one_hot = (claim(protocol="oue", bits=10, epsilon=2.0, one_hot=one) for one in (False, True))
+    assert one_hot["certified"] == pytest.approx(2)
+    assert of_any["certified"] == pytest.approx(10 * -math.log(2 / (1 + math.exp(2))), rel=1e-9)
+    assert any("--one-hot" in note for note in of_any["notes"])
+    assert not any("--one-hot" in note for note in one_hot["notes"])
+
+
+def test_labels_and_copies_add_up() -> None:
+    found = claim(protocol="rappor", bits=30, epsilon=1.0, label_epsilon=2.0, copies=3)
+    assert found["certified"] == pytest.approx(3 * (1 + 2))  # as three encodings in one ledger
+    assert found["nominal"] == 3

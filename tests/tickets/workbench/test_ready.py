@@ -48,9 +48,6 @@ def test_what_each_arm_trains_on() -> None:
     [
         (DENSE + "train = { batch-size = 5000, delta = 0.01 }", "`delta`: 0.01 is not between"),
         (DENSE + "train = { batch-size = 5000 }", "`batch_size`: 5000"),
-        (DENSE + 'train = { unit = "user" }', "`unit`"),
-        (DENSE + 'train = { model = "cnn" }', "14 x 14"),
-        (DENSE + "train = { model = 3 }", "`model`"),
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { dataset = "digits", for-records = 1600, lr = "1" }',
          "tune `dataset`: digits is declared public and shares records with digits[0.5:1.0]"),
         ('[[arm]]\nname = "x"\ntickets = "b"\nround = 1\n[tickets.b]\nfrom = "a"\ndataset = "digits"\n',
@@ -69,10 +66,6 @@ def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path,
     if "epsilon" in text:
         head = head.replace("noise-multiplier = 1.0\n", "")
     assert said in refused(head + SETS + text.replace("FOLDER", str(tmp_path)))
-
-
-def test_records_without_ratings_have_no_rmse() -> None:
-    assert "digits holds no ratings" in refused(HEAD.replace("seeds = 2", 'measure = "rmse"') + DENSE)
 
 
 @pytest.mark.usefixtures("no_files")

@@ -18,11 +18,10 @@ from dpltm.features.normalisation import ChannelStatistics
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Entry, Lineage, to_json
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
-from dpltm.tickets.files import digest_of, read_lineage
+from dpltm.tickets.files import digest_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.latent import load_scheme, read_messages, save_learned, save_scheme, write_messages
 from refusals import told
@@ -109,7 +108,6 @@ ALTERED = {
     "answer.classes": [..., 5, 0],
     "answer.form": [..., [1, 2]],
     "answer.form.whole": [2, -1],
-    "answer.form.fraction": [1, 1e9],
     "answer.protocol": [..., "ue", "os", ["ue"]],
     "answer.epsilon": [..., 0.9, -9.0, "9", 10**400],
     "answer.alpha": [..., 7.0],
@@ -119,8 +117,6 @@ ALTERED = {
     "feature_map": [..., None, 7],
     "feature_map.text": ["unit:2"],
     "feature_map.bounds": [[0.0, 16.0]],
-    "format": [..., "dpltm-run"],
-    "schema": [..., 1, 3, True],
     "nominal": [0.1],  # who reads the file for what it certifies must not be told less
     "certified": [0.1, "much"],
     "lineage": [..., None, [], {"entries": [1], "heads": []}],
@@ -148,25 +144,11 @@ def test_a_scheme_that_was_changed(key):
         assert told(load_scheme, S).startswith("s/scheme.json: ")
 
 
-@pytest.mark.usefixtures("there")
-def test_a_scheme_that_was_damaged():
-    text = (S / "scheme.json").read_text()
-    (S / "scheme.json").write_text(text.replace(SAID.words, "statistics"))
-    assert told(load_scheme, S) == "s/scheme.json: the digest does not match; it is damaged or was changed"
-
-
 def test_the_lineage_of_a_scheme_holds_that_of_its_features(tmp_path):
     """Nobody may drop what a network in front cost."""
     scheme = of_images()
     save_scheme(tmp_path / "s", replace(scheme, lineage=Lineage((TRAINED,))))
     assert told(load_scheme, tmp_path / "s").endswith("its lineage lacks what its features were made from")
-
-
-def test_a_folder_that_is_no_scheme(there):
-    (there / "empty").mkdir()
-    for name in ("empty", "nothing", "m"):
-        why = "not a scheme (no scheme.json in it); make one with dpltm latent scheme --out"
-        assert told(load_scheme, Path(name)) == f"{name}: {why} {name}"
 
 
 @pytest.mark.usefixtures("there")
@@ -234,15 +216,6 @@ def test_messages_that_do_not_fit():
     )
 
 
-def test_nothing_is_written_over(there):
-    before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
-    taken = "exists already; choose another name or remove it first"
-    assert told(save_scheme, S, replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))) == f"`out`: s {taken}"
-    assert told(write_messages, M, SCHEME, 0, [], SENT) == f"`out`: m {taken}"
-    assert told(save_learned, S, SCHEME, ModelSpec("mlp:5", 24, 4), network(), {}, SENT) == f"`out`: s {taken}"
-    assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
-
-
 @pytest.mark.usefixtures("there")
 def test_files_that_are_none():
     headers = [b"DPLTMMSG" + struct.pack("<Q", length) + b" " * 100 for length in (2**31, 2**64 - 1)]
@@ -273,17 +246,14 @@ LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        *(({"records": value}, LENGTH) for value in (0, True, 9.0, None, 8, 10**30)),
-        *(({"record_bytes": value}, LENGTH) for value in (6, "5")),
+        *(({"records": value}, LENGTH) for value in (True, 9.0, 8, 10**30)),
+        ({"record_bytes": "5"}, LENGTH),
         ({"saturated": 1}, "unknown or missing key 'saturated'"),
         ({"digest": "0" * 64}, DAMAGED),
         ({"lineage": {"entries": [], "heads": [1]}}, "lineage: heads: "),
         ({"format": "dpltm-scheme"}, NO_MESSAGES),
-        ({"schema": 3}, "schema 3 is newer than this version of dpltm reads (2); upgrade dpltm"),
-        ({"schema": 1}, "schema 1 was written by dpltm before 0.3; make it again"),
         ({"scheme": [1, 2]}, "encoded by another scheme"),
-        *((text, "not valid JSON") for text in (b"", b"\xff\xfe", b"[" * 60_000)),
-        (b"[]", NO_MESSAGES),
+        (b"[" * 60_000, "not valid JSON"),
     ],
     ids=lambda part: str(part)[:20],
 )
@@ -295,28 +265,6 @@ def test_headers_that_were_changed(header, message):
     data = file_of(header, rows)
     M.write_bytes(data)
     assert told(read_messages, M, SCHEME).startswith("m: " + message.format(size=len(data)))
-
-
-def network() -> dict[str, torch.Tensor]:
-    """Of one on messages."""
-    return {name: value.detach() for name, value in build(ModelSpec("mlp:5", 24, 4), 3).named_parameters()}
-
-
-def test_a_network_comes_back(tmp_path, raw):
-    """The command writes its options as well, among them the scheme's path, in place of which the id stands."""
-    values = network()
-    result = {"model": "mlp:5", "accuracy": 0.5, "scheme": "somewhere/s"}
-    save_learned(tmp_path / "r", SCHEME, ModelSpec("mlp:5", 24, 4), values, result, SENT)
-    body = json.loads((tmp_path / "r/result.json").read_text())
-    assert body == {**result, "format": "dpltm-latent-run", "schema": 2, "scheme": SCHEME.id}
-    weights, packed = raw.read(tmp_path / "r/model.safetensors"), raw.read(tmp_path / "r/mask.safetensors")
-    assert weights.keys() == packed.keys() == values.keys()
-    for name, value in values.items():
-        np.testing.assert_array_equal(weights[name], value.numpy())
-        assert raw.unpack(packed[name], value.shape).all()
-    assert os.listdir(tmp_path) == ["r"]
-    model = build(ModelSpec("mlp:5", 24, 4), 3)
-    assert read_lineage(tmp_path / "r", network_id(model, Mask.dense(model))) == SENT
 
 
 def test_a_network_from_a_codebook_is_a_run(tmp_path):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import stub_trials
 from dpltm.errors import InputError
 from dpltm.experiments import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
-from dpltm.tickets.workbench.sweep import TrialRunner, Workers, dask_workers, sweep
+from dpltm.tickets.workbench.sweep import Workers, dask_workers
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
@@ -53,29 +52,6 @@ def test_what_trials_share_is_made_once_and_first(tmp_path: Path) -> None:
             assert place(trial.arm.tickets, trial) < order.index(trial.name)
         if trial.arm.tickets == "b":
             assert place("a", trial) < place("b", trial)
-
-
-def test_says_what_comes_next(tmp_path: Path) -> None:
-    told: list[tuple[int, str]] = []
-
-    class Watcher:
-        def say(self, text: str) -> None:
-            del text
-
-        @contextlib.contextmanager
-        def progress(self, title: str, total: int) -> Iterator[Callable[..., None]]:
-            assert (title, total) == (recipe.title, 4)
-            yield lambda done, note="": told.append((done, note))
-
-    recipe = read_recipe(HEAD + FINE + arm("refused", lr=FAILS), seeds=1)
-    sweep(
-        recipe,
-        TrialRunner(SweepFolder(tmp_path / "s", recipe.title), stages=stub_trials.STAGES),
-        Workers(1),
-        Watcher(),
-    )
-    labels = [trial.name for trial in recipe.trials]
-    assert told == [(1, f"next {labels[1]}"), (2, f"next {labels[2]}"), (3, f"next {labels[3]}"), (3, "1 failed")]
 
 
 def test_a_trial_that_fails_is_noted_and_tried_again_next_time(tmp_path: Path) -> None:

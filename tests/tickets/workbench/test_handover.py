@@ -16,8 +16,9 @@ from torch import nn
 import dpltm
 from dpltm.errors import DpltmError, InputError
 from dpltm.records.load import load, load_records
-from dpltm.tickets import encode, handover
-from dpltm.tickets.handover import export_run
+from dpltm.tickets import encode
+from dpltm.tickets.workbench import handover
+from dpltm.tickets.workbench.handover import export_run
 from dpltm.verbs.evaluate import predict
 from refusals import told
 
@@ -108,7 +109,6 @@ def run(home):
 
 @pytest.fixture(scope="module")
 def folder(home, run):
-    """The exported run."""
     return export_run(run, home / "exported").path
 
 
@@ -135,27 +135,6 @@ def chances(path, first):
     return np.array(
         [[float(cell) for cell in row[first:]] for row in list(csv.reader(path.read_text().splitlines()))[1:]]
     )
-
-
-@pytest.mark.long
-def test_ten_thousand_rows_by_the_runtime_alone(home, run, folder):
-    """By ONNX Runtime, columns in another order and one more: what dpltm says of the file as it was."""
-    runtime = pytest.importorskip("onnxruntime")
-    lines = rows(10_000)
-    expected = predict(run, load_records(str(write(home / "many.csv", NAMES, lines)), schema=run.schema)).probabilities
-    other = write(home / "other.csv", ("more", *NAMES[::-1]), [("0", *line[::-1]) for line in lines])
-    settings = handover._Network(run).settings
-    given = {name: np.array(values) for name, values in encode.inputs(other, settings).items()}
-    session = runtime.InferenceSession(str(folder / "model.onnx"))
-    assert [(one.name, one.type) for one in session.get_inputs()] == [
-        *((name, "tensor(double)") for name in NAMES[1:5]),
-        *((name, "tensor(string)") for name in NAMES[5:7]),
-        ("note", "tensor(int64)"),
-    ]
-    (found,) = session.run(["probabilities"], given)
-    assert found.shape == (10_000, 2)
-    assert np.abs(found - expected).max() <= 1e-5
-    assert expected[:, 0].std() > 0.01, "a network that always answers alike would show nothing"
 
 
 def test_a_folder_predicts_by_itself(home, run, folder):
@@ -277,7 +256,6 @@ def test_a_table_of_other_marks(tmp_path):
     ("header", "line", "said"),
     [
         (NAMES[1:-1], ["1"] * 6, "lacks the columns note; it has a b, a_b"),
-        ((*NAMES, "note"), ["1"] * 9, "has twice the columns note"),
         (NAMES, ["1"] * 7, "line 2 has 7 cells in place of 8"),
     ],
 )
@@ -298,16 +276,6 @@ def test_what_the_schema_refuses_has_no_chances(folder):
         assert np.isnan(chances[1]).all(), name
 
 
-@pytest.mark.long
-def test_arrays_come_as_a_file_of_numpys(tmp_path):
-    run, x = trained("mlp", (4,)), np.random.default_rng(2).integers(0, 256, (20, 4))
-    made = export_run(run, tmp_path / "e")
-    np.save(tmp_path / "x.npy", x)
-    assert programs(made.path, made.path / "predict.py", tmp_path / "x.npy", tmp_path / "out.csv") == (0, "")
-    assert np.abs(chances(tmp_path / "out.csv", 1) - dpltm.predict(run, x).probabilities).max() <= 1e-5
-    assert not (made.path / "encode.py").exists()
-
-
 OTHERS = [
     ("mlp:5", (8,), {"features": "unit:3"}),
     ("mlp", (8,), {"features": "fourier:64+unit", "centre": 0.1}),
@@ -325,7 +293,6 @@ OTHERS = [
 @pytest.mark.long  # torch takes seconds for each
 @pytest.mark.parametrize(("model", "shape", "options"), OTHERS)
 def test_other_networks_and_features(tmp_path, model, shape, options):
-    """The comparison is part of the export."""
     assert export_run(trained(model, shape, **options), tmp_path / "e").difference <= 1e-5
 
 
@@ -342,7 +309,6 @@ class Net(nn.Module):
 
 @pytest.mark.long  # as above
 def test_a_network_of_the_users_own(tmp_path):
-    """Leaves with its code at hand, and is refused without."""
     run = trained(Net, (8, 8))
     assert export_run(run, tmp_path / "e").difference <= 1e-5
     dpltm.tickets.save(run, tmp_path / "r")
@@ -397,11 +363,3 @@ def test_another_answer_than_dpltms_is_not_placed(tmp_path, monkeypatch):
     monkeypatch.setattr(handover.standalone, "network", lambda folder: lambda given: whole(folder)(given) * np.nan)
     assert "by nan" in told(export_run, run, tmp_path / "e", kind=DpltmError)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_calls(tmp_path):
-    run = trained("mlp", (4,))
-    assert told(export_run, 3, tmp_path / "e", kind=InputError).startswith("`run`: 3 is not a run")
-    why = f"`path`: a folder is written, with model.onnx in it; name it {tmp_path / 'm'}"
-    assert told(export_run, run, tmp_path / "m.onnx", kind=InputError) == why
-    assert "exists already" in told(export_run, run, tmp_path)
