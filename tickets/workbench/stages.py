@@ -194,7 +194,8 @@ def train(
         ranks: this one is rank 0; None for one process.
     """
     check_request(request)
-    start, dataset, ledger = open_start(request)
+    start, dataset = open_start(request)
+    ledger = ledger_of(request.dataset, request, dataset.noun)
     out = Path(request.out) if request.out else _default_out(request, start)
     given = services(progress)
     if request.dry_run:
@@ -236,8 +237,8 @@ def check_request(request: TrainRequest) -> None:
     check_set_decides(request, request.model)
 
 
-def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset, Ledger]:
-    """Return the start of the training, the records behind its feature map, and the ledger that pays."""
+def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
+    """Return the start of the training, and the records behind its feature map."""
     ticket: TicketSet | Winner | OwnModel | str | None = None
     number = None
     if request.ticket is not None:
@@ -249,14 +250,12 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset, Ledger]:
         elif not request.dense:
             ticket = load_winner(tickets)
     dataset = open_dataset(request)
-    ledger = ledger_of(
-        request.dataset, request, dataset.noun
-    )  # one that cannot pay is refused before features are made
     if ticket is None:
+        # or one that cannot pay would be refused after features are made
+        ledger_of(request.dataset, request, dataset.noun)
         ticket = own_of(request.model, request) or request.model
     features, dense, seed = request.features, request.dense, request.seed
-    start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
-    return start, dataset, ledger
+    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
 
 
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
@@ -284,7 +283,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
             raise RankError(f"{error}; the same command goes on") from None
 
     def settled() -> TrainingPlan:
-        start, dataset, _ = open_start(request)
+        start, dataset = open_start(request)
         return settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
 
     follow(ranks, settled)
