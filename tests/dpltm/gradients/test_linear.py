@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.filters import Clip, Tanh
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.linear_layer import Operands, kernel_for
 from dpltm.networks.masks import Mask
 from gradient_cases import dot
 
@@ -73,23 +72,6 @@ def test_works_again_after_a_batch_that_failed():
         gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
     assert not model[0]._forward_hooks
     assert torch.equal(gradients.filtered_sum(x, y, Clip(100.0)).values, fresh)
-
-
-@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize(
-    ("shape", "live", "dtype", "expected"),
-    [
-        ((40, 50), 600, torch.float32, "sparse"),
-        ((40, 50), 601, torch.float32, "dense"),
-        ((31, 50), 15, torch.float32, "dense"),
-        ((40, 50), 0, torch.float32, "float64"),
-        ((40, 50), 9, torch.float64, "float64"),
-        ((0, 6), 0, torch.float32, "float64"),
-    ],
-)
-def test_the_kernel_follows_the_share_of_live_weights(shape, live, dtype, expected):
-    mask = (torch.arange(shape[0] * shape[1]) < live).view(shape)
-    assert kernel_for(Operands(nn.Linear(shape[1], shape[0]).to(dtype), mask)) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -225,15 +225,6 @@ def test_how_many_bytes_are_drawn_depends_on_the_number_of_values_alone() -> Non
     assert sum(asked[0]) >= 8 * 70_001
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 11])
-def test_as_many_as_there_are_values_which_stay_as_they_were(count: int) -> None:
-    values = np.linspace(-1, 1, count)
-    noisy = gaussian_mechanism(values, 1.0, FastSource(6))
-    assert noisy.shape == (count,)
-    assert len(set(noisy.tolist())) == count
-    assert np.array_equal(values, np.linspace(-1, 1, count))
-
-
 def test_without_noise_nothing_changes() -> None:
     values = np.array([0.1, -3.0])
     found = gaussian_mechanism(values, 0.0, Prepared(b""))

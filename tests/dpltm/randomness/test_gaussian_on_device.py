@@ -137,21 +137,6 @@ def test_the_permutation_is_that_of_the_standard(device: str) -> None:
     assert stream == bytes.fromhex(STREAM)
 
 
-@devices
-@pytest.mark.parametrize(
-    ("key", "block", "expected"),
-    [
-        (bytes(32), 0, "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"),
-        (bytes(32), 1, "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"),
-        (bytes(31) + b"\1", 1, "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"),
-        (b"\0\xff" + bytes(30), 2, "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"),
-    ],
-)
-def test_the_stream_is_that_of_the_standard(device: str, key: bytes, block: int, expected: str) -> None:
-    """RFC 8439, A.1, the first four: nonce zero."""
-    assert stream_of(chacha20(key, 8 * 3, torch.device(device)))[64 * block :][:32].hex() == expected
-
-
 def stream_of(words: torch.Tensor) -> bytes:
     return words.view(8, -1).T.contiguous().cpu().numpy().astype("<i8").tobytes()
 
@@ -251,22 +236,6 @@ def fused(request: pytest.FixtureRequest) -> tuple[torch.device, Functions]:
         pytest.skip("no C++ compiler to compile with")
     device = torch.device(request.param)
     return device, compiled(device)
-
-
-WORDS_OF_32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1, -1, 0, 1])
-
-
-@pytest.mark.long  # a compiler takes its time
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
-@given(st.lists(WORDS_OF_32, min_size=16, max_size=16), st.integers(1, 40))
-def test_compiled_rounds_shift_and_wrap_around_as_they_should(
-    fused: tuple[torch.device, Functions], words: list[int], blocks: int
-) -> None:
-    device, functions = fused
-    state = (torch.tensor(words)[:, None] * torch.arange(1, 2 * blocks, 2)).to(device, torch.int32)
-    permuted = two_double_rounds(state)
-    assert torch.equal(functions.rounds(state), permuted)
-    assert torch.equal(functions.joined(permuted, state), PLAIN.joined(permuted, state))
 
 
 @pytest.mark.long

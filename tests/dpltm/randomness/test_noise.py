@@ -70,31 +70,12 @@ def test_uniform_uses_every_bit_of_the_grid():
 # Gaussian.
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 11])
-def test_as_many_values_as_asked_for(count):
-    values = gaussian(FastSource(6), count)
-    assert values.shape == uniform(FastSource(3), count).shape == (count,)
-    assert len(set(values.tolist())) == count
-
-
 def test_gaussian_is_box_and_muller():
     """From the same bytes, one value at a time with the math module."""
     values, u = gaussian(FastSource(7), 9), uniform(FastSource(7), 10)
     for index, value in enumerate(values):
         radius, angle = math.sqrt(-2 * math.log(u[index % 5])), 2 * math.pi * u[5 + index % 5]
         assert value == pytest.approx(radius * (math.cos(angle) if index < 5 else math.sin(angle)), abs=1e-12)
-
-
-@pytest.mark.parametrize("data", [FIRST * 2, LAST * 2, FIRST + LAST, LAST + FIRST])
-def test_gaussian_is_finite_at_the_ends(data):
-    """Warnings are errors here, so a log of zero would show.
-
-    Truncating the tail at t costs delta 2 Phi(-t) for every value: at the grid's end t is above 8.4 (5e-17).
-    """
-    low, high = uniform(Fixed(FIRST + LAST), 2)
-    assert 0 < low < high < 1
-    assert np.isfinite(gaussian(Fixed(data), 2)).all()
-    assert gaussian(Fixed(FIRST * 2), 1)[0] > 8.4
 
 
 # Sources.

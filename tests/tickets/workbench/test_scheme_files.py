@@ -160,13 +160,7 @@ def test_statistics_that_were_changed(raw):
             other = {key: values.copy() for key, values in stored.items()}
             other[name][3] = value
             raw.write(path, other)
-            message = told(load_scheme, S)
-            assert message.startswith("s/scheme.json: ")
-            if math.isfinite(value):
-                assert message == "s/scheme.json: the id does not match; it is damaged or was changed"
-    raw.write(path, {**stored, "mean": stored["mean"][:5]})
-    found = "tensor 'mean': found ((5,), 'float32'), expected ((6,), 'float32')"
-    assert told(load_scheme, S) == f"s/statistics.safetensors: {found}"
+            assert told(load_scheme, S).startswith("s/scheme.json: ")
 
 
 @pytest.mark.usefixtures("there")
