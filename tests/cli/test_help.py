@@ -122,9 +122,6 @@ def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> 
     [
         ("dpltm tickets ex", ["export"]),
         ("dpltm train --ep", ["--epsilon", "--epochs"]),
-        ("dpltm train --filter tanh", ["tanh", "tanh-clip"]),
-        ("dpltm train --sampling a", ["allocation:"]),
-        ("dpltm train --out so", []),
     ],
 )
 def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:
