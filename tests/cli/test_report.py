@@ -261,6 +261,7 @@ def test_a_run_that_is_not_there_yet(trained: Any, refused: Any) -> None:
 
 DAMAGE = {
     "result.json": ("{", "r/result.json: not valid JSON"),
+    "metrics.jsonl": ("{", "r/metrics.jsonl: is missing or damaged"),
     "model.safetensors": ("", "r/model.safetensors: "),
     "lineage.json": (None, "r/lineage.json: cannot be read: No such file or directory"),
     "config.json": ("{}", "r/config.json: not a document of format 'dpltm-run'"),

@@ -140,6 +140,19 @@ def test_a_lineage_that_is_none(cwd, raw, signed, change, message):
     assert refused("dp", "lineage.json") == "cannot be read: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
+        ({"parent": {**asdict(PARENT), "round": -1}}, "parent: round -1 is not a round"),
+        *(({"card": stated}, "card is not a SHA-256") for stated in (None, "", "ab" * 32 + "\n")),
+    ],
+)
+def test_disagreements(edit, changes, message):
+    edit("dp", **changes)
+    assert refused("dp") == message
+
+
 def test_texts(tmp_path, save):
     """What is shown on a terminal has no control characters, and no end of lines."""
     for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):

@@ -158,6 +158,7 @@ def test_rows(edit, rows):
         ({"lineage": ...}, "unknown or missing key 'lineage'"),
         ({"digest": ..., "signed": False}, "unknown or missing key 'digest'"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
+        ({"config": []}, "config is not an object"),
     ],
 )
 def test_keys(edit, changes, message):
