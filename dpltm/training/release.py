@@ -434,10 +434,8 @@ class Drawn:
 # same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
 
 
-def settled_together(ranks: Ranks | None, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
+def settled_together(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
     """Return a training that all ranks have settled alike before anything is entered; raise what any of them refuses."""
-    if ranks is None:
-        return settle()
     plan = ranks.together(settle)
     start, dataset = plan.start, plan.dataset
     feature_map = dataset.feature_map

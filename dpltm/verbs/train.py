@@ -119,7 +119,8 @@ def train_start(
         (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
-    settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
+    given = start, dataset, options, ledger, services
+    settled = settle(*given) if ranks is None else settled_together(ranks, lambda: settle(*given))
     settled = replace(settled, checkpoints=checkpoints, purpose=purpose)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")

@@ -1,6 +1,6 @@
 """Hostile ticket folders: each is refused in one line, without a crash, a hang, a write elsewhere, code run or memory spent.
 
-Eighty run in the suite. The campaign of the results page, some minutes:
+Two hundred run in the suite. The campaign of the results page, some minutes:
 
     python tests/attacks/test_ticket_folders.py --count 20000
 """
@@ -317,7 +317,7 @@ def campaign(count: int, seed: int, scratch: Path) -> tuple[collections.Counter[
 
 
 def test_some_hostile_folders(tmp_path: Path) -> None:
-    tried, wrong = campaign(80, 0, tmp_path)
+    tried, wrong = campaign(200, 0, tmp_path)
     assert wrong == []
     assert len(tried) == len(Attacker(tmp_path, 0, tmp_path).ways), "not every way was tried"
 

@@ -112,9 +112,6 @@ def test_prints_what_was_recorded(path: Path, replay: Callable[..., list[tuple[s
     assert not differences, f"{path.name}: not as recorded\n\n" + "\n\n".join(differences)
 
 
-# --- the comparison itself ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("recorded", "found", "alike"),
     [

@@ -131,18 +131,10 @@ def _composed(counts: Any, draw: float, _: Resolution, *tilts: Any) -> pld.Profi
     return _compose(counts, draw, COARSE, *tilts)
 
 
-def _bound_once(check: Callable[[Filter], None]) -> Callable[[Filter], None]:
+@functools.cache
+def _tried(check: Callable[[Filter], None], filter: Filter) -> None:
     """Tries each filter once: what it is tried on is made up, so that all neighbours would see the same."""
-
-    def tried(filter: Filter) -> None:
-        if (check, filter) not in _bounded:
-            check(filter)
-            _bounded.add((check, filter))
-
-    return tried
-
-
-_bounded: set[tuple[Callable[[Filter], None], Filter]] = set()
+    check(filter)
 
 
 @dataclass(frozen=True)
@@ -187,15 +179,7 @@ class Mismatch(NamedTuple):
 
 @dataclass
 class Findings:
-    """What came of a case.
-
-    Attributes:
-        mismatches: of all kinds.
-        commands: how many ran, on all neighbours.
-        queries: how many were recorded, and
-        compared: how many times one was compared with a neighbour's.
-        closest: by mechanism, the largest change of a query over what its event allows.
-    """
+    """What came of a case; ``closest`` is by mechanism the largest change of a query over what its event allows."""
 
     mismatches: list[Mismatch] = field(default_factory=list)
     commands: int = 0
@@ -302,7 +286,7 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
         mock.patch.object(Probe, "check_apart", check_apart),
-        mock.patch.object(plan, "check_filter_bound", _bound_once(plan.check_filter_bound)),
+        mock.patch.object(plan, "check_filter_bound", functools.partial(_tried, plan.check_filter_bound)),
     ):
         yield
 

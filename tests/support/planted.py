@@ -43,14 +43,7 @@ TRAINING = Case("train", (f"{PLAIN} {cases.SMALL}",), odd=(LOUD,))
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug.
-
-    Attributes:
-        name: what is wrong.
-        kind: of the mismatch that tells it.
-        plant: puts it in for the length of a block.
-        case: where it shows.
-    """
+    """What is wrong, the kind of mismatch that tells it, what plants it for the length of a block, and where it shows."""
 
     name: str
     kind: str

@@ -71,12 +71,7 @@ COIN = 2**32
 
 @dataclass(frozen=True)
 class Entered:
-    """An entry, from when it is on record.
-
-    Attributes:
-        entry: what was entered.
-        kept: whether it is on disk, where the ledger is a file.
-    """
+    """An entry, from when it is on record; ``kept``: on disk, where the ledger is a file."""
 
     entry: Entry
     kept: bool

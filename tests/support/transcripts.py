@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-import hashlib
 import json
 import os
 import random
@@ -31,8 +30,7 @@ import re
 import shlex
 import ssl
 import string
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,20 +112,12 @@ def _last(parts: list[str | Step]) -> Step:
 
 @contextlib.contextmanager
 def fixed_randomness(key: str) -> Iterator[None]:
-    """Random bytes become a function of ``key``, their count, and how many times that count was asked for.
+    """Random bytes become a function of ``key``, as in tests/golden, where the system's randomness enters.
 
-    Replaced is where the system's randomness enters: OpenSSL (noise, sampling, draws; ``randomness.noise``), ``os.urandom``
-    (fast noise) and what ``secrets`` reads (ids, keys of fingerprints). So it does not matter which module asks.
+    That is OpenSSL (noise, sampling, draws), ``os.urandom`` (fast noise) and what ``secrets`` reads (ids, keys of
+    fingerprints). So it does not matter which module asks.
     """
-    asked = Counter[tuple[str, int]]()
-
-    def serve(source: str) -> Callable[[int], bytes]:
-        def read(count: int) -> bytes:
-            asked[source, count] += 1
-            return hashlib.shake_256(f"{key} {source} {count} {asked[source, count]}".encode()).digest(count)
-
-        return read
-
+    serve = harness.served(key)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "RAND_bytes", serve("noise"))
         patch.setattr(os, "urandom", serve("seed"))

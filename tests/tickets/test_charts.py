@@ -96,9 +96,6 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-# --- sweeps
-
-
 def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
     folder.mkdir()
     text = "".join(json.dumps({"step": s, "epsilon": e, "accuracy": a}) + "\n" for s, e, a in lines)

@@ -18,7 +18,7 @@ from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.privacy.entry import to_json
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Arrays, Split, load
@@ -142,7 +142,8 @@ def test_the_network_of_a_run_in_front_is_gone(there):
 
 
 GOOD = to_json(LINEAGES["public"])
-HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}]}
+HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}, GOOD, to_json(Lineage())]}
+HOSTILE["statistics"] = [*MAPS["statistics"], True, False]
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -155,8 +156,7 @@ def test_hostile_values(there, kind, key):
         if body[key] == value and type(body[key]) is type(value):
             continue
         message = refused({**body, key: value})
-        told_of = (f"{WHERE}: feature_map: ", f"x/{NAME}: ") if key == "lineage" else f"x/{NAME}: "
-        assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
+        assert message in (NO_MAP, NO_MATCH) or message.startswith((f"{WHERE}: feature_map: ", f"x/{NAME}: ")), value
 
 
 # --- Features on disk: made once and whole, private, and never taken for what they are not ---

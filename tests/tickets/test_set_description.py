@@ -140,23 +140,6 @@ def test_a_lineage_that_is_none(cwd, raw, signed, change, message):
     assert refused("dp", "lineage.json") == "cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
-        *(
-            ({"parent": value}, f"parent: unknown or missing field {wrong!r}")
-            for value, wrong in (({}, "how"), ("cd" * 32, "all of it"), ({**asdict(PARENT), "more": 1}, "more"))
-        ),
-        ({"parent": {**asdict(PARENT), "round": -1}}, "parent: round -1 is not a round"),
-        ({"parent": {**asdict(PARENT), "how": "\x1b[2J"}}, "parent: how: bad value '\\x1b[2J'"),
-    ],
-)
-def test_disagreements(edit, changes, message):
-    edit("dp", **changes)
-    assert refused("dp") == message
-
-
 def test_texts(tmp_path, save):
     """What is shown on a terminal has no control characters, and no end of lines."""
     for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):

@@ -69,9 +69,6 @@ def epsilon_of(mechanism: NoisySgd, delta: float = 1e-5) -> float:
     return accountant.compose(dp_event.SelfComposedDpEvent(step, mechanism.steps)).get_epsilon(delta)
 
 
-# What the tickets depend on, and what is entered
-
-
 @pytest.mark.parametrize("criterion", DATA_FREE)
 def test_without_data(criterion):
     ledger = Ledger()
@@ -158,9 +155,6 @@ def test_late_rewinding_and_no_predictors():
     assert (bare.is_scored, bare.id) == (False, early.id)
 
 
-# Entered before it is used
-
-
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_what_has_no_mechanism_is_on_record_before_a_record_is_looked_at(provenance, monkeypatch):
     looked: list[int] = []
@@ -187,8 +181,6 @@ def test_a_budget_holds():
     assert len(ledger.entries) == 1
     assert certified(made(PRIVATE, options_of("dp-train", epsilon=0.5), ledger)) <= 0.5
 
-
-# Refused, with nothing entered
 
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"
