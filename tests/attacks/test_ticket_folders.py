@@ -201,13 +201,10 @@ class Attacker:
     def description(
         self, folder: Path, part: Callable[[dict[str, Any]], dict[str, Any]], name: str = "tickets.json"
     ) -> None:
-        """A value that is wrong, at whatever depth of a part, with the digest that an attacker would make right."""
+        """A value that is wrong, at whatever depth of a part."""
         document = json.loads((folder / name).read_text())
         self.forge(part(document))
-        rest = {key: value for key, value in document.items() if key != "digest"}
-        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-        document["digest"] = hashlib.sha256(text.encode()).hexdigest()
-        (folder / name).write_text(json.dumps(document, indent=self.random.choice((None, 2))))
+        (folder / name).write_text(json.dumps(sealed(document), indent=self.random.choice((None, 2))))
 
     def forge(self, holder: dict[str, Any]) -> None:
         """Changes, drops or adds one key of an object, or of one within it."""
@@ -239,9 +236,14 @@ class Attacker:
                 entries.insert(place, entries[place])
             case 2:
                 entries[place]["mechanisms"][0] |= self.random.choice(({"noise_multiplier": 9.5}, {"eps1": 0.01}))
-        rest = {key: value for key, value in body.items() if key != "digest"}
-        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-        path.write_text(json.dumps({**rest, "digest": hashlib.sha256(text.encode()).hexdigest()}))
+        path.write_text(json.dumps(sealed(body)))
+
+
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """With the digest that an attacker would make right."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return {**rest, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[int, int, int]]:

@@ -22,23 +22,12 @@ from dpltm.pruning.generation import threads
 from dpltm.randomness import gaussian_mechanism as module
 from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, gaussian
+from prepared_bytes import Prepared
 from programs import ROOT
 
 KEY = bytes(range(32))
 VALUES = st.floats(-1e6, 1e6)
 STDS = st.floats(1e-6, 1e6)
-
-
-class Prepared:
-    """Hands out these bytes, once."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def random_bytes(self, count: int) -> bytes:
-        assert count == len(self.data), "other bytes than prepared"
-        taken, self.data = self.data, b""
-        return taken
 
 
 def block(first: list[int], second: list[int], seed: bytes = bytes(SEED)) -> Prepared:

@@ -28,6 +28,7 @@ from dpltm.randomness.gaussian_on_device import (
     two_double_rounds,
 )
 from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
+from prepared_bytes import Prepared
 
 KEY = bytes(range(32))
 WORDS = st.lists(
@@ -78,17 +79,6 @@ def test_of_what_is_decided_exactly_as_well(device: str, count: int, monkeypatch
     assert set(asked) == {False, True}
 
 
-class Prepared:
-    """Hands out these bytes, whoever asks."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def random_bytes(self, count: int) -> bytes:
-        assert count == len(self.data)
-        return self.data
-
-
 @devices
 @given(
     first=WORDS,
@@ -99,7 +89,7 @@ class Prepared:
 def test_at_the_ends(device: str, first: list[int], values: list[float], std: float, seed: bytes) -> None:
     """Of uniform numbers, and of the values: beyond 2^27 steps these are split."""
     words = np.array([*first, *reversed(first)], dtype=np.uint64) << np.uint64(12)
-    source: RandomSource = Prepared(seed + words.tobytes())
+    source: RandomSource = Prepared(seed + words.tobytes(), repeats=True)
     some = np.array(values[: 2 * len(first)])
     expected = gaussian_mechanism.gaussian_mechanism(some, std, source)
     found = gaussian_mechanism_on_device(torch.from_numpy(some).to(device), std, source)
