@@ -22,9 +22,9 @@ from dpltm.features.inputs import tensors
 from dpltm.networks import build
 from dpltm.networks.evaluation import accuracy
 from dpltm.pruning.generation import Tickets
-from dpltm.pruning.ticket_transfer import Mode, transfer
 from dpltm.records import Dataset, Public, load
 from dpltm.tickets.store import find_set
+from dpltm.verbs.transfer import Mode, carry_over
 
 PUBLIC = Public("a benchmark")
 
@@ -48,7 +48,7 @@ def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     looked_at = {"ticket": sets}
     for control in CONTROLS:
         looked_at[control] = [
-            transfer(tickets, tickets.spec, control, seed=FIRST_SEED + at).tickets for at, tickets in enumerate(sets)
+            carry_over(tickets, tickets.spec, control, seed=FIRST_SEED + at).tickets for at, tickets in enumerate(sets)
         ]
     for number, ticket in enumerate(sets[0].tickets):
         found = {name: [untrained(one, number, test) for one in these] for name, these in looked_at.items()}

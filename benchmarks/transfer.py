@@ -32,12 +32,12 @@ from dpltm.networks.masks import Mask
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_transfer import retarget, transfer
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load, scale
 from dpltm.records.batches import Records
 from dpltm.training.descent import train
 from dpltm.training.plan import NoisySteps
+from dpltm.verbs.transfer import carry_over, retarget
 
 PUBLIC = Public("a benchmark")
 
@@ -79,7 +79,7 @@ def start(method: str, dataset: Dataset, chosen: int | None, seed: int) -> tuple
     tickets = source_tickets(text, seed)
     mode = "ticket" if method == "projection" else method
     target = retarget(tickets.spec, dataset.train.shape, dataset.features, dataset.classes)
-    made = transfer(tickets, target, mode, seed=seed + 100).tickets  # type: ignore[arg-type]
+    made = carry_over(tickets, target, mode, seed=seed + 100).tickets  # type: ignore[arg-type]
     model = build(target)
     model.load_state_dict(made.theta0)
     assert chosen is not None

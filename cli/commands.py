@@ -41,7 +41,6 @@ T = TypeVar("T", bound=Options)
 EXAMPLES = "\nExamples:\n"
 """Line that precedes the examples in a docstring."""
 
-_DATASETS = Deferred("dpltm.records.catalogue:catalogue")
 _SECTION = Deferred("dpltm.tickets.files:read_section")
 _BESIDE = Deferred("dpltm.options.network:beside")
 
@@ -64,6 +63,9 @@ class Command(TyperCommand):
 HOMES = dict.fromkeys(("generate", "run", "select", "train", "tune"), "stages") | {"audit": "lab", "latent": "lab"}
 """Modules of ``dpltm.cli`` whose options lie in one of another name."""
 
+OPTIONS = {"latent": "dpltm.local"}
+"""Packages of options outside ``dpltm.options``."""
+
 
 class Later(TyperCommand):
     """A command of which only the name and a sentence are known, until it is called or its own help is asked for.
@@ -71,13 +73,14 @@ class Later(TyperCommand):
     Args:
         name: of the command, and of its table in a configuration file. NAMERequest is the dataclass whose fields are its
             options, and NAME_command does something with them.
-        home: the module of ``dpltm.options`` that they are in, and of ``dpltm.cli``, where ``HOMES`` has no other.
+        home: the module that its options are in, of ``dpltm.options`` or by ``OPTIONS``; and of ``dpltm.cli``, by ``HOMES``
+            where it has another name.
     """
 
     def __init__(self, name: str, summary: str, home: str) -> None:
         super().__init__(name, short_help=in_flags(summary))
         self.summary = summary
-        self.options = Deferred(f"dpltm.options.{home}:{name.title()}Request")
+        self.options = Deferred(f"{OPTIONS.get(home, 'dpltm.options')}.{home}:{name.title()}Request")
         self.run = Deferred(f"dpltm.cli.{HOMES.get(home, home)}:{name}_command")
 
     @cached_property
@@ -183,36 +186,18 @@ def examples_of(cls: type) -> list[str]:
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta, ends, wanted = item.metadata, _endings_of(item), value_type(item)
+    meta, wanted = item.metadata, value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
-        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"], autocompletion=ends)
+        info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
     else:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
         text = meta["shown"] or ("" if silent else _shown(item.default))
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
         flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
         panel = section_of(cls, item.name)
-        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel, autocompletion=ends)
+        info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel)
     return _keyword(item.name, Annotated[annotation, info])
-
-
-_A_PATH = re.compile(r"(?:^|\|)(?:FILE|RUN|SET|DIR)")
-_WORDS = re.compile(r"(?:^|\|)([a-z][a-z-]*(?::(?=[A-Z]))?)(?=\[|\||$|(?<=:))")
-"""In a metavar: ``poisson`` and ``allocation:`` of ``poisson|allocation:K``."""
-
-
-def _endings_of(item: Field[Any]) -> Callable[[str], list[str]]:
-    """Return the possible values for a shell to complete to; where there are none, it takes files."""
-
-    def endings(incomplete: str) -> list[str]:
-        metavar = str(item.metadata["metavar"])
-        known = _DATASETS() if metavar.startswith("NAME|") else item.metadata["choices"]
-        if not known and "|" in metavar and not _A_PATH.search(metavar):
-            known = _WORDS.findall(metavar)
-        return [name for name in known if name.startswith(incomplete)]
-
-    return endings
 
 
 def _shown(default: object) -> str:

@@ -128,7 +128,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
     if request.from_public:
         records = public_records(path, drafted)
-        ledger = ledger_of(request.file, request.ledger, request.population, request.unit_column or RECORD)
+        ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
         drafted, words = read_off(path, drafted), READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
@@ -190,7 +190,7 @@ def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None,
         records=request.records,
         test=request.test,
     )
-    ledger = ledger_of(request.file, request.ledger, request.population, table.dataset.unit)
+    ledger = ledger_of(request.file, request, table.dataset.unit)
     found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]
     noise = {"noise_multiplier": found.mechanism.noise_multiplier, "noise_std": found.mechanism.noise_std}

@@ -31,11 +31,11 @@ from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
 from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.handover import exported
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
+from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import evaluate as stage
@@ -84,7 +84,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
             dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = as_held_out(dataset)
-    ledger = ledger_of(asked.dataset, asked.ledger, asked.population, str(run.config.get("unit", "record")))
+    ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
     done = measure(run, dataset, ledger, services(progress), request.by)
     return {
         "run": str(path),

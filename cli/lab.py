@@ -17,7 +17,6 @@ from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.progress import Progress
 from dpltm.randomness.noise import SecureSource
 from dpltm.registry import Deferred
-from dpltm.tickets.charts import new_picture, write_audit_plot
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import load_run
@@ -31,9 +30,8 @@ MASKS = "made-up records with a feature that no record has, found by masks alone
 
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
-    """Return the JSON answer; the plot is written if one was asked for."""
+    """Return the JSON answer."""
     check_confidence(request.confidence)
-    picture = new_picture(request.plot)
     target = request.target or ""
     if target == "demo":
         body = _demo(request, progress)
@@ -43,10 +41,7 @@ def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
         body = _scheme(request, target)
     else:
         body = _tickets(request, target, progress)
-    body = {"audited": target, **body, "confidence": request.confidence}
-    if picture is not None:
-        write_audit_plot(picture, body.get("rows", [body]))
-    return {**body, "plot": request.plot}
+    return {"audited": target, **body, "confidence": request.confidence}
 
 
 def _without_records(request: AuditRequest, why: str) -> None:
@@ -85,7 +80,7 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
             f"{target}: neither a run, a ticket set nor a scheme; name what dpltm train, generate or latent scheme made"
         ) from None
     dataset = open_dataset(request)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.unit)
     found = audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
     )

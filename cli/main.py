@@ -145,9 +145,7 @@ def _root(
     version: Annotated[bool, _at_once("--version", help="Print the version.", callback=_version)] = False,
     install_completion: Annotated[
         bool,
-        _at_once(
-            "--install-completion", help="Let this shell complete commands, options and names.", callback=_completion
-        ),
+        _at_once("--install-completion", help="Let this shell complete commands and options.", callback=_completion),
     ] = False,
     show_completion: Annotated[
         bool, _at_once("--show-completion", help="Print what that installs.", callback=_completion)

@@ -49,7 +49,7 @@ from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_fig
 from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
 from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.progress import Progress
-from dpltm.tickets.charts import deltas, new_picture, trade_off, write_charts, write_csv
+from dpltm.tickets.charts import new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
 
 
@@ -198,7 +198,7 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
     if options.csv:
         write_csv(Path(options.csv), priced)
     if picture is not None:
-        write_charts(picture, [trade_off(priced), deltas(priced)], title)
+        write_charts(picture, [trade_off(priced)], title)
     misses = priced.misses_at(0.05)
     nominal = None
     if priced.misses_gdp is not None:

@@ -163,7 +163,7 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
-    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request.ledger, request.population, None)
+    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request, None)
     dataset, notes = front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))

@@ -40,7 +40,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -55,8 +55,10 @@ from dpltm.privacy.checks import check_delta_alone
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.pld import Profile
 from dpltm.privacy.statement import Certified, Nominal, json_figure, statement
-from dpltm.training.artifacts import Run
-from dpltm.training.canaries import Observations
+
+if TYPE_CHECKING:
+    from dpltm.training.artifacts import Run
+    from dpltm.training.canaries import Observations
 
 MAX_EPSILON = 50.0
 """Largest epsilon of a bound: no number of canaries in reach says more."""

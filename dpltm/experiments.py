@@ -26,8 +26,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpltm.criteria import DP_CRITERIA
 from dpltm.options.select import drawn_from, reads_no_records
-from dpltm.pruning import DP_CRITERIA
 from dpltm.reports.wording import all_terms
 
 LATENT_STAGES = ("scheme", "encode", "train")
@@ -49,7 +49,7 @@ class Arm:
     Attributes:
         group: the name before what varies was put behind it; rows of a group are one line of the figure.
         varied: the value that varies, of its first key, if any.
-        paper: what the paper reports, in percent (or as RMSE); None if nothing.
+        paper: what the paper reports, in percent; None if nothing.
         tickets: name of the set it trains from; None for the whole network.
         round: of the ticket, ``random`` for one of all, ``tuned`` for the one that a search chose, None where it is drawn.
         latent: options of the three commands of ``dpltm latent``, where these make up the arm.

@@ -10,12 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpltm.criteria import CRITERIA
 from dpltm.features import MAPS
 from dpltm.filters import FILTERS
 from dpltm.local import PROTOCOLS
 from dpltm.networks import KINDS
 from dpltm.privacy.accountants import ACCOUNTANTS
-from dpltm.pruning import CRITERIA
 from dpltm.registry import Registry
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "choices.md"

@@ -22,6 +22,8 @@ PACKAGES = {"dpltm": "dpltm", "tickets": "dpltm.tickets", "cli": "dpltm.cli"}
 PUBLIC = (
     *(f"dpltm.api.{verb}" for verb in ("generate", "select", "train", "tune", "transfer", "evaluate", "predict")),
     "dpltm.cli.main.run",
+    "dpltm.criteria.Criterion",
+    "dpltm.criteria.PruningRound",
     "dpltm.errors",
     "dpltm.estimators.TicketClassifier",
     "dpltm.estimators.TicketRegressor",
@@ -41,13 +43,11 @@ PUBLIC = (
     "dpltm.privacy.release",
     "dpltm.privacy.selection.exponential_probabilities",
     "dpltm.privacy.trade_off.curves_of_account",
-    "dpltm.pruning.Criterion",
-    "dpltm.pruning.PruningRound",
     "dpltm.records.dataset.Dataset",
     "dpltm.records.load.load",
     "dpltm.records.arrays.from_arrays",
     "dpltm.registry",
-    "dpltm.tickets.handover.export_run",
+    "dpltm.tickets.workbench.handover.export_run",
     "dpltm.tickets.ledger_file.open_ledger",
     "dpltm.tickets.store.load",
     "dpltm.tickets.store.save",
@@ -240,7 +240,7 @@ def options(root: Path) -> dict[str, int]:
         isinstance(node, ast.AnnAssign)
         and isinstance(node.value, ast.Call)
         and ast.unparse(node.value.func) == "option"
-        for path in sorted((root / "dpltm" / "options").glob("*.py"))
+        for path in [*sorted((root / "dpltm" / "options").glob("*.py")), root / "dpltm" / "local" / "latent.py"]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     )
     pages = {flag: _help_of_train(root, flag) for flag in ("--help", "--help-all")}

@@ -12,10 +12,10 @@ if __name__ != "dpltm.tickets":
     raise ImportError("import this package as dpltm.tickets, not as tickets: it is only installed under that name")
 
 if TYPE_CHECKING:
-    from dpltm.tickets.handover import export_run as export_run
     from dpltm.tickets.ledger_file import open_ledger as open_ledger
     from dpltm.tickets.store import load as load
     from dpltm.tickets.store import save as save
+    from dpltm.tickets.workbench.handover import export_run as export_run
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -23,7 +23,7 @@ __getattr__, __dir__ = lazily(
     {
         "load": "dpltm.tickets.store",
         "save": "dpltm.tickets.store",
-        "export_run": "dpltm.tickets.handover",
+        "export_run": "dpltm.tickets.workbench.handover",
         "open_ledger": "dpltm.tickets.ledger_file",
     },
 )

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpltm.errors import ArtifactError
-from dpltm.privacy.describe import figure as figure_text
-from dpltm.privacy.trade_off import MIN_DELTA, Curves
+from dpltm.privacy.trade_off import Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
 
 if TYPE_CHECKING:
-    from dpltm.training.artifacts import TicketSet
+    pass
 
 _FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
 _MARKS = Deferred("matplotlib.ticker:LogLocator")
@@ -47,16 +46,6 @@ EVERY = 6
 
 MAX_METRICS = 2**26
 """No run notes more bytes than this."""
-
-EPSILONS = (0.05, 1e3)
-"""Ends of the axis of an audit."""
-
-CLAIMS = {
-    "certified": ("|", "tab:blue", "certified: proven"),
-    "nominal": ("x", "tab:orange", "nominal: claimed, not proven"),
-    "lower_bound": (">", "tab:red", "at least: by the audit"),
-}
-"""Marker, colour and name in the legend of an audit."""
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -135,12 +124,8 @@ def _figure(charts: Sequence[Chart], place: Path | io.BytesIO, suffix: str, titl
                 _draw(axes, chart)
         if title:
             figure.suptitle(textwrap.fill(title, TITLE * across), fontsize="medium", parse_math=False)
-        _save(figure, place, suffix)
-
-
-def _save(figure: Any, place: Path | io.BytesIO, suffix: str) -> None:
-    undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(place, dpi=150, format=suffix[1:], metadata=undated.get(suffix))
+        undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        figure.savefig(place, dpi=150, format=suffix[1:], metadata=undated.get(suffix))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -195,14 +180,6 @@ def trade_off(curves: Curves) -> Chart:
     caption = "The nearer the curve is to the dotted line, the less an attacker can tell."
     ends = {"xlim": (0, 100), "ylim": (0, 100)}
     return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
-
-
-def deltas(curves: Curves) -> Chart:
-    """Return the chart of the certified delta over epsilon."""
-    points = [pair for pair in zip(curves.epsilons.tolist(), curves.deltas.tolist(), strict=True) if pair[1] > 0]
-    axes = {"yscale": "log", "xlim": (0, float(curves.epsilons[-1])), "ylim": (MIN_DELTA, 1)}
-    series = [Series("certified", points or [(0.0, MIN_DELTA)])]
-    return Chart("Certified delta over epsilon", "epsilon", "delta", series, axes)
 
 
 def over_steps(metrics: Mapping[int, tuple[float | None, float]]) -> list[Chart]:
@@ -272,15 +249,6 @@ def figure_in(value: object) -> float | None:
     return float(value)
 
 
-def against_density(tickets: TicketSet) -> list[Chart]:
-    """Return accuracy of the tickets of a set against their density; nothing where it is not known."""
-    known = [(one.mask.density, one.accuracy) for one in tickets.body.tickets if one.accuracy is not None]
-    series = [Series("tickets", [(100 * density, 100 * accuracy) for density, accuracy in known], "o-")]
-    caption, axes = "Trained without noise on the records that they were made from.", {"xscale": "log"}
-    title = "Accuracy of tickets against density"
-    return [Chart(title, "density, %", ACCURACY, series, axes, caption)] if known else []
-
-
 def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Return accuracy against certified epsilon, for each row with ``value`` and ``epsilon``."""
     rows = [row for row in rows if row["value"] is not None]
@@ -298,34 +266,3 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
     title, caption = "Accuracy against certified epsilon", "Bars: 95 % intervals." if bars else ""
     return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]
-
-
-# --- audits -----------------------------------------------------------------------------------------------------------
-
-
-def write_audit_plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw one line a row: lower bounds rounded down, claims up. A claim beyond the axis is told by its figure alone."""
-    with _RC(STYLE):
-        figure = _FIGURE(figsize=(8, 1.3 + 0.6 * len(rows)), layout="constrained")
-        axes = figure.subplots()
-        axes.set(xscale="log", xlim=EPSILONS, ylim=(len(rows) - 0.5, -0.5), xlabel="epsilon")
-        left, right = (np.clip([float(row[name]) for row in rows], *EPSILONS) for name in ("lower_bound", "certified"))
-        axes.hlines(range(len(rows)), left, np.maximum(left, right), color="0.85", lw=6, zorder=1, label="left open")
-        names = [row["audited"] for row in rows]
-        for name, (marker, colour, label) in CLAIMS.items():
-            values = [math.nan if row[name] is None else float(row[name]) for row in rows]
-            axes.plot(values, range(len(rows)), marker, color=colour, ms=11, mew=2.5, label=label, zorder=2)
-            for at, value in enumerate(values):
-                names[at] += "" if math.isnan(value) else f"\n{label.partition(':')[0]} {label_of(name, value)}"
-        axes.set_yticks(range(len(rows)), names, fontsize="small")
-        figure.legend(loc="outside upper center", ncols=4)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as staging:
-            _save(figure, staging, path.suffix.lower())
-
-
-def label_of(name: str, value: float) -> str:
-    """Return a figure as it is drawn: a lower bound never larger than it is, a claim never smaller."""
-    if 1000 <= value < math.inf:
-        return f"{math.ceil(value):,}"
-    return figure_text(value, 3, down=name == "lower_bound")

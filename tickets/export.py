@@ -294,7 +294,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
     spec, ticket = _of_a_kind(tickets.body.spec, tickets.label), tickets.ticket(number)
-    smaller = _compacted(spec, tickets.body.theta0, ticket.mask, fold=False)
+    smaller = _compacted(spec, tickets.body.theta0, ticket.mask)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
@@ -314,11 +314,11 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
 
 
 def compact_run(run: Run, path: Path) -> dict[str, Any]:
-    """Write a run whose network is compact and gives the same answers, and return sizes; constants go into biases."""
+    """Write a run whose network is compact and gives the same answers, and return sizes."""
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
     spec = _of_a_kind(run.spec, run.label)
-    smaller = _compacted(spec, weights_of(run.model), run.mask, fold=True)
+    smaller = _compacted(spec, weights_of(run.model), run.mask)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
@@ -340,8 +340,8 @@ def _of_a_kind(spec: Network, label: str) -> ModelSpec:
     return spec
 
 
-def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask, *, fold: bool) -> Compact:
-    smaller = compact(spec, values, mask, fold=fold)
+def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compact:
+    smaller = compact(spec, values, mask)
     if smaller.spec == spec:
         raise InputError(
             "nothing to compact: every unit of a linear layer or a convolution has a live weight behind it; a sparser round,"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
@@ -494,14 +495,12 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
     return Path(f"{dataset}.ledger.jsonl")
 
 
-def ledger_of(
-    dataset: str | None, named: str | None = None, population: str | None = None, unit: str | None = RECORD
-) -> Ledger:
+def ledger_of(dataset: str | None, options: LedgerOptions, unit: str | None) -> Ledger:
     """Return the ledger that pays for releases from a dataset; its file appears with its first entry."""
-    path = ledger_path(dataset, named)
-    if named is None and not path.exists():
+    path = ledger_path(dataset, options.ledger)
+    if options.ledger is None and not path.exists():
         try:
             check_writable(path)
         except ArtifactError as error:
             raise ArtifactError(f"`ledger`: {str(error).removesuffix('; choose another place')}; name one") from None
-    return open_ledger(path, population=population, unit=unit)
+    return open_ledger(path, population=options.population, unit=unit)

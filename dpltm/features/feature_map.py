@@ -206,14 +206,14 @@ class FeatureMap:
 # Features of a table: piecewise linear functions of each number, and of the few pairs of columns that go together.
 #
 # A number becomes so many hats: function k is 1 at the k-th of equally spaced knots over its public bounds, 0 at all others,
-# and linear between (linear B-splines; de Boor 1978), and beside them a straight line. An indicator of a category stays. One layer makes of them a
-# generalised additive model (Hastie and Tibshirani 1986). Where a head screens products of two columns
-# (``training.least_squares``), those that it keeps are features too: the product, and ``GRID`` by ``GRID`` hats of both, for
-# half of the squared norm. It looks at one record at a time; what depends on others (a centre, moments of columns, pairs) is
-# released, and in the run's ledger.
+# and linear between (linear B-splines; de Boor 1978); beside them there is a straight line. An indicator of a category stays
+# as it is. One layer makes of them a generalised additive model (Hastie and Tibshirani 1986). Where a head screens products
+# of two columns (``training.least_squares``), those that it keeps are features too: the product, and ``GRID`` by ``GRID``
+# hats of both, for half of the squared norm. It looks at one record at a time; what depends on others (a centre, moments of
+# columns, pairs) is released, and in the run's ledger.
 
 LINE = 2.0
-"""Height of the straight line at the ends: most of what a number tells is linear, and one feature carries it at less noise."""
+"""Height of the straight line at the ends: most of what a number tells is linear, which one feature says at less noise."""
 
 GRID = 4
 """Hats of each column of a pair, over ``WITHIN`` deviations on both sides of its mean."""

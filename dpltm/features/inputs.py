@@ -13,9 +13,8 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.features import MAPS, Takes, parse
 from dpltm.features.feature_map import SPLINES, FeatureMap, map_of
-from dpltm.networks.evaluation import Inputs
 from dpltm.progress import SILENT, Progress, watched_by
-from dpltm.records.batches import Records
+from dpltm.records.batches import Inputs, Records
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import LARGE, filled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +14,9 @@ from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, skill_of
 from dpltm.networks.state import evaluating
+from dpltm.records.batches import Inputs
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
-
-
-class Rows(Protocol):
-    """Inputs that are prepared as they are read."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
-
-
-Inputs = Tensor | Rows
-"""``(n, features)``, in memory or a batch at a time."""
-
 
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""

@@ -20,7 +20,7 @@ class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
         dpltm train --dense --dataset digits --epsilon 3 --audit 200 --out audited.run
         dpltm audit audited.run
         # claims of papers, on the embedded digits
-        dpltm audit demo --plot claims.png
+        dpltm audit demo
     """
 
     target: str | None = option(
@@ -32,5 +32,4 @@ class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
     )
     confidence: float = option(0.95, "That all bounds hold with, together.", "P", within=Range(0.5, 1, below=True))
     messages: int = option(2000, "Messages of either record, of a scheme.", "N", within=Range(20))
-    plot: str | None = option(None, "Draw claims and bound (.png, .svg or .pdf).", "FILE")
     delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run", within=DELTA)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, EPSILON, FROM_ZERO, POSITIVE, option
 from dpltm.options.data import (
@@ -16,7 +17,6 @@ from dpltm.options.data import (
     UnprotectedOptions,
 )
 from dpltm.options.network import CODE, NetworkOptions
-from dpltm.pruning import CRITERIA, SCOPES, Criterion
 
 
 def _default(of: Callable[[Criterion], str], other: str = "{name}: {value}") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpltm.errors import InputError
 
 PER_UNIT = 64
-"""Records of a person, or ratings of a user, that count where those are the unit, if nothing is said."""
+"""Records of a person that count where persons are the unit, if nothing is said."""
 
 MAX_EPSILON, MAX_NOISE, MAX_STEPS = 1e4, 1e6, 10**8
 """Beyond these a setting is taken for a slip of the finger."""

@@ -18,15 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
-from dpltm.networks.evaluation import Inputs, accuracy
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.progress import Step
-from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
 from dpltm.pruning.unstructured import layer_rates, live_schedule
+from dpltm.records.batches import Inputs
 
 MAX_ROUNDS = 9_999
 

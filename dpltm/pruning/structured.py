@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpltm.criteria import PruningRound, Schedule
 from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
 from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import layer_at
-from dpltm.pruning import PruningRound, Schedule
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:

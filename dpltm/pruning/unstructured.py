@@ -19,11 +19,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from dpltm.criteria import Groups, PruningRound, Schedule, Scope
 from dpltm.errors import DataError, InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import layer_at
-from dpltm.pruning import Groups, PruningRound, Schedule, Scope
 from dpltm.records.dataset import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
 

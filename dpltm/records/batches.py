@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -159,6 +160,18 @@ class Records:
 
     def _keys(self, keys: np.ndarray | None, start: int, stop: int, missing: int = 0) -> Tensor | None:
         return None if keys is None else torch.from_numpy(np.pad(keys[start:stop], (0, missing))).to(self._device)
+
+
+class ByIndex(Protocol):
+    """Inputs that are prepared as they are read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor: ...
+
+
+Inputs = Tensor | ByIndex
+"""``(n, features)``, in memory or a batch at a time."""
 
 
 def _packed(chunks: Sequence[int], rows: int, even: bool) -> Iterator[tuple[int, int, tuple[slice, ...]]]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from dpltm.records.dataset import Dataset
-
-if TYPE_CHECKING:
-    from dpltm.training.artifacts import Run
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -41,17 +37,11 @@ def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds`
     """Return a note on records of bytes whose bounds nobody gave, without a look at their values."""
     if dataset is None or dataset.bounds_origin != "assumed":
         return []
-    return [_assumed(dataset.name, dataset.bounds, fix)]
+    return [assumed_bounds(dataset.name, dataset.bounds, fix)]
 
 
-def run_bounds_notes(run: Run) -> list[str]:
-    """Return the same of the records that a run was trained on, whose bounds scale whatever its network is given."""
-    if run.config.get("bounds_origin") != "assumed":
-        return []
-    return [_assumed(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
-
-
-def _assumed(records: str, bounds: tuple[float, float], fix: str) -> str:
+def assumed_bounds(records: str, bounds: tuple[float, float], fix: str) -> str:
+    """Return the note on bounds of some records that nobody gave, and how to give them."""
     return (
         f"nobody gave the bounds of {records}, so {bounds[0]:g} to {bounds[1]:g} is assumed, all that a byte can hold; if"
         f" their values have another range, {fix}"

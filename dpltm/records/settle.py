@@ -96,7 +96,7 @@ def check_delta(delta: float, dataset: Dataset) -> None:
     """Raise InputError unless 0 < delta < 1/n: at 1/n, publishing a random record would pass.
 
     A declared number of records below the true one does not loosen the bound. A described one is used as it is: the true one
-    differs from it in ratings alone, by little, and is private.
+    differs from it in a part by hash alone, by little, and is private.
     """
     described = dataset.records_origin == "described"
     check_delta_of(delta, dataset.records, dataset.records if described else len(dataset.train), dataset.unit)

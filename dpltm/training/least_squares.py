@@ -105,11 +105,6 @@ _SETTLED = (
 """Options that the head settles, or has no use for."""
 
 
-def is_least_squares(options: TrainOptions) -> bool:
-    """Tell whether these options ask for the head."""
-    return options.head == LEAST_SQUARES
-
-
 def with_head(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
     """Return options that name the head: least-squares of one layer behind ``splines``, unless they say how steps go."""
     if options.head is not None:
@@ -128,10 +123,8 @@ def _asked(options: TrainOptions) -> list[str]:
     ]
 
 
-def check_head(options: TrainOptions) -> None:
-    """Raise InputError for options that do not go with the head that they ask for."""
-    if not is_least_squares(options):
-        return
+def check_options(options: TrainOptions) -> None:
+    """Raise InputError for options that do not go with the head."""
     for name in _asked(options):
         raise InputError(f"`{name}`: has no use with `head` least-squares, which has nothing to tune; leave it out")
     if options.noise == "nominal" or options.noise.startswith("banded"):
@@ -145,8 +138,6 @@ def settled(
 
     Behind ``splines`` the network has room for pairs, and weights that begin at 0.
     """
-    if not is_least_squares(options):
-        return options, start, dataset
     if start.tickets is not None:
         raise InputError(NO_TICKET)
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
@@ -164,10 +155,9 @@ def settled(
     return options, start, dataset
 
 
-def filter_of(options: TrainOptions, dataset: Dataset, other: Filter) -> Filter:
-    """Return the filter of the head, which clips no gradient of a table; ``other`` where it is not asked for."""
-    table = is_least_squares(options) and isinstance(dataset.feature_map, SplineMap)
-    return make_filter("clip", clip_norm=LONGEST) if table else other
+def filter_of(dataset: Dataset, other: Filter) -> Filter:
+    """Return the filter of the head, which clips no gradient of a table; ``other`` of other records."""
+    return make_filter("clip", clip_norm=LONGEST) if isinstance(dataset.feature_map, SplineMap) else other
 
 
 @dataclass(frozen=True)
@@ -238,7 +228,7 @@ def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
         Gaussian mechanisms of noise multipliers s_i cost what one of s does, with 1/s^2 the sum of all 1/s_i^2. Releases
         with shares f_i take f_i/s^2 each, and T steps of multiplier s sqrt(T/(1 - sum of f_i)) the rest.
     """
-    if not is_least_squares(options) or options.noise_multiplier is None:
+    if options.noise_multiplier is None:
         return options
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares)))
 
@@ -302,7 +292,7 @@ def prepared(
     else:
         width, compute = plain.features, lambda values, _: plain.centred(values)
     centre = released(CENTRE, lambda: (sums(release, width, compute) / records).float())
-    if is_least_squares(options) and not isinstance(plain, SplineMap):
+    if options.head == LEAST_SQUARES and not isinstance(plain, SplineMap):
         centre = shrunk(centre, release.noise_std, records)
     feature_map = plain.centred_at(centre)
 
@@ -506,9 +496,7 @@ def calibrate(
 
 
 def head_facts(options: TrainOptions, before: Before) -> dict[str, Any]:
-    """Facts of the head, where it is not the usual one."""
-    if not is_least_squares(options):
-        return {}
+    """Facts of the head."""
     facts: dict[str, Any] = {"head": options.head, "optimizer": "newton"}
     for name in ("second", *TABLE_SHARES) if before.labels is not None else ("second",):
         release: GaussianRelease | None = getattr(before, name)

@@ -19,11 +19,11 @@ from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import Inputs, accuracy, count_correct, skill
+from dpltm.networks.evaluation import accuracy, count_correct, skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill
 from dpltm.options import recorded
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
@@ -36,6 +36,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
+from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
 from dpltm.records.schema import class_names
 from dpltm.records.split import Arrays, Split
@@ -158,7 +159,7 @@ class TrainingPlan(NoisySteps):
             **({"bands": len(self.strategy)} if self.strategy else {}),
             "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
-            **head.head_facts(options, before),
+            **(head.head_facts(options, before) if options.head == LEAST_SQUARES else {}),
             **({} if columns is None else {"columns": columns}),
         }
 
@@ -209,7 +210,7 @@ class TrainingPlan(NoisySteps):
 
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
-            least_squares = head.is_least_squares(plan.options)
+            least_squares = plan.options.head == LEAST_SQUARES
             newton = head.newton(plan.start, plan.dataset, before.second, made) if least_squares else None
             return Descent(gradients, newton)
 
@@ -416,10 +417,8 @@ class Drawn:
 # same ticket, and hear the rest: noise, steps, step size, a released centre, and the state that a checkpoint goes on from.
 
 
-def settled_together(ranks: Ranks | None, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
+def settled_together(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> TrainingPlan:
     """Return a training that all ranks have settled alike before anything is entered; raise what any of them refuses."""
-    if ranks is None:
-        return settle()
     plan = ranks.together(settle)
     start, dataset = plan.start, plan.dataset
     feature_map = dataset.feature_map

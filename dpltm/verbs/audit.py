@@ -37,12 +37,12 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
-from dpltm.pruning.ticket_transfer import transfer
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records.dataset import Dataset
 from dpltm.records.split import Arrays, Split
 from dpltm.training.artifacts import TicketSet, fresh
 from dpltm.verbs.train import train_start
+from dpltm.verbs.transfer import carry_over
 
 # --- tickets ----------------------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ def _supermask(
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
     body = tickets.body
-    shuffled = [transfer(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
+    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
     own, *others = (_untrained(one, test) for one in (body, *shuffled))
     return own, sum(others) / CONTROLS
 

@@ -30,7 +30,7 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import SILENT, Progress
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
-from dpltm.records.notes import bounds_notes, run_bounds_notes
+from dpltm.records.notes import assumed_bounds, bounds_notes
 from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.schema import class_names
 from dpltm.records.split import Split
@@ -105,10 +105,17 @@ def evaluate(
     notes = [
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
-        *(run_bounds_notes(run) or bounds_notes(dataset)),
+        *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *network_notes(run.spec),
     ]
     return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), found)
+
+
+def _run_bounds_notes(run: Run) -> list[str]:
+    """Return a note on bounds that nobody gave: those of a run scale whatever its network is given."""
+    if run.config.get("bounds_origin") != "assumed":
+        return []
+    return [assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
 
 
 def _metric(run: Run) -> str:
@@ -178,7 +185,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
     outputs = _outputs(rows, run, source, progress)
     return Predictions(
-        outputs, saturated, (*run_bounds_notes(run), *network_notes(run.spec)), tells=run.spec.labels is None
+        outputs, saturated, (*_run_bounds_notes(run), *network_notes(run.spec)), tells=run.spec.labels is None
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
@@ -31,7 +32,7 @@ from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
-from dpltm.pruning import CRITERIA, DATA_FREE, DP_CRITERIA, generation
+from dpltm.pruning import generation
 from dpltm.pruning.generation import (
     GenerationConfig,
     Tickets,

@@ -21,7 +21,7 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.options.train import TrainOptions
+from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
@@ -119,7 +119,8 @@ def train_start(
         (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
-    settled = settled_together(ranks, lambda: settle(start, dataset, options, ledger, services))
+    given = start, dataset, options, ledger, services
+    settled = settle(*given) if ranks is None else settled_together(ranks, lambda: settle(*given))
     settled = replace(settled, checkpoints=checkpoints, purpose=purpose)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
@@ -161,9 +162,11 @@ def settle(
         dataset = start.tickets.takes(dataset)
     options = with_defaults(head.with_head(options, start, dataset), start, dataset)
     dataset = at_unit(dataset, options.per_unit)
-    of_steps, start, dataset = head.settled(options, start, dataset)
-    filter = head.filter_of(options, dataset, filter)
-    mechanism, batch = _mechanism(options, sampling_of(of_steps, dataset), dataset, filter, start)
+    steps = options
+    if options.head == LEAST_SQUARES:
+        steps, start, dataset = head.settled(options, start, dataset)
+        filter = head.filter_of(dataset, filter)
+    mechanism, batch = _mechanism(options, sampling_of(steps, dataset), dataset, filter, start)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
@@ -305,7 +308,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
-    if head.is_least_squares(options) or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
+    if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled
     budget = options.epsilon is not None and not options.budget_stop and options.audit is None
     centre = TABLE_CENTRE if options.centre is None and budget else options.centre
@@ -341,7 +344,7 @@ def sampling_of(options: TrainOptions, dataset: Dataset) -> tuple[float, int, fl
 def _step_size(plan: TrainingPlan) -> float | None:
     """Of one layer behind features, where nobody chose one: by the noise, and other public numbers; None elsewhere."""
     mechanism, options, strategy = plan.mechanism, plan.options, plan.strategy
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.step_size(plan, plan.dataset)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
@@ -365,7 +368,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
 
 def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
-    head.check_head(options)
+    if options.head == LEAST_SQUARES:
+        head.check_options(options)
     _check_noise(options)
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
@@ -446,7 +450,7 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     The noise of several Gaussian mechanisms adds up by its inverse square, so the rest is left for training.
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         return head.releases(dataset, mechanism, _whole_noise(options, mechanism, before), mechanism.bits)
     if options.centre is None:
         return head.Before()
@@ -548,7 +552,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
         mechanism = _with_noise(
-            head.for_steps(options, before_steps),
+            head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options,
             draft,
             before,
             settled.services,
@@ -592,7 +596,7 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         notes.append(
             f"`budget_stop` ends training after {mechanism.steps} of {planned_steps} steps, before the one that would exceed"
         )
-    if lr is not None and not head.is_least_squares(options):
+    if lr is not None and options.head != LEAST_SQUARES:
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     return tuple(notes)
 
@@ -614,7 +618,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
         )
     else:
         notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
-    if head.is_least_squares(options):
+    if options.head == LEAST_SQUARES:
         notes.append(head.releases_note(before, plan.dataset))
     elif before.mean is not None:
         notes.append(

@@ -1,25 +1,60 @@
-"""Ticket sets from tickets: for other records, and from a pruned model. Both keep the lineage of what they are made of.
+"""Transfer of tickets to other records (DPLTM section 4.5), where a network has another input width or class count.
 
-A mask that goes into another set still tells of the records that it was made from (docs/privacy-model.md section 2).
+Layers of the same shape are kept, mask and starting weights; the others are made new. Controls take over less: the mask
+alone, the weights under a shuffled mask, or nothing but how many weights live. A set keeps the lineage of what it is made
+of: a mask that goes into another set still tells of the records that it was made from (docs/privacy-model.md section 2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
 
 from dpltm.errors import InputError
 from dpltm.features.inputs import take_over_map
-from dpltm.networks import ModelSpec, Network, check_kind_takes, check_tables
+from dpltm.networks import ModelSpec, Network, build, check_kind_takes, check_tables
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at
+from dpltm.networks.state import weights_of
 from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import lineage_of
-from dpltm.pruning.ticket_transfer import Fresh, LayerReport, Mode, one_round, retarget
-from dpltm.pruning.ticket_transfer import transfer as transfer_tickets
+from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
+
+Mode = Literal["ticket", "mask-only", "shuffled-mask", "random"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+Fresh = Literal["sparse", "dense"]
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """Result of a transfer for one layer: shapes of its weight before and after, and its density in the last ticket.
+
+    ``mask`` is ``kept``, ``repeated`` (over the channels of images), ``shuffled``, ``random``, or ``dense`` if it keeps all;
+    ``weights`` are ``kept``, ``repeated`` or ``fresh``. The name of a layer with several weights is that of the weight.
+    """
+
+    layer: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mask: str
+    weights: str
+    density: float
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Tickets for the other network, and layer by layer where they come from."""
+
+    tickets: Tickets
+    layers: tuple[LayerReport, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +88,7 @@ def transfer(
     target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
     mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
-    made = transfer_tickets(body, target, mode, fresh, options.seed)
+    made = carry_over(body, target, mode, fresh, options.seed)
     config = {"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}}
     schema = {name: value for name, value in tickets.config.items() if name == "table_schema"}
     result = TicketSet(
@@ -96,3 +131,127 @@ def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str)
             f" {dataset.labels or f'{dataset.classes} classes'}"
         )
     return for_records(model, dataset).with_roles_of(spec)  # which asks for what weights depend on that are no draw
+
+
+# --- of tickets alone --------------------------------------------------------------------------------------------------
+
+
+def one_round(tickets: Tickets, number: int) -> Tickets:
+    """A set of the dense network and the ticket of one round, which becomes round 1."""
+    dense, chosen = tickets.tickets[0], tickets.tickets[number]
+    return replace(tickets, tickets=(dense, replace(chosen, round=1)) if number else (dense,))
+
+
+def carry_over(
+    tickets: Tickets, target: Network, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
+) -> Transferred:
+    """The same tickets for ``target``, with as many rounds, nested.
+
+    Args:
+        target: a network whose layers have the same names (``retarget`` gives one).
+        mode: ``ticket`` takes over masks and weights; ``mask-only`` the masks, with weights drawn anew; ``shuffled-mask``
+            the weights, under masks with as many live weights in each layer, elsewhere; ``random`` draws both anew, with as
+            many live weights.
+        fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
+
+    Returns:
+        Predictors only where nothing at all was changed, and never accuracies, which were measured on other records.
+
+    Raises:
+        InputError: not one layer can be kept.
+    """
+    _check_head(tickets.spec, target)
+    before, after = tickets.spec.shapes(), target.shapes()
+    relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
+    if set(relations.values()) == {"fresh"}:
+        raise InputError(
+            f"{tickets.spec.text} on {tickets.spec.features} features and {tickets.spec.classes} classes has no layer in"
+            f" common with {target.text} on {target.features} and {target.classes}: there is nothing to transfer"
+        )
+    if tickets.spec == target and mode == "ticket":
+        moved = replace(tickets, tickets=tuple(replace(ticket, accuracy=None) for ticket in tickets.tickets))
+    else:
+        theta0 = weights_of(build(target, seed))
+        if mode in ("ticket", "shuffled-mask"):
+            theta0 |= _kept_weights(tickets.theta0, theta0, relations)
+        generator = torch.Generator().manual_seed(seed + 2**34)
+        order = {name: torch.rand(after[name], generator=generator, dtype=torch.float64) for name in relations}
+        rounds = []
+        for ticket in tickets.tickets:
+            mask = {name: torch.ones(shape, dtype=torch.bool) for name, shape in after.items()}
+            for name, relation in relations.items():  # frozen ones are kept, and live
+                if name in ticket.mask and not (relation == "fresh" and fresh == "dense"):
+                    mask[name] = _mask(ticket.mask[name], relation, mode, order[name])
+            rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
+        moved = Tickets(target, theta0, tuple(rounds))
+    layers = []
+    for name, relation in relations.items():
+        density = float(moved.tickets[-1].mask[name].double().mean())
+        how = {"shuffled-mask": "shuffled", "random": "random"}.get(mode, relation)
+        masked = "dense" if density == 1 else "random" if relation == "fresh" else how
+        weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
+        layer = name.removesuffix(".weight")
+        layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
+    return Transferred(moved, tuple(layers))
+
+
+def _check_head(source: Network, target: Network) -> None:
+    """Raise InputError for networks of the user's own that differ in more than the layer that gives the outputs."""
+    if isinstance(source, ModelSpec) and isinstance(target, ModelSpec):
+        return
+    before, after = source.shapes(), target.shapes()
+    other = [name for name in (*before, *after) if before.get(name) != after.get(name)]
+    heads = {name.rpartition(".")[0] for name in other}
+    if list(before) != list(after) or len(heads) > 1:
+        raise InputError(
+            f"`model`: {target.text} is more than {source.text} with another head ({', '.join(dict.fromkeys(other))});"
+            " a network of your own is carried over to the same module with another last layer"
+        )
+
+
+def _relation(before: tuple[int, ...] | None, after: tuple[int, ...]) -> str:
+    """Relation of two layers: all can be taken over, one channel for each of several, or nothing."""
+    if before == after:
+        return "kept"
+    if before is None or len(before) != 4 or before[1] != 1:
+        return "fresh"
+    return "repeated" if (before[0], *before[2:]) == (after[0], *after[2:]) else "fresh"
+
+
+def _kept_weights(
+    old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
+) -> dict[str, Tensor]:
+    """Return the weights that are taken over: a layer's bias goes with all of its weights."""
+    kept = {}
+    for name, value in drawn.items():
+        layer = name.rpartition(".")[0]
+        of_layer = [relation for weight, relation in relations.items() if weight.rpartition(".")[0] == layer]
+        if relations.get(name) == "repeated":
+            kept[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
+        elif name in relations:
+            if relations[name] == "kept":
+                kept[name] = old[name].clone()
+        elif "fresh" not in of_layer and name in old and old[name].shape == value.shape:
+            kept[name] = old[name].clone()
+    return kept
+
+
+def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
+    """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
+    if relation == "repeated":
+        old = old.expand(order.shape).clone()
+    if relation != "fresh" and mode in ("ticket", "mask-only"):
+        return old
+    count = max(1, round(float(old.double().mean()) * order.numel()))
+    live = torch.zeros(order.numel(), dtype=torch.bool)
+    live[order.flatten().argsort(stable=True)[:count]] = True
+    return live.view(order.shape)
+
+
+def retarget(
+    spec: ModelSpec, shape: tuple[int, ...], features: int, classes: int, tables: tuple[int, ...] = ()
+) -> ModelSpec:
+    """The network of ``spec`` for records of another shape, classes or ``tables`` of positions; InputError if none."""
+    name = spec.name
+    sizes = name.kind.sizes_of(spec.text.partition(":")[0], shape, tables)
+    return ModelSpec(spec.text if sizes == name.sizes else str(replace(name, sizes=sizes)), features, classes)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.tickets import ledger_file
 from dpltm.tickets.ledger_file import open_ledger, record_path
+from refusals import refused
 
 TRAINING = NoisySgd(1 / 3, steps=10, noise_multiplier=1.1)
 DRAFTS = (
@@ -68,12 +70,7 @@ def path():
     return Path("l.jsonl")
 
 
-def refusal(path: Path | str, **options: object) -> str:
-    with pytest.raises(InputError) as refused:
-        open_ledger(path, **options)
-    assert refused.value.exit_code == 2
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+refusal = partial(refused, open_ledger)
 
 
 def chained(header: dict, bodies: list[dict]) -> str:

@@ -186,24 +186,13 @@ EVERY = (
     Zcdp(0.5),
     Unprotected(),
 )
+ONE, TWO = "1" * 64, "2" * 64
 FULL = Lineage(
     (
-        Entry(
-            "release",
-            ranged(0, HALF),
-            EVERY,
-            "words",
-            "facts",
-            "people",
-            "patient",
-            "2026-01-01",
-            "1" * 64,
-            "2" * 64,
-            1,
-        ),
-        Entry("apart", population="others", id="3" * 64, home="2" * 64, sequence=2),
+        Entry("release", ranged(0, HALF), EVERY, "words", "facts", "people", "patient", "2026-01-01", ONE, TWO, 1),
+        Entry("apart", population="others", id="3" * 64, home=TWO, sequence=2),
     ),
-    (Head("2" * 64, 2, "4" * 64),),
+    (Head(TWO, 2, "4" * 64),),
 )
 
 

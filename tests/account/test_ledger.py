@@ -15,28 +15,11 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import Entry, Head, Lineage, Part, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, Moved, next_digest, of_process
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, RandomizedResponse, Unprotected
+from world import Shelf
 
 DELTA = 1e-5
 NOISE = GaussianRelease(4.0)
 DRAFT = Entry("release", mechanisms=(NOISE,), words="a mean")
-
-
-class Shelf:
-    """A store in memory that tests can look into, and take from."""
-
-    def __init__(self, book):
-        self.book, self.held = book, threading.Lock()
-
-    def read(self):
-        return self.book
-
-    def locked(self):
-        return self.held
-
-    def add(self, before, after):
-        assert self.held.locked()
-        assert before.digests == self.book.digests
-        self.book = after
 
 
 @pytest.fixture
@@ -150,7 +133,7 @@ def test_a_value_that_knows_more_of_its_ledger_is_refused_with_both_heads(shelf)
     for book in (full, full.adding([DRAFT], ["3" * 64])):  # which has grown since
         assert all(book.account(lineage).entries == book.entries for lineage in knows)
     short = replace(full, entries=(one,), digests=full.digests[:2])
-    shelf.book = short
+    shelf.past.append(short)
     for lineage in knows:
         with pytest.raises(ArtifactError) as refused:
             Ledger(store=shelf).account(lineage)
@@ -164,7 +147,7 @@ def test_a_copy_that_went_on_elsewhere_is_refused(shelf):
     enter(ledger)
     at_one = shelf.book
     head = at_one.adding([DRAFT], ["2" * 64]).head
-    shelf.book = at_one.adding([DRAFT, DRAFT], ["3" * 64, "4" * 64])
+    shelf.past.append(at_one.adding([DRAFT, DRAFT], ["3" * 64, "4" * 64]))
     with pytest.raises(ArtifactError, match=r"holds 3 entries .* knows 2"):
         ledger.account(Lineage((), (head,)))
     assert ledger.account(Lineage((), (at_one.head, Head("elsewhere", 9, "x")))).entries == shelf.book.entries

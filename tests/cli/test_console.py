@@ -27,9 +27,6 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, *, term: str = "xterm", width
     return stream
 
 
-# --- progress ---
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_nothing_stands_still_without_a_word(monkeypatch, width: int) -> None:
     terminal = at_a_terminal(monkeypatch, width=width)
@@ -72,9 +69,6 @@ def test_a_dumb_terminal_gets_lines(monkeypatch) -> None:
         "training: starting, 2 to do",
         "training 2/2, in 0:00:00, epsilon so far 1",
     ]
-
-
-# --- figures ---
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,6 @@ def page(capsys: pytest.CaptureFixture[str], *names: str, flag: str = "--help") 
     return capsys.readouterr().out
 
 
-# --- examples ---
-
-
 @pytest.mark.parametrize("names", EVERY, ids=title)
 def test_every_help_ends_with_examples_that_can_be_typed(names: tuple[str, ...]) -> None:
     """Each is a command with options that there are, of the right types, and choices that can be made."""
@@ -77,9 +74,6 @@ def test_folded_commands_are_the_same_commands(words: list[str]) -> None:
         assert shlex.split("\n".join(folded(command, width)).replace("\\\n", " ")) == ["dpltm", *words]
 
 
-# --- panels ---
-
-
 @pytest.mark.parametrize("names", COMMANDS, ids=title)
 def test_the_first_page_is_short_and_the_other_has_everything(monkeypatch, capsys, names: tuple[str, ...]) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -101,9 +95,6 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width: int) -> 
         for line in text.splitlines():
             remark = line.startswith("  #")  # may be longer than 60
             assert len(line) <= max(width, 80 if remark else 0), f"{title(names)}: {line}"
-
-
-# --- terminals and shells ---
 
 
 @pytest.mark.parametrize(
@@ -131,9 +122,6 @@ def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> 
     [
         ("dpltm tickets ex", ["export"]),
         ("dpltm train --ep", ["--epsilon", "--epochs"]),
-        ("dpltm train --filter tanh", ["tanh", "tanh-clip"]),
-        ("dpltm train --sampling a", ["allocation:"]),
-        ("dpltm train --out so", []),
     ],
 )
 def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:

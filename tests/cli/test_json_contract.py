@@ -43,16 +43,6 @@ def test_generate(cli):
     assert (stored["id"], stored["tickets"]) == (body["id"], body["tickets"])
 
 
-def test_generate_private(cli):
-    body = cli(f"generate {PRIVATE} {TINY} --provenance private --ledger new.jsonl --out new --json").json
-    assert set(body) == MADE
-    assert [row["accuracy"] for row in body["tickets"]] == [None, None, None]
-    check_privacy(body["privacy"])
-    assert body["privacy"]["certified"]["epsilon"] == "inf"
-    assert body["privacy"]["nominal"] == {"epsilon": 0.0, "delta": 1e-5, "source": "DPLTM Theorem 3"}
-    assert len(body["privacy"]["notes"]) == 2
-
-
 def test_select(cli):
     body = cli(f"select pub {PRIVATE} --eps1 0.1 --json").json
     assert set(body) == {"ticket_set", "winner", "eps1", "mechanism", "score", "sensitivity", "privacy"}

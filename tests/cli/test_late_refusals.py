@@ -42,3 +42,35 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_in_a_fresh_folder(refused, name):
     assert refused(*COMMANDS[name])
+
+
+@pytest.fixture
+def guaranteed(cli) -> None:
+    """A ledger that holds a training, and a budget that it has nearly used up."""
+    assert cli(*DENSE, "--noise-multiplier", "9", "--out", "run", "--quiet").code == 0
+    public = ("--dataset", "others.npz", "--classes", CLASSES, "--provenance", "public", "--ledger", "others.jsonl")
+    assert cli("generate", *public, *TICKETS, "--out", "own", "--quiet").code == 0
+    spent = cli("privacy", "ledger", "dpltm.ledger.jsonl", "--delta", "1e-4", "--json").json
+    budget = 1.01 * spent["privacy"]["certified"]["epsilon"]
+    assert cli("privacy", "budget", "dpltm.ledger.jsonl", "--epsilon", budget, "--delta", "1e-4").code == 0
+
+
+AFTER = {
+    "train": (*DENSE, *FRONT, "--noise-multiplier", "1"),
+    "generate from private records": ("generate", *MINE, *TICKETS, *FRONT, "--provenance", "private"),
+    "generate under DP": UNDER_DP,
+    "select": ("select", "own", *MINE, "--eps1", "1", "--delta", "1e-4"),
+    "tune": (*TUNE, *MINE, *FRONT, "--for-records", "100", "--epsilon", "1"),
+    "evaluate": ("evaluate", "run", "--dataset", "others.npz", "--classes", CLASSES, "--bounds", "0,9"),
+}  # fmt: skip
+
+
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("name", AFTER)
+def test_where_the_ledger_holds_a_guarantee(guaranteed, cli, tree, name):
+    """By the budget, or since it would end what was promised."""
+    del guaranteed
+    before = tree()
+    done = cli(*AFTER[name])
+    assert done.code in (1, 2), done
+    assert tree() == before

@@ -18,8 +18,6 @@ from sklearn.datasets import load_digits
 from commands import certified, made_by
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local.scheme import Scheme
-from dpltm.privacy.ledger import Ledger
-from dpltm.tickets.run import load_run
 
 SCHEME = "latent scheme --public pub.npz --features unit --protocol rappor --epsilon 192 --label-epsilon"
 ENCODE = "latent encode s --dataset b.npz --out m"
@@ -56,9 +54,6 @@ def read(path: str) -> tuple[dict, np.ndarray]:
     (length,) = struct.unpack("<Q", data[8:16])
     header = json.loads(data[16 : 16 + length])
     return header, np.frombuffer(data[16 + length :], np.uint8).reshape(header["records"], header["record_bytes"])
-
-
-# --- what leaves the machine ---
 
 
 def test_what_is_sent_and_what_is_entered(cli, entries):
@@ -120,9 +115,6 @@ def test_what_was_entered_stays_if_encoding_fails(cli, tree, entries, monkeypatc
     assert certified(again) == pytest.approx(394), "the first attempt counts"
 
 
-# --- what a server learns ---
-
-
 def test_digits_are_told_apart(cli, entries):
     """Ten classes: chance is a tenth. The model that is written gets as many right as is said.
 
@@ -144,23 +136,3 @@ def test_digits_are_told_apart(cli, entries):
     hidden = np.maximum(x @ weights["fc1.weight"].T + weights["fc1.bias"], 0)
     outputs = hidden @ weights["fc2.weight"].T + weights["fc2.bias"]
     assert np.mean(outputs.argmax(1) == public["y_test"]) == pytest.approx(body["accuracy"], abs=0.011)
-
-
-def test_a_run_carries_the_messages_that_it_was_made_from(cli):
-    """A run from a codebook is one like any other; the range of its test records was agreed on with the scheme."""
-    digits = load_digits()
-    x, y = digits.images.astype(np.uint8), digits.target
-    for name, start in (("theirs", 0), ("mine", 400), ("hers", 800)):
-        part = slice(start, start + 400)
-        np.savez(f"{name}.npz", x_train=x[part][60:], y_train=y[part][60:], x_test=x[part][:60], y_test=y[part][:60])
-    known = "--bounds 0,16 --classes 10"
-    assert cli(f"latent scheme --public theirs.npz {known} --features unit --epsilon 4 --out c").code == 0
-    for name in ("mine", "hers"):
-        assert cli(f"latent encode c --dataset {name}.npz {known} --ledger {name}.jsonl --out {name}.c").code == 0
-    body = cli("latent train c --messages mine.c,hers.c --test theirs.npz --out r --json").json
-    assert body["accuracy"] is not None
-    lineage = load_run(Path("r")).lineage
-    assert [(entry.kind, entry.part.name) for entry in lineage.entries] == [
-        *(("public", "theirs"), ("local", "mine"), ("local", "hers")),
-    ]
-    assert Ledger().account(lineage).epsilon(1e-5) == pytest.approx(4), "of one message"

@@ -97,16 +97,6 @@ def test_revealed_scores_are_those_of_the_tickets(cli):
     assert first["probability"] + second["probability"] == pytest.approx(1)
 
 
-def test_the_seed_decides_every_bit_of_a_set(cli, cwd):
-    for out, seed in (("one", 0), ("again", 0), ("other", 1)):
-        assert cli(f"generate {PUBLIC} {TINY} --provenance public --threads 1 --seed {seed} --out {out}").code == 0
-    for name in ("theta0.safetensors", "masks.safetensors", "predictors.safetensors"):
-        one, again, other = ((cwd / out / name).read_bytes() for out in ("one", "again", "other"))
-        assert one == again != other
-    first, second = (json.loads((cwd / name / "tickets.json").read_text()) for name in ("one", "again"))
-    assert first | {"created": "", "digest": ""} == second | {"created": "", "digest": ""}
-
-
 def test_default_names_count_up(cli, cwd):
     for _ in range(2):
         cli(f"train pub@1 {PRIVATE} --steps 1 --noise-multiplier 9")

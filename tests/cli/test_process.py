@@ -103,9 +103,6 @@ def test_a_closed_stream_is_no_error(cwd, closed):
     assert done.stdout == "" if closed == 1 else json.loads(done.stdout)["records"] == 1438
 
 
-# --- an error nobody thought of: a command of our own, run by the real application ---
-
-
 @pytest.fixture
 def broken(monkeypatch):
     def fail() -> None:

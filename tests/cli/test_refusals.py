@@ -64,13 +64,11 @@ loop:                                 | privacy ledger loop
 --delta:                              | {TRAIN} --delta {1 / 719!r}
 --dataset: digits was declared public | train free@1 {PRI} --epsilon 1 --out new --ledger new.jsonl
 --audit: 5 canaries                   | {DENSE} --audit 5
---plot: there.png exists              | audit r --plot there.png
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
 --head:                               | train pub@1 --head least-squares {PRI} --features unit --epsilon 1 --out new
 --noise:                              | {HEAD} --noise nominal
 --epsilon or --noise-multiplier:      | {HEAD.replace("--epsilon 1 ", "")}
---audit:                              | {HEAD} --audit 9
 --unit-column nobody:                 | {PERSONS} --unit-column nobody
 --per-unit:                           | generate {PEOPLE} --provenance public --per-unit 3 --out new
 --model: cnn:14x14x1:                 | {PERSONS} --model cnn:14x14x1
@@ -95,8 +93,6 @@ d.csv: does not fit its schema        | {MIXED} --schema narrow.toml
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
 d.csv: does not fit its schema        | {FIND} --schema narrow-draft.toml
---out is missing:                     | datasets schema d.csv --schema draft.toml --private 1
---label is missing:                   | datasets schema d.csv --private 1 --out new.toml
 --private, --from-public:             | datasets schema d.csv --from-public --private 1
 --no-header: draft.toml says it       | {FIND} --no-header
 --records:                            | datasets schema d.csv --records 80
@@ -108,22 +104,15 @@ NAME|FILE is missing:                 | datasets info
 f: x_train is damaged                 | datasets info ./f
 --protocol:                           | {SCHEME} --protocol x
 --out: s exists                       | {SCHEME} --out s
---public is missing:                  | {SCHEME.replace("--public p.npz ", "")}
---epsilon is missing:                 | {SCHEME.replace("--epsilon 9 ", "")}
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new
 --out: file exists                    | {ENCODE} --out file
 o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 --subset: a fraction picks owners     | {ENCODE} --subset 0.0:0.5
 --subset 0:100:                       | {ENCODE} --subset 0:100
-SCHEME is missing:                    | latent encode --dataset o.npz --out new
 --dataset none.npz:                   | {LEARN} --test none.npz
---bounds:                             | {LEARN} --test digits
-none: cannot be read                  | {LEARN} --messages s.msg,none
 --messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg
---messages is missing:                | latent train s --out new
 --for-records is missing:             | tune {PUB} --epsilon 1
---epsilon is missing:                 | tune {PUB} --for-records 700
 --model:                              | {TUNE} pub --model mlp
 --out: s.toml exists                  | {TUNE} --out s.toml
 --input: bad-shape.npz                | predict r --input bad-shape.npz -o p.csv
@@ -143,13 +132,11 @@ SET@ROUND:                            | tickets export pub --to onnx --out new.o
 [1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
 nothing to compact:                   | tickets compact pub@0 --out new
 nothing to compact:                   | tickets compact gru@1 --out new
---provenance: 'dp'                    | tickets import t.safetensors --model mlp:8 {PUB} --provenance dp --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --noise-multiplier:                   | privacy epsilon {PRIVACY} --noise-multiplier nan
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
---epsilon is missing:                 | privacy noise {PRIVACY}
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3

@@ -38,7 +38,6 @@ winner of 2 tickets
 false alarms
 Accuracy over steps
 Certified epsilon over steps
-Accuracy of tickets against density
 fc1.weight
 """
 """What reviewers of published models miss, and what a report is read for."""
@@ -157,7 +156,6 @@ def test_a_run(trained: Any) -> None:
     drawn = [attributes["alt"] for tag, attributes in page_of("r.html").tags if tag == "img"]
     assert drawn == [
         "What an attacker must miss", "Accuracy over steps", "Certified epsilon over steps",
-        "Accuracy of tickets against density",
     ]  # fmt: skip
     assert Path("r.svg").read_text().startswith("<?xml")
     assert "seconds" not in text
@@ -183,7 +181,7 @@ def test_a_set_and_a_private_one_without_densities(cli: Any) -> None:
     assert cli("report pub --quiet").code == 0
     page = page_of("pub.html")
     assert "No privacy is spent" in page.text
-    assert "Accuracy of tickets against density" in page.text
+    assert "Tickets by round" in page.text
     assert "fc1.weight" in page.text
     assert cli("report pri --json").json["privacy"]["certified"]["epsilon"] == "inf"
     page = page_of("pri.html")
@@ -246,7 +244,7 @@ def test_names_from_files_are_texts(cli: Any) -> None:
     assert cli("privacy check h.md --json").json["ok"]
 
 
-def test_a_run_that_is_not_there_yet(trained: Any) -> None:
+def test_a_run_that_is_not_there_yet(trained: Any, refused: Any) -> None:
     Path(".x.checkpoint").mkdir()
     body = trained("report x -o x.html --json").json
     assert (body["state"], body["problems"][0]) == (
@@ -256,10 +254,14 @@ def test_a_run_that_is_not_there_yet(trained: Any) -> None:
     assert "Not complete" in page_of("x.html").text
     done = trained("compare r d x --json").json
     assert [row["state"] for row in done["rows"]] == ["finished", "finished", "unfinished"]
+    assert refused("report x --card").startswith("--card: x is unfinished: x was interrupted, and has no result; ")
+    (problem,) = json.loads(trained("privacy check x.html --json").out)["problems"]
+    assert problem == "state: unfinished: what it tells of is not complete, so its settings cannot be compared"
 
 
 DAMAGE = {
     "result.json": ("{", "r/result.json: not valid JSON"),
+    "metrics.jsonl": ("{", "r/metrics.jsonl: is missing or damaged"),
     "model.safetensors": ("", "r/model.safetensors: "),
     "lineage.json": (None, "r/lineage.json: cannot be read: No such file or directory"),
     "config.json": ("{}", "r/config.json: not a document of format 'dpltm-run'"),
@@ -311,21 +313,6 @@ def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> N
 def _page_after(cli: Any, run: str, out: str) -> Page:
     assert cli("report", run, "-o", out, "--quiet").code == 0
     return page_of(out)
-
-
-def test_what_is_not_complete_has_no_card(trained: Any, refused: Any) -> None:
-    Path(".x.checkpoint").mkdir()
-    Path("r/result.json").write_text("{")
-    assert refused("report r --card -o r.md") == (
-        "--card: r is damaged: r/result.json: not valid JSON; leave --card out for a page that says what is missing"
-    )
-    for run, state in (("x", "unfinished"), ("r", "damaged")):
-        trained("report", run, "-o", f"{run}.html")
-        done = trained("privacy", "check", f"{run}.html", "--json")
-        assert done.code == 1
-        assert json.loads(done.out)["problems"] == [
-            f"state: {state}: what it tells of is not complete, so its settings cannot be compared"
-        ]
 
 
 def test_a_filter_that_clips_nothing_and_a_large_epsilon(cli: Any) -> None:

@@ -102,7 +102,6 @@ def test_the_example_is_sound(cli, tree):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"run": "sed = 1"}, "--config c.toml: unknown key 'sed' for run; did you mean seed?"),
         (
             {"train": "[tran]"},
             "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select], [train]",
@@ -182,9 +181,6 @@ def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the
     assert cli(*RUN, "--dry-run").code == 0
 
 
-# --- a recipe ---
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -197,9 +193,6 @@ def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the
 def test_flags_that_a_recipe_does_not_take(refused, cwd, flags, said):
     (cwd / "r.toml").write_text(HEAD + DENSE, encoding="utf-8")
     assert said in refused("run", "--config", "r.toml", *flags)
-
-
-# --- the demo ---
 
 
 def test_demo(cli):

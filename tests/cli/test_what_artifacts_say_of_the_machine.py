@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from dpltm.options import _PATHS, latent
+from dpltm.local import latent
+from dpltm.options import _PATHS
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.tickets.workbench import latent as latent_verb

@@ -1,4 +1,8 @@
-"""Whole commands on records that are the same people: other parts, other columns, other files, other machines."""
+"""Whole commands on records that are the same people: other parts, other columns, other files, other machines.
+
+One file is public or private in one ledger, whatever names it. Other files are what their owner declares (DESIGN, rule 7):
+rows are compared within one command alone.
+"""
 
 from __future__ import annotations
 
@@ -13,60 +17,53 @@ from commands import certified as epsilon
 from dpltm.records import load
 
 QUICK = "--dense --model mlp:4 --steps 3 --noise-multiplier 9 --delta 1e-3"
-SCALED = "--bounds 0,1 --classes 2"
+SCALED = "--bounds 0,1 --classes 2 --label ill"
+ON_A = f"--dataset a.csv {SCALED}"
+TRAIN = f"train {QUICK} {SCALED} --quiet"
+PUBLIC = f"generate {ON_A} --model mlp:4 --rounds 1 --iterations 2 --batch-size 20 --provenance public --quiet --out s"
+OTHERS = np.random.default_rng(6).random((60, 3)).round(4)
 
 
-def table(path, x, labels, order=None):
-    """A table with columns a, b, ... and one for each label, in some order of columns."""
-    columns = {chr(ord("a") + place): [f"{value:.4f}" for value in x[:, place]] for place in range(x.shape[1])}
-    columns |= {name: [str(value) for value in y] for name, y in labels.items()}
-    names = order or list(columns)
-    rows = zip(*(columns[name] for name in names), strict=True)
-    Path(path).write_text("\n".join([",".join(names), *(",".join(row) for row in rows)]) + "\n")
+def table(path: str, rows: np.ndarray) -> None:
+    lines = (",".join([*(f"{value:.4f}" for value in row), str(int(row[0] > 0.5))]) for row in rows)
+    Path(path).write_text("\n".join(["a,b,c,ill", *lines]) + "\n")
 
 
 @pytest.fixture
-def people(cwd):
-    """Values and labels of 60 people, who are in p.csv; a.csv knows one label of them."""
-    x = np.random.default_rng(5).random((60, 3)).round(4)
-    labels = {"ill": (x[:, 0] > 0.5).astype(int), "old": (x[:, 1] > 0.5).astype(int)}
-    table(cwd / "p.csv", x, labels)
-    table(cwd / "a.csv", x, {"ill": labels["ill"]})
-    return x, labels
-
-
-ON_A = f"--dataset a.csv --label ill {SCALED}"
+def rows(cwd: Path) -> np.ndarray:
+    """Sixty people, who are in ``a.csv`` and ``p.csv`` of the working folder."""
+    found = np.random.default_rng(5).random((60, 3)).round(4)
+    for name in "ap":
+        table(f"{cwd}/{name}.csv", found)
+    return found
 
 
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("change", ["a record more", "a column renamed", "another order"])
-def test_parts_of_a_file_that_changed_are_not_apart(cli, refused, people, change):
+def test_parts_of_a_file_that_changed_are_not_apart(cli, refused, rows, change):
     """A hash looks at cells and names of columns, so a record of this half may be in the other half now."""
-    x, labels = people
     assert cli(f"generate {ON_A} --subset 0.0:0.5 --provenance public {TINY} --batch-size 20 --out s").code == 0
     before = Path("a.csv").read_text()
     match change:
         case "a record more":
-            table("a.csv", np.vstack([x, x[:1] / 2]), {"ill": [*labels["ill"], 0]})
+            table("a.csv", np.vstack([rows, rows[:1] / 2]))
         case "a column renamed":
             Path("a.csv").write_text(before.replace("a,b", "years,b", 1))
         case "another order":
-            table("a.csv", x[::-1], {"ill": labels["ill"][::-1]})
-    training = (
-        f"train --dense --model mlp:4 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r --subset 0.5:1.0"
-    )
+            table("a.csv", rows[::-1])
+    training = f"train {QUICK} {ON_A} --out r --subset 0.5:1.0"
     assert "was declared public" in refused(training)
     Path("a.csv").write_text(before)
     assert cli(training).code == 0
 
 
-@pytest.mark.usefixtures("people")
+@pytest.mark.usefixtures("rows")
 def test_a_held_out_part_that_something_was_scored_on_cannot_be_private(cli, refused):
     """What is left of the file is public, or spent; on the rest, accuracies were measured that stand in the set."""
     assert cli(f"generate {ON_A} --test 0.4 --provenance public {TINY} --out s").code == 0
     training = f"train s@1 {ON_A} --steps 3 --noise-multiplier 9 --delta 1e-3 --out r"
     assert "was declared public" in refused(f"{training} --subset 0.0:0.4")
-    options = f"--dataset p.csv --label ill {SCALED} --delta 1e-3 --ledger l.jsonl"
+    options = f"--dataset p.csv {SCALED} --delta 1e-3 --ledger l.jsonl"
     assert cli(f"generate {options} --test 0.4 --criterion dp-train --epsilon 1 {TINY} --out t").code == 0
     told = refused(f"train {options} {QUICK} --out r")
     assert told.startswith(
@@ -104,16 +101,15 @@ def test_a_declared_number_hides_the_true_one(cli, refused, subset):
         assert not any(str(number) in text for number in hidden), text
 
 
-def test_everything_in_one_folder_adds_up(cli, people):
+def test_everything_in_one_folder_adds_up(cli, rows):
     """Who lie side by side are likely the same; other people have another ledger."""
-    x, labels = people
-    table("q.csv", 1 - x, labels)
-    train = f"train --label ill {SCALED} {QUICK} --json --dataset"
+    table("q.csv", 1 - rows)
+    train = f"train {SCALED} {QUICK} --json --dataset"
     one, both = (cli(f"{train} {name}.csv --out {name}").json for name in "pq")
     assert epsilon(both) > 1.2 * epsilon(one)
     assert epsilon(cli(f"{train} q.csv --ledger others.jsonl --out r").json) == epsilon(one)
     Path("apart").mkdir()
-    table("apart/q.csv", 1 - x, labels)
+    table("apart/q.csv", 1 - rows)
     assert epsilon(cli(f"{train} apart/q.csv --out s").json) == epsilon(one)
     assert Path("apart/dpltm.ledger.jsonl").exists()
 
@@ -141,3 +137,81 @@ def test_that_a_person_may_have_several_rows_is_said_once(cli, command, times):
         assert cli("latent scheme --public digits --features unit --epsilon 4 --out s.scheme").code == 0
     notes = cli(f"{command} --json").json["privacy"]["notes"]
     assert sum("a person with k rows has up to k times the epsilon" in note for note in notes) == times
+
+
+# --- one file is public or private ---
+
+
+def copied() -> str:
+    """The file under another name, with columns in another order and another label."""
+    lines = (line.split(",") for line in Path("a.csv").read_text().splitlines())
+    Path("b.csv").write_text("\n".join(",".join((c, ill, b, a)) for a, b, c, ill in lines) + "\n")
+    return "--dataset b.csv"
+
+
+def renamed() -> str:
+    """The ledger under another name, with its key."""
+    for suffix in (".jsonl", ".key"):
+        Path(f"dpltm.ledger{suffix}").rename(f"moved{suffix}")
+    return "--dataset a.csv --ledger moved.jsonl"
+
+
+def linked() -> str:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/l.csv").symlink_to(Path("a.csv").resolve())
+    return "--dataset elsewhere/l.csv"
+
+
+def old() -> str:
+    """Beside a ledger of a version that kept digests of rows, whatever they hold."""
+    Path("dpltm.ledger.rows").write_bytes(b"none")
+    return "--dataset a.csv"
+
+
+@pytest.mark.one_of(2)
+@pytest.mark.parametrize("way", [copied, renamed, linked, old])
+@pytest.mark.usefixtures("rows")
+def test_a_file_is_public_or_private_whatever_names_it(cli, refused, way):
+    assert cli(PUBLIC).code == 0
+    where = way()
+    assert "declared public" in refused(f"{TRAIN} {where} --out r")
+    assert cli(f"{TRAIN} --dataset a.csv --ledger private.jsonl --out r").code == 0
+    assert "is protected by a release on record" in refused(f"{PUBLIC}2 --ledger private.jsonl")
+
+
+def test_a_file_that_was_tested_on_is_not_private(cli, rows, refused):
+    table("t.csv", OTHERS)
+    assert cli(f"{TRAIN} --dataset a.csv --test t.csv --out r").code == 0
+    Path("t.csv").rename("u.csv")
+    assert "a test split" in refused(f"{TRAIN} --dataset u.csv --out q")
+    table("b.csv", 1 - rows)
+    assert cli(f"{TRAIN} --dataset b.csv --test 0.4 --out s").code == 0
+    Path("b.csv").rename("c.csv")
+    assert "a test split" in refused(f"{TRAIN} --dataset c.csv --out q")
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_private_file_is_not_tested_on_for_nothing(cli, refused):
+    assert cli(f"{TRAIN} --dataset a.csv --out r").code == 0
+    table("t.csv", OTHERS)
+    Path("a.csv").rename("b.csv")
+    assert "is protected by a release" in refused(f"{TRAIN} --dataset t.csv --test b.csv --out q")
+    assert "is protected by a release" in refused(
+        "evaluate r --dataset t.csv --test b.csv --label ill --bounds 0,1 --classes 2"
+    )
+
+
+def test_another_file_with_the_same_rows_is_what_it_is_declared(cli, rows, tree):
+    """Rule 7; and no digest of a row is kept anywhere."""
+    assert cli(PUBLIC).code == 0
+    table("b.csv", rows[::-1])
+    assert cli(f"{TRAIN} --dataset b.csv --test 0.4 --out r").code == 0
+    assert {Path(name).suffix for name in tree() if name.startswith("dpltm.ledger")} == {".jsonl", ".key"}
+
+
+def test_within_one_command_rows_are_compared(cli, rows, refused):
+    """Whatever their labels and the order of columns; how many are private is for the eyes of their owner."""
+    table("t.csv", np.vstack([OTHERS, rows[:2]]))
+    told = refused(f"{TRAIN} --dataset a.csv --test t.csv --out r")
+    assert told.startswith("--test: a: 2 of the 62 records of t.csv are training records of a.csv")
+    assert cli(f"{TRAIN} --dataset a.csv --test t.csv --rows-coincide --out r").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import os
 import pkgutil
 import subprocess
@@ -12,25 +13,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import dpltm
 from dpltm import api
 from dpltm import records as data
-from dpltm.errors import DpltmError
-from dpltm.privacy.ledger import of_process
+from dpltm.api import as_dataset
+from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import lineage_from_json
+from dpltm.privacy.ledger import Ledger, of_process
+from dpltm.progress import Silent
+from dpltm.records import Arrays
+from dpltm.training.artifacts import Winner
+from opened import arrays_of
 from refusals import refused
+from stage_cases import CLASSES, a_draw, kinds, private_set, records, ticket_set
 
 TINY = {"model": "mlp:8", "rounds": 2, "prune": (0.3,), "iterations": 5, "batch_size": 32}
 DRAW = {"eps1": 0.5, "score": "additive"}
 
 
-def arrays(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    return draw.integers(0, 256, (count, 6), dtype=np.uint8), np.arange(count) % 3
+def arrays(seed: int) -> Arrays:
+    return arrays_of(records(seed).train)
 
 
 @pytest.fixture(scope="module")
-def tickets():
+def scored():
     return dpltm.generate(*arrays(1), provenance="public", ledger=dpltm.Ledger(), **TINY)
 
 
@@ -74,14 +83,9 @@ except AttributeError as error:
     assert (done.stdout, done.returncode) == ("module 'dpltm' has no attribute 'genrate'\n", 0), done.stderr
 
 
-def kinds(ledger: dpltm.Ledger) -> list[str]:
-    """What a ledger holds: the kind of each entry, and of releases the mechanism."""
-    return [entry.kind if entry.kind != "release" else type(entry.mechanisms[0]).__name__ for entry in ledger.entries]
-
-
-def test_one_ledger_of_the_process_pays_for_all(tickets):
+def test_one_ledger_of_the_process_pays_for_all(scored):
     ledger = of_process()
-    winner = dpltm.select(tickets, *arrays(0), **DRAW)
+    winner = dpltm.select(scored, *arrays(0), **DRAW)
     assert kinds(ledger) == ["Selection"]
     again = dpltm.select(winner, *arrays(0), **DRAW)
     assert kinds(ledger) == ["Selection", "Selection"]
@@ -89,12 +93,12 @@ def test_one_ledger_of_the_process_pays_for_all(tickets):
     assert again.privacy.certified.epsilon > winner.privacy.certified.epsilon
 
 
-def test_a_ledger_that_is_named_is_the_one(tickets):
+def test_a_ledger_that_is_named_is_the_one(scored):
     ledger = dpltm.Ledger()
-    winner = dpltm.select(tickets, *arrays(0), ledger=ledger, **DRAW)
+    winner = dpltm.select(scored, *arrays(0), ledger=ledger, **DRAW)
     assert (kinds(of_process()), kinds(ledger)) == ([], ["Selection"])
     # the draw goes along wherever the set does
-    run = dpltm.train(tickets, *arrays(0), round=1, noise_multiplier=1.0, steps=2, ledger=dpltm.Ledger())
+    run = dpltm.train(scored, *arrays(0), round=1, noise_multiplier=1.0, steps=2, ledger=dpltm.Ledger())
     assert set(winner.lineage.entries) <= set(run.lineage.entries)
     assert run.privacy.certified.epsilon > winner.privacy.certified.epsilon
 
@@ -111,11 +115,11 @@ def test_features_in_front_and_nothing_written(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_rule_for_public_accuracies_takes_no_records(tickets):
-    winner = dpltm.select(tickets, rule="smallest-within", tolerance=1, max_density=1)
+def test_the_rule_for_public_accuracies_takes_no_records(scored):
+    winner = dpltm.select(scored, rule="smallest-within", tolerance=1, max_density=1)
     assert (winner.round, of_process().entries) == (2, ())
     with pytest.raises(DpltmError, match="`x`: smallest-within reads the public accuracies in the set and no records"):
-        dpltm.select(tickets, *arrays(0), rule="smallest-within")
+        dpltm.select(scored, *arrays(0), rule="smallest-within")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_what_generate_refuses(given, message):
     assert ledger.entries == ()
 
 
-def test_records_that_are_refused(tickets):
+def test_records_that_are_refused(scored):
     """Public facts of arrays that are not whole numbers of bytes are said."""
     x, y = arrays(0)
     for given, message in (
@@ -140,7 +144,157 @@ def test_records_that_are_refused(tickets):
         ((data.from_arrays(x, y), y), "`y`: records is a dataset, which says so itself; leave `y` out"),
         ((), "`x` is missing: the private records to draw on"),
     ):
-        assert refused(dpltm.select, tickets, *given, **DRAW).startswith(message)
+        assert refused(dpltm.select, scored, *given, **DRAW).startswith(message)
     assert of_process().entries == ()
     facts = {"bounds": (0.0, 1.0), "classes": 4, "records": 190, "test": (arrays(2)[0] / 255.0, y)}
     assert dpltm.generate(x / 255.0, y, provenance="private", **facts, **TINY).body.spec.classes == 4
+
+
+# Training, and what it adds up to
+
+FEW = {"steps": 2, "classes": CLASSES}
+SEARCH = {"for_records": 200, "epsilon": 2.0, "epochs": 1, "batch_size": 50, "classes": CLASSES}
+
+
+@pytest.fixture
+def tickets():
+    """A set that no record was read for."""
+    return ticket_set()
+
+
+def test_bounds_that_nobody_gave_are_named_in_every_stage():
+    """As at the terminal, with the argument of Python in the place of the flag."""
+    (x, y), given = arrays(0), {"bounds": (0, 255)}
+    network = {"model": "mlp", "rounds": 1, "iterations": 2, "batch_size": 50, "provenance": "public"}
+    made = [dpltm.generate(*arrays(1), **network, **facts, classes=CLASSES) for facts in ({}, given)]
+    drawn = [dpltm.select(made[1], x, y, eps1=1.0, **facts, classes=CLASSES) for facts in ({}, given)]
+    trained = [dpltm.train("mlp", x, y, noise_multiplier=9.0, **facts, **FEW) for facts in ({}, given)]
+    tuned = [dpltm.tune("mlp", *arrays(1), lr=[1.0], **facts, **SEARCH) for facts in ({}, given)]
+    for assumed, declared in (made, drawn, trained, tuned):
+        said = [[note for note in one.privacy.notes if "nobody gave" in note] for one in (assumed, declared)]
+        assert said == [
+            [
+                "nobody gave the bounds of records, so 0 to 255 is assumed, all that a byte can hold; if their values have"
+                " another range, declare them with `bounds` LO,HI"
+            ],
+            [],
+        ]
+    assert [run.config["bounds_origin"] for run in trained] == ["assumed", "declared"]
+
+
+def test_a_network_on_records_in_whatever_form():
+    x, y = arrays(0)
+    run = dpltm.train("mlp:4", x, y, epsilon=1.0, test=arrays(5), **FEW)
+    assert 0.998 < run.privacy.certified.epsilon <= 1
+    assert run.privacy.certified.epsilon == Account(of_process().entries).epsilon(1e-5)
+    assert run.ledger is of_process()
+    assert run.model(torch.zeros(1, 6)).shape == (1, CLASSES)
+    assert 0 <= run.metrics[-1]["accuracy"] <= 1
+    one = dpltm.train("mlp:4", torch.tensor(x), torch.tensor(y), noise_multiplier=9.0, **FEW)
+    other = dpltm.train("mlp:4", records(0), noise_multiplier=9.0, steps=2)
+    assert one.config["bounds"] == [0.0, 255.0]
+    assert other.config["resolved"] == one.config["resolved"]
+
+
+def test_a_dataset_keeps_the_records_that_it_was_made_of(tmp_path):
+    """Its caller writes others into the arrays, or into the file behind them."""
+    (x, y), (other, _) = arrays(0), arrays(1)
+    mapped = np.memmap(tmp_path / "x", x.dtype, "w+", shape=x.shape)
+    mapped[:] = x
+    for mine in (x.copy(), torch.from_numpy(x.copy()), mapped):
+        dataset = as_dataset(mine, y, {"classes": CLASSES})
+        before = dataset.content_digest()
+        mine[:] = torch.tensor(other) if isinstance(mine, torch.Tensor) else other
+        assert np.array_equal(arrays_of(dataset.train).x, x)
+        assert dataset.content_digest() == before
+    with pytest.raises(ValueError, match="read-only"):
+        arrays_of(dataset.train).x[:] = 0
+
+
+def test_what_is_trained_adds_up_in_the_ledger_of_the_process(tickets):
+    x, y = arrays(0)
+    one, two = (dpltm.train(tickets, x, y, round=at, noise_multiplier=5.0, **FEW) for at in (1, 2))
+    assert one.ledger is two.ledger is of_process()
+    spent = one.privacy.certified
+    assert two.privacy.certified.epsilon > 1.3 * spent.epsilon
+    with pytest.raises(BudgetError):
+        dpltm.train(tickets, x, y, round=2, epsilon=spent.epsilon, **FEW)
+    alone = dpltm.train(tickets, x, y, round=2, noise_multiplier=5.0, ledger=Ledger(), **FEW)
+    assert alone.privacy.certified == spent
+
+
+def test_a_winner_brings_its_draw_and_a_set_what_stands_in_front(tickets):
+    drawn = a_draw(Ledger(), tickets)
+    run = dpltm.train(Winner(2, drawn, tickets), *arrays(0), noise_multiplier=5.0, **FEW)
+    assert run.config["round"] == 2
+    assert set(drawn.entries) < set(run.lineage.entries)
+    message = "`epsilonn`: no such option; did you mean `epsilon`?"
+    assert refused(dpltm.train, tickets, *arrays(0), round=1, epsilonn=1.0, **FEW) == message
+    with pytest.raises(InputError, match="`features`: tickets remembers what stands in front of its network; leave"):
+        dpltm.train(tickets, *arrays(0), round=1, features="unit", epsilon=1.0, **FEW)
+
+
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
+def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
+    """A round of the set, all of it for other records, or the round that won; whatever ledger has the draw."""
+    apart, another = Ledger(), Ledger()
+    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else another}
+    winner = dpltm.select(tickets, *arrays(0), **draw)
+    start = tickets if moved is None else dpltm.transfer(tickets, *arrays(0), classes=CLASSES, **moved)
+    train = {"noise_multiplier": 5.0, "ledger": another, **FEW}
+    run = dpltm.train(start, *arrays(0), round=1, **train)
+    assert [kinds(run.lineage), len(another.entries)] == [["Selection", "NoisySgd"], 1 if elsewhere else 2]
+    assert run.privacy.certified.epsilon == Account(run.lineage.entries).epsilon(1e-5)
+    run = dpltm.train(tickets, *arrays(0), round=winner.round, **{**train, "ledger": Ledger()})
+    assert kinds(run.lineage) == ["Selection", "NoisySgd"]
+
+
+def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets):
+    for progress in (3, Silent):
+        told = refused(dpltm.train, tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW)
+        assert "is not a watcher; give None for silence, or an object with say(text)" in told
+    assert of_process().entries == ()
+    silent = type("Blockless", (), {"say": print, "progress": print})()
+    for watcher in (None, silent):
+        dpltm.train(tickets, *arrays(0), round=1, noise_multiplier=9.0, progress=watcher, **FEW)
+
+
+def test_a_search_costs_nothing_and_its_settings_train(tickets):
+    found = dpltm.tune(tickets, *arrays(1), lr=[0.5, 1], **SEARCH)
+    assert {(trial.round, trial.lr) for trial in found.trials} == {(1, 0.5), (1, 1), (2, 0.5), (2, 1)}
+    assert (found.privacy.certified.epsilon, kinds(of_process())) == (0, ["public"])
+    run = dpltm.train(tickets, *arrays(0), round=found.best.round, classes=CLASSES, **found.settings)
+    assert 1.99 < run.privacy.certified.epsilon <= 2
+    assert run.config["options"]["lr"] == found.best.lr
+    assert set(lineage_from_json(json.loads(found.settings["lineage"])).entries) < set(run.lineage.entries)
+    assert kinds(run.lineage) == ["public", "NoisySgd"]
+    message = refused(dpltm.train, "mlp:4", *arrays(1), classes=CLASSES, **{**found.settings, "epsilon": 9.0})
+    assert message.startswith("`x`: ")
+
+
+def test_records_that_accuracy_was_measured_on_cannot_be_private():
+    """Issue 43, finding 2: rule 6 of the account, whichever verb looked (an evaluation: test_evaluate.py)."""
+    ledger = Ledger()
+    dpltm.train("mlp:4", *arrays(1), noise_multiplier=5.0, ledger=ledger, test=arrays(2), **FEW)
+    with pytest.raises(InputError):
+        dpltm.train("mlp:4", *arrays(2), noise_multiplier=5.0, ledger=ledger, **FEW)
+
+
+def test_no_stage_shows_accuracy_on_records_that_a_ledger_protects(tickets):
+    """The one that is named, or what a set or a run is made of."""
+    ledger, test = Ledger(), {"test": arrays(0)}
+    dpltm.train("mlp:4", *arrays(0), noise_multiplier=5.0, ledger=ledger, **FEW)
+    other = dpltm.train(tickets, *arrays(3), round=1, noise_multiplier=5.0, ledger=ledger, **FEW)
+    secret, held = private_set(ledger), ledger.entries
+    for call in (
+        lambda: dpltm.tune("mlp:4", *arrays(1), ledger=ledger, **test, **SEARCH),
+        lambda: dpltm.tune(secret, *arrays(1), ledger=ledger, **test, **SEARCH),
+        lambda: dpltm.train(tickets, *arrays(4), round=1, noise_multiplier=5.0, ledger=ledger, **test, **FEW),
+        lambda: dpltm.evaluate(other, *arrays(0), ledger=ledger),
+        lambda: dpltm.tune(tickets, *arrays(0), ledger=ledger, **SEARCH),
+    ):
+        assert "is protected by a release on record" in refused(call)
+    held = [entry for entry in held if entry.kind == "release"]
+    assert [entry for entry in ledger.entries if entry.kind == "release"] == held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -20,7 +20,6 @@ from dpltm.options.tickets import TransferOptions
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
-from dpltm.training.artifacts import Draws
 from opened import arrays_of
 from refusals import refused
 from stage_cases import CLASSES, records, ticket_set
@@ -151,21 +150,3 @@ def test_nothing_prints_a_record():
         assert "array(" not in text
         assert "tensor(" not in text
         assert len(text) < 400
-
-
-@pytest.mark.long
-def test_persons_of_arrays():
-    """Whose each record is goes with the arrays, in every call that draws from private ones."""
-    units = [f"p{number % 7}" for number in range(len(X))]
-    run = dpltm.train("mlp:4", X, Y, units=units, per_unit=3, records=7, batch_size=2.0, **{**FEW, "delta": 1e-2})
-    assert (run.privacy.certified.unit, run.entry.unit) == ("user", "user")
-    ledger, public = dpltm.Ledger(unit="user"), {"units": units, "records": 7, "classes": CLASSES, "delta": 1e-2}
-    public |= {"ledger": ledger}
-    undrawn = replace(a_set(), draws=Draws())
-    winner = dpltm.select(undrawn, X, Y, eps1=0.5, score="additive", per_unit=3, **public)
-    few = {key: TINY[key] for key in ("model", "rounds")} | {"iterations": 3, "batch_size": 2}
-    tickets = dpltm.generate(X, Y, criterion="dp-train", epsilon=5.0, per_unit=3, **few, **public)
-    for artifact in (winner, tickets):
-        assert artifact.privacy.certified.unit == "user"
-    assert any("at most 3 of each count" in note for note in run.privacy.notes)
-    assert {entry.unit for entry in ledger.entries} == {"user"}

@@ -10,7 +10,6 @@ import pytest
 
 import dpltm
 from dpltm.privacy.describe import figure
-from dpltm.pruning.generation import by_round
 from probed import probed_once
 
 __all__ = ["probed_once"]  # a network is probed once for all of these tests
@@ -33,18 +32,6 @@ class Watcher:
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[object]:
         yield lambda done, note="": self.told.append((f"{title}: {done}/{total}", done, note))
-
-
-def test_names_the_round_and_the_cost() -> None:
-    told: list[tuple[int, str]] = []
-    report = by_round(4, 0, lambda done, note: told.append((done, note)), "no epsilon is spent")
-    for done in (1, 4, 5):
-        report(done, 8)
-    assert told == [
-        (1, "round 0, no epsilon is spent"),
-        (4, "round 0, no epsilon is spent"),
-        (5, "round 1, no epsilon is spent"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def check_spent(printed: str) -> float:
     return float((re.findall(r"accuracy (\S+)%", printed) or ["0"])[-1])
 
 
+@pytest.mark.long  # README.md and docs/quickstart.md run in the suite
 def test_three_stages_are_those_of_the_command_line(tmp_path, monkeypatch, capsys):
     """The same tickets, and the same certified figures, whichever ticket is drawn."""
     monkeypatch.chdir(tmp_path)

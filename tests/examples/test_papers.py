@@ -33,25 +33,10 @@ PLANNED = {
 """One of each kind of those that are not run; the others, with make proofs."""
 
 
-def test_there_are_recipes() -> None:
-    assert len(PAPERS) >= 15
-
-
-VERDICTS = ("holds nominally", "holds", "refuted", "not decidable here")
-
-
-def test_the_sources_have_a_verdict_in_each_line_and_a_line_for_each_recipe() -> None:
+def test_every_recipe_has_a_line_in_the_sources() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
-    rows = [row for row in lines if row[0] != "what" and set(row[0]) != {"-"}]
-    assert len(rows) >= 35
-    for row in rows:
-        assert len(row) == 6, row
-        assert all(row), row
-        assert row[4].startswith(VERDICTS), row
-        if row[4].startswith("not decidable here"):
-            assert "not run" in row[2] or ":" in row[4], row  # it says why
-    assert {path.stem for path in PAPERS} <= {name.strip("`") for name in re.findall(r"`[a-z0-9-]+`", page)}
+    assert len(PAPERS) >= 15
+    assert {path.stem for path in PAPERS} <= set(re.findall(r"`([a-z0-9-]+)`", page))
 
 
 @pytest.fixture

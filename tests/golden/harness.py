@@ -54,8 +54,8 @@ LONG = 12
 # --- random bytes and records ---
 
 
-def fix_random_bytes(key: str) -> None:
-    """Makes random bytes of this process a function of ``key``."""
+def served(key: str) -> Callable[[str], Callable[..., bytes]]:
+    """Random bytes of a source become a function of ``key``, their count, and how many times that count was asked for."""
     asked = Counter[tuple[str, int]]()
 
     def serve(source: str) -> Callable[..., bytes]:
@@ -65,6 +65,12 @@ def fix_random_bytes(key: str) -> None:
 
         return read
 
+    return serve
+
+
+def fix_random_bytes(key: str) -> None:
+    """Makes random bytes of this process a function of ``key``."""
+    serve = served(key)
     ssl.RAND_bytes = serve("openssl")
     os.urandom = serve("system")
     os.getrandom = serve("system")
@@ -153,13 +159,7 @@ def load() -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """A command that ran.
-
-    Attributes:
-        command: as it was typed.
-        answer: its numbers: ``code``, ``json`` and ``files``.
-        said: what it printed to standard error.
-    """
+    """A command that ran, the numbers of its answer (``code``, ``json`` and ``files``), and what standard error said."""
 
     command: str
     answer: dict[str, Any]
@@ -167,14 +167,7 @@ class Step:
 
 
 def play(name: str, lines: list[str], seed: int, home: Path) -> list[Step]:
-    """Runs one chain in a new folder of ``home``, where the chain that it starts from must have run.
-
-    Args:
-        name: of the chain.
-        lines: of the chain.
-        seed: that random bytes are made of.
-        home: folder of this seed.
-    """
+    """Runs one chain in a new folder of ``home``, where the chain that it starts from must have run with the same seed."""
     own = home / name
     if before := start(lines):
         shutil.copytree(home / before, own)
@@ -356,13 +349,7 @@ MEASURED = ("accuracy", "accuracies", "score", "mean", "sd", "interval", "values
 
 
 def same(path: str, recorded: Any, found: Any, here: bool) -> bool:
-    """Whether two numbers are the same.
-
-    Args:
-        path: of the number.
-        recorded, found: the numbers.
-        here: whether this is the machine that recorded.
-    """
+    """Whether two numbers of a path are the same; ``here`` is the machine that recorded."""
     if recorded == found and type(recorded) is type(found):
         return True
     if path.endswith(".digest"):
@@ -395,12 +382,7 @@ class Difference:
 
 
 def differences(recorded: dict[str, Any], found: dict[str, list[Step]]) -> list[Difference]:
-    """Every recorded number that is another now, or gone. Numbers that are new are no difference.
-
-    Args:
-        recorded: content of ``commands.json``.
-        found: the steps of each chain, now.
-    """
+    """Every number in ``commands.json`` that is another now, or gone. Numbers that are new are no difference."""
     here, held = recorded["machine"] == machine(), []
     for case, steps in found.items():
         before = recorded["cases"].get(case, [])

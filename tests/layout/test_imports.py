@@ -276,21 +276,6 @@ def test_checker_flags(module: str, source: str, what: str) -> None:
     assert what in found
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("dpltm.cli.main", "from dpltm.tickets import store\nimport dpltm.networks.masks\nprint(store)"),
-        ("dpltm.tickets.store", "from dpltm.networks.masks import density\nopen('x', 'w')"),
-        ("dpltm.tickets.store", "from joblib import Parallel, delayed, parallel_config"),
-        ("dpltm.records.npz", "import numpy as np\nopen('x')\nnp.load('x', allow_pickle=False)"),
-        ("dpltm.networks.masks", "import torch\nmodel.eval()\nmodel.load_state_dict({})\ntorch.exp"),
-        ("dpltm.networks", "import importlib\nimportlib.import_module('torch.func')"),
-    ],
-)
-def test_checker_lets_pass(module: str, source: str) -> None:
-    assert check(source, module).found == []
-
-
 @pytest.mark.parametrize("name", ["tickets", "cli"])
 def test_bare_import_is_refused(name: str, tmp_path: Path) -> None:
     script = f"import sys; sys.path = [{str(ROOT)!r}, *sys.path]; import {name}"
@@ -370,7 +355,6 @@ LAB = (
     "dpltm.experiments",
     "dpltm.local",
     "dpltm.options.audit",
-    "dpltm.options.latent",
     "dpltm.tickets.workbench.latent",
     "dpltm.tickets.workbench.recipes",
     "dpltm.tickets.workbench.sweep",

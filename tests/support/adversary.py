@@ -15,10 +15,10 @@ import re
 import tempfile
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -40,9 +40,11 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     Selection,
 )
+from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 from dpltm.training import plan
 from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
 from neighbours import LOUD, TWIN
+from probed import check_apart
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
 
 KINDS = {
@@ -70,38 +72,50 @@ ON_GRID = 5e-4
 ROUNDING = 1e-5
 """Part of the sensitivity that float32 sums of so few records may be off by."""
 
-PAYS: dict[str, tuple[type[Mechanism], ...]] = {
-    "training": (NoisySgd,),
-    "gaussian": (GaussianRelease,),
-    "geometric": (Guarantee,),
-    "exponential": (Selection,),
-    "permute-and-flip": (Selection,),
-    "response": (Guarantee,),
-    "bits": (Guarantee,),
-    "codebook": (Guarantee,),
-}
-
 
 @dataclass(frozen=True)
 class Charge:
-    """One mechanism of an entry.
-
-    Attributes:
-        entry: on record.
-        place: of the mechanism in it.
-    """
+    """One mechanism of an entry, by its place in it."""
 
     entry: Entry
     place: int
 
     @property
     def mechanism(self) -> Any:
-        """The mechanism."""
         return self.entry.mechanisms[self.place]
 
-    def is_of(self, *kinds: type[Mechanism]) -> bool:
-        """Whether it is one of these."""
-        return isinstance(self.mechanism, kinds)
+    def is_of(self, kind: type[Mechanism]) -> bool:
+        return isinstance(self.mechanism, kind)
+
+    @property
+    def answers(self) -> int:
+        """How many answers are paid for, at most."""
+        return self.mechanism.steps if self.is_of(NoisySgd) else 1
+
+    @property
+    def bands(self) -> int:
+        """Number of parts, of which each step samples one."""
+        return len(self.mechanism.strategy) if self.is_of(BandedSgd) else 1
+
+    @property
+    def microbatch(self) -> int | None:
+        """Records of a group, about, as the entry says it; None where each is filtered by itself."""
+        told = re.search(r" of groups of about (\d+) records", self.entry.words)
+        return None if told is None else int(told[1])
+
+    @property
+    def follows_quantile(self) -> bool:
+        """Whether the clip norm of a training follows a quantile, as the words of its entry say."""
+        return ", quantile=" in self.entry.words
+
+    def is_on(self, records: Part) -> bool:
+        """Whether these records are paid for, all of them."""
+        one, other = ((part.name, part.cut, part.start, part.stop) for part in (self.entry.part, records))
+        return one == other
+
+    def fits(self, release: Release) -> bool:
+        """Whether the noise of an answer is the one that is paid for."""
+        return math.isclose(float(np.max(release.std)), self.mechanism.noise_std, rel_tol=1e-9)
 
 
 COARSE = Resolution(0.3, 1e3, 2e4, 1e5)
@@ -117,34 +131,10 @@ def _composed(counts: Any, draw: float, _: Resolution, *tilts: Any) -> pld.Profi
     return _compose(counts, draw, COARSE, *tilts)
 
 
-_tried: set[str] = set()
-
-
-def _try_once(self: Probe) -> None:
-    """Tries each network once: what it is tried on is made up, so that all neighbours would see the same."""
-    network = repr((self.model, self.loss, [(value.shape, value.dtype) for value in self.made_up.batch()]))
-    if network not in _tried:
-        _check_apart(self)
-        _tried.add(network)
-
-
-_check_apart = Probe.check_apart
-
-
-def _bound_once(check: Callable[[Filter], None]) -> Callable[[Filter], None]:
-    """Tries each filter once, for the same reason."""
-
-    def tried(filter: Filter) -> None:
-        if (check, filter) not in _bounded:
-            check(filter)
-            _bounded.add((check, filter))
-
-    return tried
-
-
-_bounded: set[tuple[Callable[[Filter], None], Filter]] = set()
-
-Command = tuple[str, ...]
+@functools.cache
+def _tried(check: Callable[[Filter], None], filter: Filter) -> None:
+    """Tries each filter once: what it is tried on is made up, so that all neighbours would see the same."""
+    check(filter)
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,8 @@ class Case:
         adjacency: how the neighbours differ.
         unit: what one neighbour differs in.
         odd: the records in question, each makes a neighbour.
-        before: commands on public records alone, whose results are there when the case begins.
+        before: commands on public records (``pub.npz``) alone, whose results are there when the case begins; and
+        files: texts that are there as well, by name.
         spends: whether anything may be released from the private records; and
         reads: whether they may be read at all.
         program: what is run in place of commands; it returns what it releases, and
@@ -166,20 +157,20 @@ class Case:
     """
 
     name: str
-    commands: tuple[Command, ...] = ()
+    commands: tuple[str, ...] = ()
     kind: neighbours.Kind = "table"
     adjacency: neighbours.Adjacency = "add-remove"
     unit: str = "record"
     odd: tuple[str, ...] = (LOUD, TWIN)
-    before: tuple[Command, ...] = ()
+    before: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     spends: bool = True
     reads: bool = True
     program: Callable[[], dict[str, bytes]] | None = None
     reference: Part | None = None
 
 
-@dataclass(frozen=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """Something that is not as it is claimed."""
 
     kind: str
@@ -188,15 +179,7 @@ class Mismatch:
 
 @dataclass
 class Findings:
-    """What came of a case.
-
-    Attributes:
-        mismatches: of all kinds.
-        commands: how many ran, on all neighbours.
-        queries: how many were recorded, and
-        compared: how many times one was compared with a neighbour's.
-        closest: by mechanism, the largest change of a query over what its event allows.
-    """
+    """What came of a case; ``closest`` is by mechanism the largest change of a query over what its event allows."""
 
     mismatches: list[Mismatch] = field(default_factory=list)
     commands: int = 0
@@ -207,7 +190,7 @@ class Findings:
     @property
     def kinds(self) -> set[str]:
         """Of the mismatches."""
-        return {one.kind for one in self.mismatches}
+        return {kind for kind, _ in self.mismatches}
 
     def add(self, kind: str, text: str) -> None:
         self.mismatches.append(Mismatch(kind, text))
@@ -250,11 +233,13 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
     folder.mkdir()
     place = EXTRA if case.adjacency == "add-remove" else neighbours.place(case.kind)
     with contextlib.chdir(folder), _environment(folder.with_name(f"{folder.name} config")):
-        if case.before:
+        if case.before or case.files:
             neighbours.write_public(folder, case.kind)
             with Recorder(private="pub"):  # at the same times, for every neighbour
                 for command in case.before:
                     _call(command)
+        for name, text in case.files.items():
+            Path(name).write_text(text)
         neighbours.write(folder, case.kind, case.adjacency, which)
         size = neighbours.RECORDS
         with Recorder(first, place=place, reference=case.reference, size=size) as recorder:
@@ -264,7 +249,7 @@ def _perform(case: Case, which: str | None, first: Recorder | None, folder: Path
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name != neighbours.NAMES[case.kind]:
                 released |= _contents(path, str(path.relative_to(folder)))
-    return Run(recorder, {name: _same_for_all(body, recorder) for name, body in released.items()})
+    return Run(recorder, {name: _same_for_all(body) for name, body in released.items()})
 
 
 def _contents(path: Path, name: str) -> dict[str, bytes]:
@@ -275,12 +260,9 @@ def _contents(path: Path, name: str) -> dict[str, bytes]:
         return {f"{name}: {member}": archive.read(member) for member in archive.namelist()}
 
 
-def _call(command: Command) -> bytes:
-    """Runs one command; returns what it printed. The command ``write PATH TEXT`` writes a file."""
-    if command[0] == "write":
-        Path(command[1]).write_text(command[2])
-        return b""
-    out, err, words, more = io.StringIO(), io.StringIO(), list(command), dict[str, Any]()
+def _call(command: str) -> bytes:
+    """Runs one command; returns what it printed."""
+    out, err, words, more = io.StringIO(), io.StringIO(), command.split(), dict[str, Any]()
     for flag, kind in (("--physical-batch", int), ("--precision", str)):  # which are no flags
         if flag in words:
             place = words.index(flag)
@@ -292,7 +274,7 @@ def _call(command: Command) -> bytes:
         mock.patch.dict(TrainRequest.__init__.__kwdefaults__, more),
     ):
         code = main.run(words)
-    assert code == 0, f"dpltm {' '.join(command)}: {err.getvalue()}"
+    assert code == 0, f"dpltm {command}: {err.getvalue()}"
     return (out.getvalue() + err.getvalue()).encode()
 
 
@@ -303,15 +285,14 @@ def _environment(home: Path) -> Iterator[None]:
         mock.patch.dict(os.environ, {"DPLTM_DEBUG": "1", "XDG_CONFIG_HOME": str(home)}),
         mock.patch.object(os, "fsync", return_value=None),  # nobody cuts the power here
         mock.patch.object(pld, "_compose", _composed),
-        mock.patch.object(Probe, "check_apart", _try_once),
-        mock.patch.object(plan, "check_filter_bound", _bound_once(plan.check_filter_bound)),
+        mock.patch.object(Probe, "check_apart", check_apart),
+        mock.patch.object(plan, "check_filter_bound", functools.partial(_tried, plan.check_filter_bound)),
     ):
         yield
 
 
-def _same_for_all(body: bytes, recorder: Recorder) -> bytes:
+def _same_for_all(body: bytes) -> bytes:
     """A file without what may differ: the id of a process, and digests by the owner's key."""
-    del recorder
     body = re.sub(rb'"session": "[0-9]+-[0-9a-f]{16}"', b'"session": "RANDOM"', body)
     return re.sub(rb"[0-9a-f]{64}", b"DIGEST", body)
 
@@ -336,7 +317,7 @@ def _audit(recorder: Recorder, case: Case, found: Findings) -> list[Charge | Non
         stated = event.mechanism.adjacency, event.entry.unit
         if stated != (case.adjacency, case.unit):
             found.add("relation", f"{release.mechanism}: the entry is for {stated}")
-        _MECHANISMS[release.mechanism](release, event, found)
+        MECHANISMS[release.mechanism][1](release, event, found)
     _check_samples(recorder, payers, found)
     _check_reuse(recorder, found)
     return payers
@@ -366,15 +347,16 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Charge | No
     for place, entry in enumerate(recorder.log):
         if isinstance(entry, Entered):
             charges = [Charge(entry.entry, number) for number in range(len(entry.entry.mechanisms))]
-            known |= {charge: _answers(charge) for charge in charges}
+            known |= {charge: charge.answers for charge in charges}
         if not isinstance(entry, Release):
             continue
         if entry.group not in groups:
             groups[entry.group] = _payer(entry, known, used, recorder.log[place:], found)
         payers.append(groups[entry.group])
     for charge, many in known.items():
-        ours = any(charge.is_of(*kinds) for kinds in PAYS.values())
-        ours = ours and _of(charge, recorder.reference or NOBODYS)
+        ours = any(charge.is_of(kind) for kind, _ in MECHANISMS.values()) and charge.is_on(
+            recorder.reference or NOBODYS
+        )
         if ours and used[charge] != many:
             found.add("count", f"{charge.entry.words}: {many} releases are charged, {used[charge]} were made")
     return payers
@@ -383,15 +365,15 @@ def _payers(recorder: Recorder, case: Case, found: Findings) -> list[Charge | No
 def _payer(
     release: Release, known: dict[Charge, int], used: Counter[Charge], after: list[Any], found: Findings
 ) -> Charge | None:
-    kinds = PAYS[release.mechanism]
-    able = [charge for charge, many in known.items() if charge.is_of(*kinds) and used[charge] < many]
-    ours = [charge for charge in reversed(able) if _of(charge, release.records)]
+    kind, _ = MECHANISMS[release.mechanism]
+    able = [charge for charge, many in known.items() if charge.is_of(kind) and used[charge] < many]
+    ours = [charge for charge in reversed(able) if charge.is_on(release.records)]
     # several in one entry are told apart by their noise; where none fits, the last is what was meant
-    stated = [charge for charge in ours if charge.is_of(GaussianRelease) and _fits(release, charge)]
+    stated = [charge for charge in ours if charge.is_of(GaussianRelease) and charge.fits(release)]
     for charge in (stated or ours)[:1]:
         used[charge] += 1
         return charge
-    later = [each.entry for each in after if isinstance(each, Entered) and any(each.entry.of(kind) for kind in kinds)]
+    later = [each.entry for each in after if isinstance(each, Entered) and each.entry.of(kind)]
     if able:
         found.add(
             "records", f"{release.mechanism}: the entry is of {able[-1].entry.part}, the query of {release.records}"
@@ -401,32 +383,6 @@ def _payer(
     else:
         found.add("unpaid", f"{release.mechanism}: no entry is on record for this answer")
     return None
-
-
-def _fits(release: Release, charge: Charge) -> bool:
-    return math.isclose(float(np.max(release.std)), charge.mechanism.noise_std, rel_tol=1e-9)
-
-
-def _follows_quantile(charge: Charge) -> bool:
-    """Whether the clip norm of a training follows a quantile, as the words of its entry say."""
-    return ", quantile=" in charge.entry.words
-
-
-def _descent(charge: Charge) -> NoisySgd:
-    """The training that is paid for."""
-    assert charge.is_of(NoisySgd)
-    return charge.mechanism
-
-
-def _answers(charge: Charge) -> int:
-    """How many answers are paid for, at most."""
-    return charge.mechanism.steps if charge.is_of(NoisySgd) else 1
-
-
-def _of(charge: Charge, records: Part) -> bool:
-    """Whether these records are paid for, all of them."""
-    one, other = ((part.name, part.cut, part.start, part.stop) for part in (charge.entry.part, records))
-    return one == other
 
 
 def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findings) -> None:
@@ -441,12 +397,12 @@ def _check_samples(recorder: Recorder, payers: list[Charge | None], found: Findi
         if isinstance(entry, Release):
             event = next(paid)
             if entry.mechanism == "training" and event is not None:
-                if isinstance(_descent(event), AllocatedSgd):
+                if event.is_of(AllocatedSgd):
                     allocated[event] += waiting
                     waiting.clear()
                 for sample in waiting:
-                    turn = sample.hashes % _bands(event) == steps[event] % _bands(event)
-                    _check_coins(sample, _descent(event).sampling_rate, _microbatch(event) is not None, turn, found)
+                    turn = sample.hashes % event.bands == steps[event] % event.bands
+                    _check_coins(sample, event.mechanism.sampling_rate, event.microbatch is not None, turn, found)
                     steps[event] += 1
                 waiting.clear()
     if waiting and all(event is not None for event in payers):
@@ -471,17 +427,6 @@ def _check_allocation(samples: list[Sample], stated: AllocatedSgd, found: Findin
             left[record] -= 1
 
 
-def _bands(charge: Charge) -> int:
-    """Number of parts, of which each step samples one."""
-    return len(charge.mechanism.strategy) if charge.is_of(BandedSgd) else 1
-
-
-def _microbatch(charge: Charge) -> int | None:
-    """Records of a group, about, as the entry says it; None where each is filtered by itself."""
-    told = re.search(r" of groups of about (\d+) records", charge.entry.words)
-    return None if told is None else int(told[1])
-
-
 def _check_coins(sample: Sample, rate: float, grouped: bool, turn: np.ndarray, found: Findings) -> None:
     """Compare who was taken with the coins of those whose ``turn`` it is, ``(n,)`` bool."""
     used = np.concatenate(sample.used) if sample.used else np.zeros(0, dtype=int)
@@ -497,7 +442,7 @@ def _check_coins(sample: Sample, rate: float, grouped: bool, turn: np.ndarray, f
 def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     """The answer is the query plus the noise that was served, times the event's standard deviation."""
     assert release.values is not None
-    stated = event.mechanism if event.is_of(GaussianRelease) else _descent(event)
+    stated = event.mechanism
     if release.noise is None or len(release.noise) - len(release.values) not in (0, 1):
         found.add("mechanism", f"{release.mechanism}: {len(release.values)} values met no noise of their own")
         return
@@ -513,13 +458,12 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     if abs(share - 1) > 1e-3:
         found.add("divisor", f"{release.mechanism}: divided by {1 / share:.4g} times the public number")
     times /= share
-    expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0) / _bands(event)
-    microbatch = _microbatch(event)
-    expected = expected if microbatch is None else math.ceil(expected / microbatch)
+    expected = release.size * (stated.sampling_rate if isinstance(stated, NoisySgd) else 1.0) / event.bands
+    expected = expected if event.microbatch is None else math.ceil(expected / event.microbatch)
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
     std, claimed = times * float(np.max(release.std)), stated.noise_std
-    if _follows_quantile(event):  # the noise moves with the clip norm, and so does the sensitivity (``_share``)
+    if event.follows_quantile:  # the noise moves with the clip norm, and so does the sensitivity (``_share``)
         claimed = float(np.max(release.std))
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
@@ -545,7 +489,6 @@ def _fit(values: np.ndarray, query: np.ndarray, noise: np.ndarray) -> tuple[floa
 
 def _check_geometric(release: Release, event: Charge, found: Findings) -> None:
     """The noise is the difference of two geometric draws at the event's epsilon."""
-    assert event.is_of(Guarantee)
     points = uniform(release.facts["bytes"])
     if len(points) != 2:
         found.add("mechanism", "geometric: the noise was not drawn")
@@ -558,7 +501,6 @@ def _check_geometric(release: Release, event: Charge, found: Findings) -> None:
 
 def _check_draw(release: Release, event: Charge, found: Findings) -> None:
     """The winner is what the mechanism makes of the scores, the event's epsilon and the bits that were served."""
-    assert event.is_of(Selection)
     plan = release.facts["plan"]
     monotone = plan.score == "additive" and event.mechanism.adjacency == "add-remove"
     exponent = event.mechanism.eps1 / (release.facts["sensitivity"] * (1 if monotone else 2))
@@ -589,16 +531,17 @@ def _check_local(release: Release, event: Charge, found: Findings) -> None:
         found.add("reuse", f"{release.mechanism}: all records met the same coins")
 
 
-_MECHANISMS: dict[str, Callable[[Release, Any, Findings], None]] = {
-    "training": _check_gaussian,
-    "gaussian": _check_gaussian,
-    "geometric": _check_geometric,
-    "exponential": _check_draw,
-    "permute-and-flip": _check_draw,
-    "response": _check_local,
-    "bits": _check_local,
-    "codebook": _check_local,
+MECHANISMS: dict[str, tuple[type[Mechanism], Callable[[Release, Charge, Findings], None]]] = {
+    "training": (NoisySgd, _check_gaussian),
+    "gaussian": (GaussianRelease, _check_gaussian),
+    "geometric": (Guarantee, _check_geometric),
+    "exponential": (Selection, _check_draw),
+    "permute-and-flip": (Selection, _check_draw),
+    "response": (Guarantee, _check_local),
+    "bits": (Guarantee, _check_local),
+    "codebook": (Guarantee, _check_local),
 }
+"""What pays for an answer, and what holds of it."""
 
 
 # --- two runs ------------------------------------------------------------------------------------------------------
@@ -630,11 +573,11 @@ def _compare(first: Run, other: Run, payers: list[Charge | None], found: Finding
         share = _share(left, right, event, sample, first.recorder.place, found)
         if event.is_of(BandedSgd) and sample is not None:  # what a participation does to the steps after it, in one
             since, before = (
-                (0, 0.0) if _inside(sample, first.recorder.place) else blocks.get(event, (_bands(event), 0.0))
+                (0, 0.0) if _inside(sample, first.recorder.place) else blocks.get(event, (event.bands, 0.0))
             )
-            share = math.hypot(share, before if since < _bands(event) else 0.0)
+            share = math.hypot(share, before if since < event.bands else 0.0)
             blocks[event] = since + 1, share
-            if since >= _bands(event) and share > ROUNDING:
+            if since >= event.bands and share > ROUNDING:
                 found.add(
                     "sensitivity", f"a sum moved by {share:.3g} of the sensitivity long after the record was in a step"
                 )
@@ -654,9 +597,9 @@ def _share(left: Release, right: Release, event: Charge, sample: Sample | None, 
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
     if event.is_of(NoisySgd):
-        paid = _descent(event)
+        paid = event.mechanism
         bound = paid.sensitivity
-        if _follows_quantile(event):
+        if event.follows_quantile:
             bound = float(np.max(left.std)) / paid.noise_multiplier
             if not np.array_equal(left.std, right.std):
                 found.add("output", "the clip norm of a step depends on the records")
@@ -690,8 +633,6 @@ def _inside(sample: Sample, place: int) -> bool:
 
 def _told_by_draw(left: Release, right: Release) -> float:
     """Largest log ratio of a winner's chances."""
-    from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
-
     exact = exponential_probabilities if left.mechanism == "exponential" else permute_and_flip_probabilities
     one, two = (exact(release.query, release.facts["exponent"]) for release in (left, right))
     return float(np.abs(np.log(one / two)).max())

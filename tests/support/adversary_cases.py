@@ -14,7 +14,7 @@ import torch
 
 import dpltm
 import neighbours
-from adversary import Case, Command
+from adversary import Case
 from dpltm.estimators import TicketClassifier, TicketRegressor
 from dpltm.filters import Automatic, Clip, Tanh
 from dpltm.networks import ModelSpec, build
@@ -27,44 +27,38 @@ from neighbours import CLASSES, FLAT, LABELLED, LOUD, RECORDS, TWIN, WILD, WORDS
 from own_networks import LABELS, PARTS
 from own_networks import Case as OwnCase
 
-TABLE: Command = ("--dataset", "d.npz", "--records", str(RECORDS), "--classes", str(CLASSES))
-CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *TABLE[2:])
-TOKENS: Command = (*TABLE, "--words", str(WORDS))
-PERSONS: Command = (*TABLE[:2], "--records", "6", *TABLE[4:], "--unit-column", "who")
-PERSONS_CSV: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", *PERSONS[2:])
+MANY, FEW = f"--records {RECORDS} --classes {CLASSES}", f"--records 6 --classes {CLASSES} --unit-column who"
+TABLE, PERSONS = f"--dataset d.npz {MANY}", f"--dataset d.npz {FEW}"
+CSV, PERSONS_CSV = (f"--dataset d.csv --label y --bounds 0,1 {facts}" for facts in (MANY, FEW))
+PUBLIC = f"--dataset pub.npz --classes {CLASSES}"
 
-BALANCED: Command = ("--metric", "balanced-accuracy", "--class-shares", "0.5,0.3,0.2")
-
-SHORT: Command = ("--steps", "5", "--batch-size", "8")
-NOISE: Command = ("--noise-multiplier", "1")
-TRAIN: Command = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, "--json", "--out", "r")
-TRAIN_ALL: Command = ("train", "--dense", *TABLE)
-HEAD: Command = (*TRAIN_ALL, "--head", "least-squares", "--features", "unit", "--json", "--out", "r")
-LITTLE: Command = ("--noise-multiplier", "0.2")
-QUIET: Command = ("--noise-multiplier", "0.02")
-"""With so little noise, second moments of so few records are released as well."""
-
-PARTED = (LOUD, TWIN, FLAT)
-"""Records whose hashes fall into several parts."""
-
-SMALL: Command = ("--clip-norm", "0.1")
+SHORT, NOISE, BUDGET, SCORED = "--steps 5 --batch-size 8", "--noise-multiplier 1", "--epsilon 3", "--eval-private 5"
+SMALL = "--clip-norm 0.1"
 """Below the norm of most gradients of these networks, so that clipping shows."""
+BALANCED = "--metric balanced-accuracy --class-shares 0.5,0.3,0.2"
+OUT = "--json --out r"
 
-PUBLIC: Command = ("--dataset", "pub.npz", "--classes", str(CLASSES))
-TINY: Command = ("--model", "mlp:4", "--rounds", "3", "--iterations", "5", "--batch-size", "8")
-SET: Command = ("generate", *PUBLIC, *TINY, "--provenance", "public", "--out", "pub", "--quiet")
-SCHEME: Command = ("latent", "scheme", "--public", "pub.npz", "--features", "unit", "--out", "s", "--quiet")
+DENSE, OF_PERSONS = f"train --dense {TABLE} {OUT}", f"train --dense {PERSONS} --per-unit 3 {OUT}"
+TRAIN = f"{DENSE} --model mlp:4 {SHORT}"
+HEAD = "--head least-squares --features unit"
 
-FILTERS: dict[str, Command] = {
+TINY = "--model mlp:4 --rounds 3 --iterations 5 --batch-size 8"
+SET = f"generate {PUBLIC} {TINY} --provenance public --out pub --quiet"
+SCHEME = "latent scheme --public pub.npz --features unit --out s --quiet"
+
+LONELY = (LOUD, FLAT, TWIN)
+"""Records in question, also those that fall into several parts by their hashes."""
+
+FILTERS = {
     "clip": SMALL,
     "per-layer": SMALL,
-    "tanh": ("--tanh-range", "0.01", *SMALL),
-    "tanh as printed": ("--no-pre-clip", "--tanh-range", "0.001"),
-    "tanh-clip": ("--tanh-range", "0.01", *SMALL),
-    "radial-tanh": ("--tanh-range", "0.01", *SMALL),
+    "tanh": f"--tanh-range 0.01 {SMALL}",
+    "tanh as printed": "--no-pre-clip --tanh-range 0.001",
+    "tanh-clip": f"--tanh-range 0.01 {SMALL}",
+    "radial-tanh": f"--tanh-range 0.01 {SMALL}",
     "auto": SMALL,
     "normalize": SMALL,
-    "sigmoid": ("--tanh-range", "0.01"),
+    "sigmoid": "--tanh-range 0.01",
 }
 """Settings by which gradients are large enough for the filter to bite."""
 
@@ -84,8 +78,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Options of ``dpltm train`` that go with each other; nothing for an option that is left out."""
 
-
 RELATIONS: tuple[Adjacency, ...] = ("add-remove", "replace-one")
+
+
+def filtered(name: str) -> str:
+    """Options of a filter by its name in ``FILTERS``."""
+    return f"--filter {name.split()[0]} {FILTERS[name]}"
 
 
 def pairwise(choices: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
@@ -112,17 +110,14 @@ def pairwise(choices: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
 def pair_cases() -> Iterator[Case]:
     """``dpltm train`` of a dense network, over pairs of options."""
     for row in pairwise(CHOICES):
-        name = row["filter"]
-        options: list[str] = ["--filter", name.split()[0], *FILTERS[name]]
-        for option in ("optimizer", "schedule", "average", "adjacency", "noise", "precision"):
-            options += [f"--{option}", row[option]]
-        for option in ("physical-batch", "features", "eval-private", "batch-size"):
-            options += [f"--{option}", row[option]] if row[option] else []
-        data = TABLE if row["dataset"] == "npz" else CSV
-        command = ("train", "--dense", *data, "--model", "mlp:4", "--steps", "5", *NOISE, *options)
+        options = " ".join(
+            f"--{name} {value}" for name, value in row.items() if value and name not in ("filter", "dataset")
+        )
+        data = {"npz": TABLE, "csv": CSV}[row["dataset"]]
+        command = f"train --dense {data} --model mlp:4 --steps 5 {NOISE} {filtered(row['filter'])} {options} {OUT}"
         yield Case(
-            "train " + " ".join(value for value in row.values() if value),
-            ((*command, "--json", "--out", "r"),),
+            "train " + " ".join(filter(None, row.values())),
+            (command,),
             "table" if row["dataset"] == "npz" else "csv",
             cast(Adjacency, row["adjacency"]),
             odd=(LOUD, WILD if row["dataset"] == "csv" else FLAT),
@@ -131,193 +126,147 @@ def pair_cases() -> Iterator[Case]:
 
 def train_cases() -> Iterator[Case]:
     """What pairs of options cannot hold: options that need each other, and other kinds of records."""
-    budget, scored = ("--epsilon", "3"), ("--eval-private", "5")
-    for adjacency in RELATIONS:
-        to = ("--adjacency", adjacency)
-        centre = ("--features", "unit", "--centre", "0.2", *budget)
-        yield Case(f"train --centre {adjacency}", ((*TRAIN, *centre, *to),), adjacency=adjacency)
-        head = (*HEAD, *LITTLE, *to)
-        yield Case(f"train --head least-squares {adjacency}", (head,), adjacency=adjacency, odd=(LOUD, FLAT, TWIN))
-        persons = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], *LITTLE, *to)
-        yield Case(
-            f"train --head least-squares people {adjacency}", (persons,), "people", adjacency, "who", (LOUD, TWIN)
-        )
-        yield Case(f"train --epsilon {adjacency}", ((*TRAIN, *SMALL, *budget, *to),), adjacency=adjacency)
-        counted = (*TRAIN, *SMALL, *NOISE, *scored, *to)
-        yield Case(f"train --eval-private {adjacency}", (counted,), adjacency=adjacency, odd=LABELLED)
-        balanced = (*TRAIN, *SMALL, *NOISE, *scored, *BALANCED, *to)
-        yield Case(f"train --eval-private balanced {adjacency}", (balanced,), adjacency=adjacency, odd=LABELLED)
-        counted = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *NOISE, *scored, *to)
-        counted = (
-            *counted,
-            "--steps",
-            "2",
-            "--batch-size",
-            "2",
-            "--json",
-            "--out",
-            "r",
-        )  # which leave some answers right
-        yield Case(f"train --eval-private people {adjacency}", (counted,), "people", adjacency, "who", LABELLED)
-        for kind, data in (("people", PERSONS), ("people csv", PERSONS_CSV)):
-            command = ("train", "--dense", *data, "--per-unit", "3", "--model", "mlp:4", *SMALL, *to)
-            command = (*command, "--steps", "4", "--json", "--out", "r")
-            for size, more in (("2", NOISE), ("6", ("--features", "unit", "--centre", "0.2", *budget))):
-                name = f"train --unit-column {kind} {size} {adjacency}"
-                yield Case(
-                    name, ((*command, "--batch-size", size, *more),), kind, adjacency, "who", (LOUD, FLAT, TWIN)
-                )
-    full = ("train", "--dense", *TABLE[:2], "--records", "80", *TABLE[4:], "--model", "mlp:4", "--steps", "3")
-    full = (*full, "--batch-size", "80", *NOISE, "--json", "--out", "r")  # all are sampled, into one chunk
-    for name in ("clip", "per-layer", "normalize"):
-        command = (*full, "--filter", name, *FILTERS[name])
-        yield Case(f"train {name} from a full chunk to one too large", (command,), "chunk")
-    fast = (*TRAIN, "--features", "unit", "--centre", "0.5", *budget, "--noise", "fast")
-    yield Case("train --centre --noise fast", (fast,))
-    some = (*TRAIN, *SMALL, "--noise-multiplier", "0.8", "--epsilon", "8", "--budget-stop")
-    ends: Command = ("--dataset", "d.csv", "--label", "y", "--bounds", "0,1", "--target-bounds", "0,2", *TABLE[2:4])
-    for adjacency in RELATIONS:
-        of_csv: Command = ("--adjacency", adjacency, "--json", "--out", "r")
-        for name, data in (("classes", CSV), ("targets", ends)):
-            command = ("train", "--dense", *data, *QUIET, *of_csv)
-            yield Case(f"train a table of {name} {adjacency}", (command,), "csv", adjacency, odd=(LOUD, WILD, FLAT))
-        people = ("train", "--dense", *PERSONS_CSV, "--per-unit", "3", "--noise-multiplier", "0.005", *of_csv)
-        odd = (LOUD, FLAT, TWIN)
-        yield Case(f"train a table of persons {adjacency}", (people,), "people csv", adjacency, "who", odd)
-    yield Case("train --head least-squares with second moments", ((*HEAD, *QUIET),), odd=(LOUD, FLAT, TWIN))
-    people = ("train", "--dense", *PERSONS, "--per-unit", "3", *HEAD[len(TRAIN_ALL) :], "--noise-multiplier", "0.005")
+    yield from train_cases_under("add-remove")
+    yield from train_cases_under("replace-one")
+    full = (
+        f"train --dense --dataset d.npz --records 80 --classes {CLASSES} --model mlp:4 --steps 3 --batch-size 80 {OUT}"
+    )
+    for name in ("clip", "per-layer", "normalize"):  # all are sampled, into one chunk
+        yield Case(f"train {name} from a full chunk to one too large", (f"{full} {NOISE} {filtered(name)}",), "chunk")
+    for name, options in {
+        "centre --noise fast": f"--features unit --centre 0.5 {BUDGET} --noise fast",
+        "budget-stop": f"{SMALL} --noise-multiplier 0.8 --epsilon 8 --budget-stop",
+        "accountant rdp": f"{SMALL} {BUDGET} --accountant rdp",
+        "sampling allocation --epsilon": f"{SMALL} --sampling allocation:2 {BUDGET}",
+        "sampling allocation --microbatch": f"{SMALL} --sampling allocation:2 {NOISE} --microbatch 3",
+        "sampling allocation --clip-quantile": f"{SMALL} --sampling allocation:2 {NOISE} --clip-quantile 0.5",
+        "sampling truncated --epsilon": f"{SMALL} --sampling truncated:36 {BUDGET}",
+        "sampling truncated --microbatch": f"{SMALL} --sampling truncated:36 {NOISE} --microbatch 3",
+        "microbatch --noise nominal": f"{SMALL} {NOISE} --microbatch 3 --noise nominal",
+        "microbatch --physical-batch 2": f"{SMALL} {NOISE} --microbatch 3 --physical-batch 2",
+        "microbatch --batch-size 24": f"{SMALL} {NOISE} --microbatch 3 --batch-size 24",
+        "noise banded": f"{SMALL} {BUDGET} --noise banded --batch-size 4 --average ema",
+        "filter dpsr-cg": "--noise-multiplier 0.01 --filter dpsr-cg",
+    }.items():
+        train = f"{DENSE} --model mlp:4 --steps 5" if "allocation" in name else TRAIN
+        yield Case(f"train --{name}", (f"{train} {options}",))
+    # with so little noise, second moments of so few records are released as well
+    yield Case(
+        "train --head least-squares with second moments", (f"{DENSE} {HEAD} --noise-multiplier 0.02",), odd=LONELY
+    )
+    people = f"{OF_PERSONS} {HEAD} --noise-multiplier 0.005"
     yield Case(
         "train --head least-squares people with second moments", (people,), "people", unit="who", odd=(LOUD, TWIN)
     )
-    budgeted = (*HEAD, "--epsilon", "60", "--eval-private", "1")
+    budgeted = f"{DENSE} {HEAD} --epsilon 60 --eval-private 1"
     yield Case("train --head least-squares --eval-private", (budgeted,), odd=LABELLED)
-    yield Case("train --budget-stop", (some,))
-    drawn = ("train", "--dense", *TABLE, "--model", "mlp:4", "--steps", "5", "--sampling", "allocation:2", *SMALL)
-    for more in (budget, (*NOISE, "--microbatch", "3"), (*NOISE, "--clip-quantile", "0.5")):
-        yield Case(f"train --sampling allocation {more[-2]}", ((*drawn, *more, "--json", "--out", "r"),))
-    cut = (*TRAIN, *SMALL, "--sampling", "truncated:36")
-    for more in (budget, (*NOISE, "--microbatch", "3"), (*NOISE, "--adjacency", "replace-one")):
-        adjacency = "replace-one" if "replace-one" in more else "add-remove"
-        yield Case(f"train --sampling truncated {more[-2]}", ((*cut, *more),), adjacency=adjacency)
-    people = (
-        "train",
-        "--dense",
-        *PERSONS,
-        "--per-unit",
-        "3",
-        "--model",
-        "mlp:4",
-        "--sampling",
-        "allocation:2",
-        *SMALL,
-    )
-    people = (*people, *NOISE, "--steps", "4", "--json", "--out", "r")
-    yield Case("train --sampling allocation --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
-    for name in ("tanh", "tanh as printed", "sigmoid"):
-        command = (*TRAIN, "--filter", name.split()[0], *FILTERS[name], "--noise", "nominal", *budget)
-        yield Case(f"train --noise nominal {name}", (command,))
-    for name, adjacency in itertools.product(FILTERS, RELATIONS):
-        quiet = ("--noise-multiplier", "0.25")  # on the sum of three groups, whose share in the answer must show
-        groups = (*quiet, "--microbatch", "3", "--filter", name.split()[0], *FILTERS[name], "--adjacency", adjacency)
-        yield Case(f"train --microbatch {name} {adjacency}", ((*TRAIN, *groups),), adjacency=adjacency)
-    for name, start, more in (
-        ("clip", "0.02", ()),
-        ("clip", "20", ("--adjacency", "replace-one")),
-        ("clip", "0.1", ("--physical-batch", "3")),
-        ("clip", "5", ("--microbatch", "3")),
+    for name, options in (
+        ("sampling allocation", "--sampling allocation:2"),
+        ("microbatch", "--microbatch 2 --batch-size 4"),
     ):
-        moving = ("--noise-multiplier", "1", "--filter", name, "--clip-norm", start, "--clip-quantile", "0.5", *more)
-        relation = "replace-one" if "replace-one" in more else "add-remove"
-        yield Case(
-            f"train --clip-quantile {name} {start} {' '.join(more)}",
-            ((*TRAIN, *moving),),
-            adjacency=cast(Adjacency, relation),
-            odd=(LOUD, FLAT, TWIN),
-        )
-    yield Case("train dpsr-cg", ((*TRAIN, "--noise-multiplier", "0.01", "--filter", "dpsr-cg"),))
-    for more in (("--noise", "nominal"), ("--physical-batch", "2"), ("--batch-size", "24")):
-        yield Case(f"train --microbatch {' '.join(more)}", ((*TRAIN, *SMALL, *NOISE, "--microbatch", "3", *more),))
-    for bands, more in (("2", NOISE), ("3", (*NOISE, "--optimizer", "momentum", "--eval-private", "2"))):
-        command = (
-            *TRAIN,
-            "--steps",
-            "11",
-            *SMALL,
-            "--noise",
-            f"banded:{bands}",
-            *more,
-        )  # of three, all of a part are in
-        yield Case(f"train --noise banded:{bands}", (command,), odd=(LOUD, TWIN, FLAT))
-    command = (*TRAIN, *SMALL, *budget, "--noise", "banded", "--batch-size", "4", "--average", "ema")
-    yield Case("train --noise banded", (command,))
-    people = ("train", "--dense", *PERSONS, "--per-unit", "3", "--model", "mlp:4", *SMALL, *NOISE, "--microbatch", "2")
-    people = (*people, "--steps", "4", "--batch-size", "4", "--json", "--out", "r")
-    yield Case("train --microbatch --unit-column", (people,), "people", unit="who", odd=(LOUD, FLAT, TWIN))
-    yield Case("train --accountant rdp", ((*TRAIN, *SMALL, *budget, "--accountant", "rdp"),))
+        people = f"{OF_PERSONS} --model mlp:4 {SMALL} {NOISE} --steps 4 {options}"
+        yield Case(f"train --{name} --unit-column", (people,), "people", unit="who", odd=LONELY)
+    for name in ("tanh", "tanh as printed", "sigmoid"):
+        yield Case(f"train --noise nominal {name}", (f"{TRAIN} {filtered(name)} --noise nominal {BUDGET}",))
+    for start, more in (("0.02", ""), ("0.1", "--physical-batch 3"), ("5", "--microbatch 3")):
+        moving = f"{TRAIN} {NOISE} --filter clip --clip-norm {start} --clip-quantile 0.5 {more}"
+        yield Case(f"train --clip-quantile clip {start} {more}", (moving,), odd=LONELY)
+    for bands, more in (("2", ""), ("3", "--optimizer momentum --eval-private 2")):  # of three, all of a part are in
+        command = f"{TRAIN} --steps 11 {SMALL} --noise banded:{bands} {NOISE} {more}"
+        yield Case(f"train --noise banded:{bands}", (command,), odd=LONELY)
     alone = ("scatter:1,2", "conv:1", "unit:2", "drawings:9", "photographs:9", "fourier:8,1")
     for features in (*alone, "drawings:9+scatter:1,2"):
-        command = (*TRAIN, *SMALL, *budget, "--features", features, "--centre", "0.1")
+        command = f"{TRAIN} {SMALL} {BUDGET} --features {features} --centre 0.1"
         yield Case(f"train --features {features} --centre", (command,), "images")
-    embed = ("train", "--dense", *TOKENS, "--model", "embed:20:3,4", *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
+    embed = f"{DENSE} --words {WORDS} --model embed:20:3,4 {SHORT} {SMALL} {NOISE}"
     yield Case("train embed", (embed,), "tokens", odd=(LOUD, FLAT))
     for network in ("mlp-tanh:4,3", "mlp", "lstm", "gru"):
-        command = ("train", "--dense", *TABLE, "--model", network, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
-        yield Case(f"train {network}", (command,), "images")
+        yield Case(f"train {network}", (f"{DENSE} --model {network} {SHORT} {SMALL} {NOISE}",), "images")
     if torch.cuda.is_available():
-        for name, more in itertools.product(("clip", "per-layer", "tanh", "auto"), ((), ("--physical-batch", "3"))):
-            options = ("--filter", name, *FILTERS[name], *NOISE, *more, "--eval-private", "2", "--device", "cuda")
-            yield Case(f"train --device cuda {name} {' '.join(more)}", ((*TRAIN, *options),))
-    first = (*TRAIN[:-1], "r1", *SMALL, *NOISE, "--ledger", "all.jsonl")
-    second = (*TRAIN[:-1], "r2", *SMALL, *NOISE, "--ledger", "all.jsonl", "--eval-private", "0.5")
-    yield Case("train twice on one ledger", (first, second))
+        for name, more in itertools.product(("clip", "per-layer", "tanh", "auto"), ("", "--physical-batch 3")):
+            options = f"{filtered(name)} {NOISE} {more} --eval-private 2 --device cuda"
+            yield Case(f"train --device cuda {name} {more}", (f"{TRAIN} {options}",))
+    twice = [f"{TRAIN} {SMALL} {NOISE} --ledger all.jsonl --out {out}" for out in ("r1", "r2 --eval-private 0.5")]
+    yield Case("train twice on one ledger", tuple(twice))
+
+
+def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
+    """The same, each under both relations."""
+    to = f"--adjacency {adjacency}"
+    for name, command, odd in (
+        ("centre", f"{TRAIN} --features unit --centre 0.2 {BUDGET}", (LOUD, TWIN)),
+        ("epsilon", f"{TRAIN} {SMALL} {BUDGET}", (LOUD, TWIN)),
+        ("head least-squares", f"{DENSE} {HEAD} --noise-multiplier 0.2", LONELY),
+        ("eval-private", f"{TRAIN} {SMALL} {NOISE} {SCORED}", LABELLED),
+        ("eval-private balanced", f"{TRAIN} {SMALL} {NOISE} {SCORED} {BALANCED}", LABELLED),
+    ):
+        yield Case(f"train --{name} {adjacency}", (f"{command} {to}",), adjacency=adjacency, odd=odd)
+    budget = f"--features unit --centre 0.2 {BUDGET}"
+    for name, kind, options, odd in (
+        ("head least-squares people", "people", f"{HEAD} --noise-multiplier 0.2", (LOUD, TWIN)),
+        (
+            "eval-private people",
+            "people",
+            f"--model mlp:4 {NOISE} {SCORED} --steps 2 --batch-size 2",
+            LABELLED,
+        ),  # some right
+        ("unit-column people 2", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
+        ("unit-column people 6", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 6 {budget}", LONELY),
+        ("unit-column people csv 2", "people csv", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
+        ("unit-column people csv 6", "people csv", f"--model mlp:4 {SMALL} --steps 4 --batch-size 6 {budget}", LONELY),
+    ):
+        command = OF_PERSONS if kind == "people" else OF_PERSONS.replace(PERSONS, PERSONS_CSV)
+        yield Case(
+            f"train --{name} {adjacency}", (f"{command} {options} {to}",), cast(Kind, kind), adjacency, "who", odd
+        )
+    ends = f"--dataset d.csv --label y --bounds 0,1 --target-bounds 0,2 --records {RECORDS}"
+    for name, data in (
+        ("classes", CSV),
+        ("targets", ends),
+        ("persons", PERSONS_CSV),
+    ):  # splines, and what goes with them
+        whose: dict[str, Any] = {"unit": "who"} if name == "persons" else {}
+        quiet = f"train --dense {data} {OUT} --noise-multiplier 0.02 {'--per-unit 3' if whose else ''} {to}"
+        kind = "people csv" if whose else "csv"
+        yield Case(f"train a table of {name} {adjacency}", (quiet,), kind, adjacency, odd=LONELY, **whose)
+    for name in FILTERS:  # little noise on the sum of three groups, whose share in the answer must show
+        groups = f"{TRAIN} --noise-multiplier 0.25 --microbatch 3 {filtered(name)} {to}"
+        yield Case(f"train --microbatch {name} {adjacency}", (groups,), adjacency=adjacency)
+    if adjacency == "replace-one":
+        cut = f"{TRAIN} {SMALL} --sampling truncated:36 {NOISE} {to}"
+        yield Case("train --sampling truncated --adjacency", (cut,), adjacency=adjacency)
+        moving = f"{TRAIN} {NOISE} --filter clip --clip-norm 20 --clip-quantile 0.5 {to}"
+        yield Case("train --clip-quantile clip 20 --adjacency", (moving,), adjacency=adjacency, odd=LONELY)
 
 
 def ticket_cases() -> Iterator[Case]:
     """Tickets: made under DP, drawn, trained; alone and one after the other."""
-    make = ("generate", *TABLE, *TINY, "--criterion", "dp-train", "--epsilon", "2", "--out", "t", "--quiet")
-    yield Case("generate dp-train", (make,), odd=(LOUD, FLAT))
-    yield Case("generate dp-train --features", ((*make, "--features", "unit"),))
-    yield Case("generate dp-train --ledger", ((*make, "--ledger", "all.jsonl"),))
-    train = ("train", "t@2", *TABLE, *SHORT, *SMALL, *NOISE, "--json", "--out", "r")
-    yield Case("generate dp-train, train", (make, train))
-    draw = ("select", "t", *TABLE, "--eps1", "1", "--score", "additive", "--json")
-    budget = ("train", "t", *TABLE, *SHORT, *SMALL, "--epsilon", "4", "--json", "--out", "r")
-    yield Case("generate dp-train, select, train", (make, draw, budget))
-    yield Case("generate dp-train, train elsewhere", (make, (*train, "--ledger", "other.jsonl")))
-    yield Case("generate dp-train --rewind", ((*make, "--rewind", "1"),))
-    make = (
-        "generate",
-        *PERSONS,
-        *TINY[:-1],
-        "3",
-        "--criterion",
-        "dp-train",
-        "--epsilon",
-        "2",
-        "--out",
-        "t",
-        "--quiet",
+    make = f"generate {TABLE} {TINY} --criterion dp-train --epsilon 2 --out t --quiet"
+    draw = f"select t {TABLE} --eps1 1 --score additive --json"
+    train, budget = (
+        f"train t@2 {TABLE} {SHORT} {SMALL} {NOISE} {OUT}",
+        f"train t {TABLE} {SHORT} {SMALL} --epsilon 4 {OUT}",
     )
-    draw = ("select", "t", *PERSONS, "--per-unit", "3", "--eps1", "1", "--score", "additive", "--json")
-    commands = ((*make, "--per-unit", "3"), draw)
-    yield Case("generate dp-train people, select", commands, "people", unit="who", odd=(LOUD, FLAT, TWIN))
+    yield Case("generate dp-train", (make,), odd=(LOUD, FLAT))
+    yield Case("generate dp-train --features", (f"{make} --features unit",))
+    yield Case("generate dp-train --ledger", (f"{make} --ledger all.jsonl",))
+    yield Case("generate dp-train, train", (make, train))
+    yield Case("generate dp-train, select, train", (make, draw, budget))
+    yield Case("generate dp-train, train elsewhere", (make, f"{train} --ledger other.jsonl"))
+    yield Case("generate dp-train --rewind", (f"{make} --rewind 1",))
+    of_persons = (
+        make.replace(TABLE, f"{PERSONS} --per-unit 3") + " --batch-size 3",
+        draw.replace(TABLE, f"{PERSONS} --per-unit 3"),
+    )
+    yield Case("generate dp-train people, select", of_persons, "people", unit="who", odd=LONELY)
     for adjacency, score in itertools.product(RELATIONS, ("product", "additive")):
-        draw = (
-            "select",
-            "pub",
-            *TABLE,
-            "--eps1",
-            "20",
-            "--score",
-            score,
-            "--adjacency",
-            adjacency,
-            *BALANCED,
-            "--json",
-        )
-        yield Case(f"select balanced {score} {adjacency}", (draw,), adjacency=adjacency, odd=LABELLED, before=(SET,))
-        draw = ("select", "pub", *PERSONS, "--eps1", "20", "--score", score, "--adjacency", adjacency, "--json")
-        yield Case(f"select people {score} {adjacency}", (draw,), "people", adjacency, "who", LABELLED, before=(SET,))
+        draw = f"--eps1 20 --score {score} --adjacency {adjacency} --json"
+        for name, kind, command, unit in (
+            ("balanced", "table", f"select pub {TABLE} {BALANCED} {draw}", "record"),
+            ("people", "people", f"select pub {PERSONS} {draw}", "who"),
+        ):
+            name = f"select {name} {score} {adjacency}"
+            yield Case(name, (command,), cast(Kind, kind), adjacency, unit, LABELLED, before=(SET,))
     draws: dict[str, tuple[str, ...]] = {
         "mechanism": ("exponential", "permute-and-flip"),
         "score": ("product", "additive"),
@@ -329,28 +278,24 @@ def ticket_cases() -> Iterator[Case]:
         row = dict(zip(draws, values, strict=True))
         if (row["score"], row["sensitivity"]) == ("additive", "paper"):
             continue  # refused: the paper's rule is stated for the product
-        options = [part for name, value in row.items() for part in (f"--{name}", value)]
-        command = ("select", "pub", *TABLE, *options, "--json")
+        command = f"select pub {TABLE} {' '.join(f'--{name} {value}' for name, value in row.items())} --json"
         relation = cast(Adjacency, row["adjacency"])
         yield Case("select " + " ".join(values), (command,), adjacency=relation, odd=LABELLED, before=(SET,))
-    for filter in ("clip", "per-layer", "tanh as printed", "sigmoid"):
-        for target in ("pub@1", "pub@3"):
-            options_of = ("--filter", filter.split()[0], *FILTERS[filter])
-            command = ("train", target, *TABLE, *SHORT, *NOISE, *options_of, "--json", "--out", "r")
-            yield Case(f"train {target} {filter}", (command,), before=(SET,))
-    select = ("select", "pub", *TABLE, "--eps1", "1", "--json")
-    train = ("train", "pub", *TABLE, *SHORT, *SMALL, "--epsilon", "3", "--json", "--out", "r")
-    yield Case("select, train", (select, train), before=(SET,))
+    for name, target in itertools.product(("clip", "per-layer", "tanh as printed", "sigmoid"), ("pub@1", "pub@3")):
+        command = f"train {target} {TABLE} {SHORT} {NOISE} {filtered(name)} {OUT}"
+        yield Case(f"train {target} {name}", (command,), before=(SET,))
+    train = f"train pub {TABLE} {SHORT} {SMALL} {BUDGET} {OUT}"
+    yield Case("select, train", (f"select pub {TABLE} --eps1 1 --json", train), before=(SET,))
 
 
 def latent_cases() -> Iterator[Case]:
     """Messages of records that are randomised one by one."""
     for protocol in ("codebook", "ue", "oue", "rappor", "moue", "moue-hs", "uer"):
-        alpha = ("--alpha", "7") if protocol in ("moue", "moue-hs", "uer") else ()
+        alpha = "--alpha 7" if protocol in ("moue", "moue-hs", "uer") else ""
         for epsilon, form in (("4", "0,0"), ("8", "0,1")):
-            bits = () if protocol == "codebook" else ("--format", form, "--label-epsilon", "1")
-            scheme = (*SCHEME, "--protocol", protocol, "--epsilon", epsilon, *alpha, *bits)
-            encode = ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json")
+            bits = "" if protocol == "codebook" else f"--format {form} --label-epsilon 1"
+            scheme = f"{SCHEME} --protocol {protocol} --epsilon {epsilon} {alpha} {bits}"
+            encode = f"latent encode s {TABLE} --out m.msg --json"
             yield Case(f"latent encode {protocol} {epsilon}", (encode,), "table", "replace-one", before=(scheme,))
 
 
@@ -395,27 +340,25 @@ train = {{ model = "mlp:4", eval-private = 1.0 }}
 
 def dry_cases() -> Iterator[Case]:
     """Commands that only say what they would spend: they read the records, and tell nothing of them."""
-    make = ("generate", *TABLE, *TINY, "--epsilon", "2", "--out", "t", "--json")
     for command in (
-        (*TRAIN, *NOISE),
-        (*TRAIN, "--features", "unit", "--centre", "0.2", "--epsilon", "3"),
-        (*make, "--criterion", "dp-train"),
-        ("select", "pub", *TABLE, "--eps1", "1", "--json"),
-        ("latent", "encode", "s", *TABLE, "--out", "m.msg", "--json"),
+        f"{TRAIN} {NOISE}",
+        f"{TRAIN} --features unit --centre 0.2 {BUDGET}",
+        f"generate {TABLE} {TINY} --epsilon 2 --out t --json --criterion dp-train",
+        f"select pub {TABLE} --eps1 1 --json",
+        f"latent encode s {TABLE} --out m.msg --json",
     ):
-        relation: Adjacency = "replace-one" if command[0] == "latent" else "add-remove"
-        before = ((*SCHEME, "--epsilon", "4") if command[0] == "latent" else SET,)
-        name = " ".join(command[:2] if command[0] in ("latent", "select") else command)
-        yield Case(f"{name} --dry-run", ((*command, "--dry-run"),), "table", relation, before=before, spends=False)
+        relation: Adjacency = "replace-one" if command.startswith("latent") else "add-remove"
+        before = f"{SCHEME} --epsilon 4" if command.startswith("latent") else SET
+        yield Case(
+            f"{command} --dry-run", (f"{command} --dry-run",), "table", relation, before=(before,), spends=False
+        )
 
 
 def sweep_cases() -> Iterator[Case]:
     """Recipes; and a search, which has public records only."""
-    run = ("run", "--config", "recipe.toml", "--jobs", "1", "--out", "o", "--quiet")
-    yield Case("run", (run,), before=(("write", "recipe.toml", RECIPE),))
-    search = ("tune", *PUBLIC, "--model", "mlp:4", "--epsilon", "3", "--for-records", "24", "--batch-size", "8")
-    search = (*search, "--epochs", "1", "--trials", "2", "--quiet", "--out", "t.toml")
-    yield Case("tune", (search,), before=(SET,), spends=False, reads=False)
+    yield Case("run", ("run --config recipe.toml --jobs 1 --out o --quiet",), files={"recipe.toml": RECIPE})
+    search = f"tune {PUBLIC} --model mlp:4 {BUDGET} --for-records 24 --batch-size 8 --epochs 1 --trials 2"
+    yield Case("tune", (f"{search} --quiet --out t.toml",), before=(SET,), spends=False, reads=False)
 
 
 DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")
@@ -425,24 +368,16 @@ DRAFT += '[column.y]\nkind = "label"\nclasses = ["0", "1", "2"]\n'
 
 def schema_cases() -> Iterator[Case]:
     """Bounds of columns found under DP, and what is trained by them."""
-    data = ("--records", str(RECORDS))
-    train = ("train", "--dense", "--dataset", "d.csv", "--schema", "s.toml", *data, "--model", "mlp:4", *SHORT)
+    find = "datasets schema d.csv --schema draft.toml --private 300 --json --out s.toml"
+    train = f"train --dense --dataset d.csv --schema s.toml --records {RECORDS} --model mlp:4 {SHORT} {SMALL} {NOISE} {OUT}"
     for relation in RELATIONS:
-        to = ("--adjacency", relation)
-        find = ("datasets", "schema", "d.csv", "--schema", "draft.toml", *data, *to, "--private", "300", "--json")
-        find = (*find, "--out", "s.toml")
-        before = (("write", "draft.toml", DRAFT),)
-        odd = (LOUD, WILD, FLAT)
-        yield Case(f"datasets schema {relation}", (find,), "csv", relation, before=before, odd=odd)
-        then = (*train, *SMALL, *NOISE, *to, "--json", "--out", "r")
-        yield Case(f"datasets schema, train {relation}", (find, then), "csv", relation, before=before, odd=odd)
-    whose = DRAFT + '\n[column.who]\nkind = "ignored"\n'
-    find = ("datasets", "schema", "d.csv", "--schema", "draft.toml", "--records", "6", "--private", "300", "--json")
-    find = (*find, "--unit-column", "who", "--out", "s.toml")
-    before = (("write", "draft.toml", whose),)
-    yield Case(
-        "datasets schema --unit-column", (find,), "people csv", unit="who", before=before, odd=(LOUD, FLAT, TWIN)
-    )
+        first = f"{find} --records {RECORDS} --adjacency {relation}"
+        for name, commands in {"": (first,), ", train": (first, f"{train} --adjacency {relation}")}.items():
+            name, odd = f"datasets schema{name} {relation}", (LOUD, WILD, FLAT)
+            yield Case(name, commands, "csv", relation, files={"draft.toml": DRAFT}, odd=odd)
+    files = {"draft.toml": DRAFT + '\n[column.who]\nkind = "ignored"\n'}
+    find = f"{find} --records 6 --unit-column who"
+    yield Case("datasets schema --unit-column", (find,), "people csv", unit="who", files=files, odd=LONELY)
 
 
 LOOPS: dict[str, dict[str, Any]] = {
@@ -588,13 +523,14 @@ def part_cases() -> Iterator[Case]:
 
     Two releases on two parts have two events, and cost what the costlier one does. No single one is sure to see the record.
     """
-    given: dict[Kind, Command] = {"table": TABLE, "csv": CSV}
+    options = f"--model mlp:4 {SHORT} {SMALL} {NOISE} --ledger l.jsonl {OUT}"
+    given: dict[Kind, str] = {"table": TABLE, "csv": CSV}
     for (kind, data), cut in itertools.product(given.items(), ("0.6", "0.4:1.0", "0.2:0.8")):
-        options = (*data, "--subset", cut, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", "--ledger", "l.jsonl")
-        yield Case(f"train --subset {cut} {kind}", (("train", "--dense", *options, "--out", "r"),), kind, odd=PARTED)
-    half = ("train", "--dense", *TABLE, "--model", "mlp:4", *SHORT, *SMALL, *NOISE, "--json", "--ledger", "l.jsonl")
-    both = ((*half, "--subset", "0.0:0.5", "--out", "r"), (*half, "--subset", "0.5:1.0", "--out", "q"))
-    yield Case("train on both halves", both, odd=PARTED)
+        yield Case(
+            f"train --subset {cut} {kind}", (f"train --dense {data} --subset {cut} {options}",), kind, odd=LONELY
+        )
+    half = f"train --dense {TABLE} {options} --subset"
+    yield Case("train on both halves", (f"{half} 0.0:0.5", f"{half} 0.5:1.0 --out q"), odd=LONELY)
 
 
 FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {

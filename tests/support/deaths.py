@@ -30,15 +30,9 @@ End = Literal["kill", "torn", "power"]
 
 
 def dies_at(number: int, work: Callable[[], object], folder: Path) -> bool:
-    """Does some work in a process of its own, which ends before its nth change of what lies in a folder.
+    """Does some work in a process of its own, which ends before its nth change of what lies in a folder, from 1 on.
 
-    Args:
-        number: which change, from 1 on.
-        work: what the process does.
-        folder: what lies elsewhere does not count.
-
-    Returns:
-        Whether it died; False where it had come to its end before.
+    Returns whether it died; False where it had come to its end before.
     """
     left, here = number, os.path.realpath(folder)
 
@@ -59,17 +53,7 @@ def dies_at(number: int, work: Callable[[], object], folder: Path) -> bool:
 
 
 def ends_at(number: int, work: Callable[[], object], folder: Path, end: End) -> bool:
-    """Does some work in a process of its own, which ends in the middle of its nth call that changes or syncs something.
-
-    Args:
-        number: which call of ``CALLS``, from 1 on.
-        work: what the process does.
-        folder: what is lost where the power goes; what lies elsewhere stays.
-        end: how it ends.
-
-    Returns:
-        Whether it ended there; False where it had come to its end before.
-    """
+    """The same, but in the middle of its nth call of ``CALLS``; where the power goes, what is in the folder is lost."""
     disk = Disk(folder)
 
     def ended(name: str, inner: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -78,9 +78,9 @@ def ending(owner: Any, name: str, number: int, how: Callable[[], object]) -> Ite
         yield
 
 
-def seeded_keys(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """The next release draws its keys from a seed."""
-    counter = itertools.count(number * 1000)
+def seeded_keys(monkeypatch: pytest.MonkeyPatch, number: int, rank: int = 0) -> None:
+    """The next release draws its keys from a seed, each rank others."""
+    counter = itertools.count(number * 1000 + 100 * rank)
     drawn = SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))
     monkeypatch.setattr(release, "secrets", drawn)
     monkeypatch.setattr(noise, "fresh_key", lambda: next(counter).to_bytes(32, "little"))

@@ -58,19 +58,18 @@ def common(kind: Kind) -> Records:
     return Records(draws.integers(0, 256, (count, *shape), dtype=np.uint8), y)
 
 
-def odd(kind: Kind, which: str, base: Records) -> tuple[np.ndarray, int]:
-    """The record that only one neighbour has, and its label."""
+def odd(kind: Kind, which: str | None, base: Records) -> tuple[np.ndarray, int]:
+    """The record that only one neighbour has, and its label; None for the one in its place, which points the other way."""
     like = base.x[0]
     if which == TWIN:
         return base.x[3], int(base.y[3])
     if which == FLAT:
         return np.zeros_like(like), 0
-    high = {"csv": 1.0, "people csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
-    low = 0.0
-    if which == WILD:
-        low, high = -1e6, 1e6
-    values = np.where(np.arange(like.size) % 2 == 0, high, low)
-    label = int(which.split()[1]) if which in LABELLED else CLASSES - 1
+    low, high = (
+        (-1e6, 1e6) if which == WILD else (0.0, {"csv": 1.0, "people csv": 1.0, "tokens": WORDS - 1}.get(kind, 255))
+    )
+    values = np.where(np.arange(like.size) % 2 == (which is None), high, low)
+    label = 0 if which is None else int(which.split()[1]) if which in LABELLED else CLASSES - 1
     return values.reshape(like.shape).astype(like.dtype), label
 
 
@@ -79,12 +78,7 @@ def table(kind: Kind, adjacency: Adjacency, which: str | None) -> Records:
     base = common(kind)
     if adjacency == "add-remove" and which is None:
         return base
-    if which is None:  # what is replaced points the other way
-        like, label = base.x[0], 0
-        high = {"csv": 1.0, "tokens": WORDS - 1}.get(kind, 255)
-        record = np.where(np.arange(like.size) % 2 == 1, high, 0).reshape(like.shape).astype(like.dtype)
-    else:
-        record, label = odd(kind, which, base)
+    record, label = odd(kind, which, base)
     x, y = np.insert(base.x, PLACE, record, axis=0), np.insert(base.y, PLACE, label)
     if adjacency == "replace-one":  # as many records as are declared
         x, y = np.delete(x, len(base.x), axis=0), np.delete(y, len(base.x))
@@ -105,14 +99,10 @@ def write(folder: Path, kind: Kind, adjacency: Adjacency, which: str | None) -> 
     if kind in ("people", "people csv"):
         found, persons = people(kind, adjacency, which)
     if path.suffix == ".csv":
-        rows = [
-            ",".join(
-                [*(repr(float(value)) for value in row), *([] if persons is None else [persons[place]]), str(label)]
-            )
-            for place, (row, label) in enumerate(zip(found.x, found.y, strict=True))
-        ]
+        whose = [[] if persons is None else [person] for person in persons or range(len(found.y))]
+        rows = [[*map(repr, row.tolist()), *who, str(y)] for row, who, y in zip(found.x, whose, found.y, strict=True)]
         header = [*"abcdef", *([] if persons is None else ["who"]), "y"]
-        path.write_text("\n".join([",".join(header), *rows]) + "\n")
+        path.write_text("".join(",".join(row) + "\n" for row in [header, *rows]))
         return
     test = public(kind, 9, 3)
     whose = {} if persons is None else {"who_train": np.array(persons), "who_test": np.array(["zoe"] * 9)}
@@ -125,16 +115,10 @@ def people(kind: Kind, adjacency: Adjacency, which: str | None) -> tuple[Records
     persons = [PERSONS[place % len(PERSONS)] for place in range(len(base.x))]
     if adjacency == "add-remove" and which is None:
         return base, persons
-    like, label = base.x[0], 0
-    if which is None:
-        low, high = (0, 1.0) if kind == "people csv" else (0, 255)
-        record = np.where(np.arange(like.size) % 2 == 1, high, low).reshape(like.shape).astype(like.dtype)
-    else:
-        record, label = odd(kind, which, base)
+    record, label = odd(kind, which, base)
     x, y = base.x, base.y
-    for number, at in enumerate(
-        (2, 9, 9, 20)[: 1 if which == FLAT else 4]
-    ):  # one record, or more than --per-unit takes
+    places = (2,) if which == FLAT else (2, 9, 9, 20)  # one record, or more than --per-unit takes
+    for number, at in enumerate(places):
         mine = record if number % 2 == 0 else np.roll(record, number, axis=0)
         x, y = np.insert(x, at, mine, axis=0), np.insert(y, at, (label + number) % CLASSES)
         persons.insert(at, ODD_PERSON)

@@ -98,25 +98,15 @@ def _words(line: str) -> list[str] | None:
 
 
 class Reader:
-    """Types the steps of a page in one folder, with coins that are the same every time.
-
-    Args:
-        folder: the working folder, which the caller has entered.
-        capture: pytest's, of file descriptors.
-    """
+    """Types the steps of a page in the working folder, with coins that are the same every time."""
 
     def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
         self._folder, self._capture, self._normal = folder, capture, Normal(folder)
 
     def type(self, step: Step, given: Mapping[str, Any]) -> str:
-        """Runs a step, which must end well and print what the page shows.
+        """Runs a step, which must end well and print what the page shows; ``given`` are names that code does not define.
 
-        Args:
-            step: as the page has it, or as it was made quicker.
-            given: names that a block of code does not define.
-
-        Returns:
-            What it printed.
+        Returns what it printed.
         """
         before = self._files()
         self._capture.readouterr()

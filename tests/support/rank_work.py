@@ -6,11 +6,11 @@ import hashlib
 import itertools
 import os
 import signal
-import types
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -25,14 +25,11 @@ from dpltm.errors import InputError
 from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.privacy import release
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd
-from dpltm.randomness import noise
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
-from dpltm.tickets import checkpoint_files
 from dpltm.tickets.workbench import stages as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
@@ -41,6 +38,7 @@ from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 from dpltm.verbs.private_loop import PrivateLoop
 from gradient_cases import Hashed, steps_of
+from interruptions import often, seeded_keys
 
 DATA = ("--dataset", "digits", "--subset", "0.5:1.0", "--model", "mlp:8", "--batch-size", "300", "--delta", "1e-4")
 TRAIN = ("train", "--dense", *DATA, "--epsilon", "2", "--steps", "8", "--optimizer", "momentum", "--average", "poly")
@@ -73,6 +71,11 @@ def some_records(count: int = 500, features: int = 784) -> tuple[torch.Tensor, t
     return torch.rand(count, features, generator=draw), torch.randint(10, (count,), generator=draw)
 
 
+def sources(own: int = 0) -> dict[str, FastSource]:
+    """Coins and noise."""
+    return {"sampling": FastSource(1 + own), "noise": FastSource(2 + own)}
+
+
 def trained(
     network: str,
     filter: str,
@@ -85,22 +88,13 @@ def trained(
     x, y = some_records()
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
     model = nn.Sequential(nn.Dropout(dropout), model) if dropout else model
-    settings = {"expected_batch": 250.0, **more}
-    config = steps_of(
-        make_filter(filter, **({} if clip_quantile is None else {"clip_quantile": clip_quantile})),
-        0.5,
-        4,
-        noise_std=1.0,
-        lr=0.1,
-        optimizer="adam",
-        average="ema",
-        **settings,
-    )
+    chosen = make_filter(filter, **({} if clip_quantile is None else {"clip_quantile": clip_quantile}))
+    settings = {"expected_batch": 250.0, "noise_std": 1.0, "lr": 0.1, "optimizer": "adam", "average": "ema", **more}
+    config = steps_of(chosen, 0.5, 4, **settings)
     mask = Mask({name: torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 for name, value in
                  model.named_parameters()})  # fmt: skip
-    sources = {"sampling": FastSource(1 + own), "noise": FastSource(2 + own)}
     records = Records(x, y, read=Hashed(np.arange(len(x)) // 2))
-    gradients = NoisyGradients(model, mask, cross_entropy, records, config, ranks=ranks, **sources)
+    gradients = NoisyGradients(model, mask, cross_entropy, records, config, ranks=ranks, **sources(own))
     gradients.allocation = FastSource(3 + own)
     Descent(gradients).run()
     return model
@@ -168,25 +162,19 @@ def fail_on_a_record() -> None:
     y[17] = 99
     model = build(ModelSpec("mlp:4", 784, 10), 0)
     config = NoisySteps(make_filter("clip"), NoisySgd(1.0, 4, 1.0), 500.0, 0.1)
-    sources = {"sampling": FastSource(1), "noise": FastSource(2)}
-    NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources).backward()
+    NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources()).backward()
 
 
 def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: int = 1, at: Sequence[int] = ()) -> int:
     """A command line, with keys that are drawn from a seed and a checkpoint after every step.
 
-    Args:
-        arguments: of all ranks.
-        own: arguments of each rank that come after those.
-        key: the seed.
-        at: rank, step and signal: what the rank sends itself in that step.
+    ``own`` are arguments of each rank after those of all; ``at`` is rank, step and the signal that it sends itself there.
     """
     place = launched()
     assert place is not None
-    counter = itertools.count(key * 1000 + 100 * place.rank)
-    noise.fresh_key = lambda: next(counter).to_bytes(32, "little")
-    release.secrets = types.SimpleNamespace(token_bytes=lambda count: next(counter).to_bytes(count, "little"))  # type: ignore[attr-defined]
-    checkpoint_files.EVERY, checkpoint_files.SHARE = 0.0, 1e9
+    patch = pytest.MonkeyPatch()
+    seeded_keys(patch, key, place.rank)
+    often(patch)
     launcher.PATIENCE = 0.0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line has it
     inner, steps = NoisyGradients.backward, itertools.count(1)
@@ -225,10 +213,7 @@ def in_python() -> None:
 def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: int = 3) -> dict[str, Any]:
     """A loop of the user's own, in a program that has joined its process group.
 
-    Args:
-        own: settings of each rank, beside those of all; ``row`` is a record that is changed.
-        spent: epsilon that the ledger of rank 0 holds already.
-        steps: that are taken.
+    ``own`` are settings of each rank (``row`` is a record that is changed); ``spent`` is in the ledger of rank 0 already.
     """
     place = launched()
     assert place is not None
@@ -243,8 +228,7 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
     model, ledger = build(ModelSpec("mlp:6", 784, 10), given.pop("seed", 0)), Ledger(unit=given.get("unit", "record"))
     if spent is not None and place.rank == 0:
         ledger.declare(Entry("release", mechanisms=(Guarantee(spent),), words="counts"))
-    sources = {"sampling": FastSource(1 + 7 * place.rank), "noise": FastSource(2 + 7 * place.rank)}
-    settings = {"batch_size": 250, "steps": steps, "delta": 1e-5, **sources, **given}
+    settings = {"batch_size": 250, "steps": steps, "delta": 1e-5, **sources(7 * place.rank), **given}
     private = PrivateLoop(model, cross_entropy, x, y, ledger=ledger, **settings)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in private:
@@ -362,15 +346,14 @@ def _train_shards(
         x[marked, 0] = 77
     if label is not None:
         y[label] = 99
-    sources = {"sampling": FastSource(1 + 7 * rank), "noise": FastSource(2 + 7 * rank)}
     try:
         shard(model, other if rank and other is not None else how, trained)
         if how == "root" and other is None:
             model(x[:2])  # which leaves what is in no block whole
             assert not isinstance(model.words.weight, DTensor)
         private = PrivateLoop(
-            model, cross_entropy, x, y, ledger=Ledger(), **sources, steps=3, delta=1e-5, noise_multiplier=1.0, mask=mask,
-            provenance="data-free", **{"batch_size": 250, **given},
+            model, cross_entropy, x, y, ledger=Ledger(), **sources(7 * rank), steps=3, delta=1e-5,
+            noise_multiplier=1.0, mask=mask, provenance="data-free", **{"batch_size": 250, **given},
         )  # fmt: skip
         optimizer = torch.optim.SGD(trained, lr=0.1)
         for step in private:

@@ -27,14 +27,7 @@ HANGS = 300
 
 @dataclass(frozen=True)
 class Ended:
-    """A rank that has ended.
-
-    Attributes:
-        code: of its process; negative for a signal.
-        value: what its work returned, or None.
-        error: type and message of what it raised.
-        out, err: what it printed.
-    """
+    """A rank that has ended: its exit code, what its work returned, type and message of what it raised, what it printed."""
 
     code: int
     value: Any
@@ -55,14 +48,7 @@ class Ranked:
         self._process.communicate(timeout=PATIENCE)
 
     def run(self, size: int, work: str, *arguments: Any, folder: Path | None = None) -> list[Ended]:
-        """Runs ``module:function`` of ``tests/support`` on so many ranks.
-
-        Args:
-            size: how many there are.
-            work: what all of them do.
-            arguments: of it, as JSON.
-            folder: that they work in.
-        """
+        """Runs ``module:function`` of ``tests/support`` on so many ranks, with arguments that pass as JSON."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG", "DPLTM"))}

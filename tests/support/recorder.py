@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -70,12 +71,7 @@ COIN = 2**32
 
 @dataclass(frozen=True)
 class Entered:
-    """An entry, from when it is on record.
-
-    Attributes:
-        entry: what was entered.
-        kept: whether it is on disk, where the ledger is a file.
-    """
+    """An entry, from when it is on record; ``kept``: on disk, where the ledger is a file."""
 
     entry: Entry
     kept: bool
@@ -192,7 +188,7 @@ class Recorder:
         self._hashes: dict[int, np.ndarray] = {}
         self._counted, self._groups, self._turns = 0, 0, Counter[str]()
         self._plan: Any = None
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._replaced = contextlib.ExitStack()
         self._before: list[Any] = []
         self._imported: set[str] = set()
 
@@ -224,9 +220,7 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         if _generators() != self._before:
             self.strays.append("a generator of the process itself has moved on")
-        for owner, name, value in reversed(self._undo):
-            setattr(owner, name, value)
-        self._undo.clear()
+        self._replaced.close()
         if late := sorted(_modules().keys() - self._imported):
             raise RuntimeError(
                 f"{', '.join(late)}: first imported within a recorder, whose functions may stay there; import before"
@@ -235,22 +229,11 @@ class Recorder:
     # --- how functions are replaced ---------------------------------------------------------------------------------
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
-        self._undo.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
+        self._replaced.enter_context(mock.patch.object(owner, name, value))
 
     def _around(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        """Puts ``wrapper(original, *arguments)`` in place of a function, wherever the package has bound it by name."""
-        original = vars(owner)[name]
-
-        @functools.wraps(original)
-        def called(*arguments: Any, **named: Any) -> Any:
-            return wrapper(original, *arguments, **named)
-
-        if isinstance(owner, type):
-            self._set(owner, name, called)
-            return
-        for module, bound in _bindings(original):
-            self._set(module, bound, called)
+        for place, bound, called in wrapped(owner, name, wrapper):
+            self._set(place, bound, called)
 
     @contextlib.contextmanager
     def _frame(self, name: str, sample: Sample | None = None, silent: bool = False) -> Iterator[_Frame]:
@@ -281,7 +264,7 @@ class Recorder:
             training,
             second_moments,
             normalisation,
-        ):  # each as it is bound, so that a planted one is seen as well
+        ):  # as it is bound, so that a planted one is seen as well
             self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
         # ids and keys of ledgers and releases: the same for neighbours, so that what else differs shows
         self._set(secrets, "token_bytes", lambda count=32: self._turn(f"{self._private} secret", count))
@@ -466,16 +449,8 @@ class Recorder:
         def noisy(original: Any, whole: Any, std: Any, source: Any) -> Any:
             with self._frame("moments") as frame:
                 found = original(whole, std, source)
-            return self._released(
-                "gaussian",
-                frame,
-                whole.double() / 4.0**second_moments.BITS,
-                found,
-                found.numpy(),
-                std,
-                grid=grid_step(std),
-                part=True,
-            )
+            query = whole.double() / 4.0**second_moments.BITS
+            return self._released("gaussian", frame, query, found, found.numpy(), std, grid=grid_step(std), part=True)
 
         plainly = private_columns.gaussian_mechanism
 
@@ -493,11 +468,8 @@ class Recorder:
         def geometric(original: Any, source: Any, epsilon: float) -> int:
             with self._frame("geometric") as frame:
                 drawn = original(source, epsilon)
-            count, served = self._counted, b"".join(frame.served)
-            answer = self._released(
-                "geometric", frame, np.array([count]), count + drawn, None, 0.0, bytes=served, own=drawn
-            )
-            return answer - count
+            count, facts = self._counted, {"bytes": b"".join(frame.served), "own": drawn}
+            return self._released("geometric", frame, np.array([count]), count + drawn, None, 0.0, **facts) - count
 
         def planned(original: Any, plan: Any, *arguments: Any) -> int:
             self._plan = plan
@@ -626,10 +598,21 @@ INDEX = _index()
 """All modules are imported by now; what stands there may have been replaced since, by a planted bug."""
 
 
-def _bindings(original: Any) -> list[tuple[ModuleType, str]]:
-    """Where a function is bound now. One that was planted is not in the index, and is looked for."""
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> list[tuple[Any, str, Callable[..., Any]]]:
+    """``wrapper(original, *arguments)`` for a function, wherever the package has bound it by name, or for a method.
+
+    Returns owner, name and what is to be there. A function that was planted is in no index, and is looked for.
+    """
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return wrapper(original, *arguments, **named)
+
+    if isinstance(owner, type):
+        return [(owner, name, called)]
     places = INDEX.get(id(original)) or _index().get(id(original), [])
-    return [(module, bound) for module, bound, _ in places if vars(module).get(bound) is original]
+    return [(module, bound, called) for module, bound, _ in places if vars(module).get(bound) is original]
 
 
 def _generators() -> list[Any]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-import hashlib
 import json
 import os
 import random
@@ -31,8 +30,7 @@ import re
 import shlex
 import ssl
 import string
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +40,9 @@ import pytest
 from safetensors import safe_open
 
 import dpltm
+from programs import program
+
+harness = program("tests/golden/harness.py")
 
 
 @dataclass
@@ -111,20 +112,12 @@ def _last(parts: list[str | Step]) -> Step:
 
 @contextlib.contextmanager
 def fixed_randomness(key: str) -> Iterator[None]:
-    """Random bytes become a function of ``key``, their count, and how many times that count was asked for.
+    """Random bytes become a function of ``key``, as in tests/golden, where the system's randomness enters.
 
-    Replaced is where the system's randomness enters: OpenSSL (noise, sampling, draws; ``randomness.noise``), ``os.urandom``
-    (fast noise) and what ``secrets`` reads (ids, keys of fingerprints). So it does not matter which module asks.
+    That is OpenSSL (noise, sampling, draws), ``os.urandom`` (fast noise) and what ``secrets`` reads (ids, keys of
+    fingerprints). So it does not matter which module asks.
     """
-    asked = Counter[tuple[str, int]]()
-
-    def serve(source: str) -> Callable[[int], bytes]:
-        def read(count: int) -> bytes:
-            asked[source, count] += 1
-            return hashlib.shake_256(f"{key} {source} {count} {asked[source, count]}".encode()).digest(count)
-
-        return read
-
+    serve = harness.served(key)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "RAND_bytes", serve("noise"))
         patch.setattr(os, "urandom", serve("seed"))
@@ -225,44 +218,25 @@ def marked(code: int, out: str, err: str) -> list[str]:
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-MEASURED = frozenset(
-    {"accuracy", "accuracies", "randomised", "values", "mean", "sd", "interval", "difference", "score"}
-    | {"probability", "control", "label"}
-)
-"""Last words before figures that come out of a network."""
-
-ACCURACY = 0.0105
-"""Absolute tolerance of those: one point as it is written, three of the few hundred test records here. Other instructions of
-the same processor change the seventh digit of a probability and no accuracy; other noise, whose calibrated scale differs in
-a late digit on another processor, changed one by a point."""
-
-NOISE, EXACT = 1e-3, 1e-4
-"""Relative tolerances of noise, which is searched for, and of any other number that has a point: epsilons above all."""
-
-FOURIER = 1e-9
-"""Absolute tolerance of anything: small deltas are differences of probabilities that a Fourier transform made, which
-processors round differently (7e-11 was seen)."""
 
 
 def close(name: str, one: str, other: str, percent: bool) -> bool:
-    """Whether two numbers are the same but for the processor that computed them.
+    """Whether two numbers are the same but for the processor that computed them, as tests/golden has it.
 
     Args:
         name: what stands before them, or heads their column; it tells what they are.
         one, other: as they are written. Without a point they must be the same.
-        percent: whether they are hundredths.
+        percent: whether they are hundredths, of what was measured.
     """
-    if one == other:
-        return True
     if not ("." in one and "." in other):
-        return False
-    first, second = float(one.replace(",", "")), float(other.replace(",", ""))
+        return one == other
+    first, second = (float(text.replace(",", "")) / (100 if percent else 1) for text in (one, other))
     words = re.findall(r"[a-z_]{2,}", name)[-3:]
-    if percent or (words and words[-1] in MEASURED):
-        return abs(first - second) <= ACCURACY * (100 if percent else 1)
-    relative = NOISE if any("noise" in word for word in words) else EXACT
+    if percent or (words[-1:] and words[-1] in harness.MEASURED):
+        return harness.same("accuracy", first, second, here=False)
     step = max(_last_place(one), _last_place(other))
-    return abs(first - second) <= relative * max(abs(first), abs(second)) + max(FOURIER, step)
+    path = "noise" if any("noise" in word for word in words) else "figure"
+    return abs(first - second) <= step or harness.same(path, first, second, here=False)
 
 
 def _last_place(text: str) -> float:
@@ -327,7 +301,7 @@ def _heading(text: str, place: int, before: str) -> str:
     if column >= len(cells):
         return ""
     words = re.findall(r"[a-z_]{2,}", cells[column])
-    measured = bool(words) and words[-1] in MEASURED
+    measured = bool(words) and words[-1] in harness.MEASURED
     return cells[column] + (" %" if measured and "%" in head else "")
 
 

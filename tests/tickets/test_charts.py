@@ -19,7 +19,6 @@ from dpltm.tickets.charts import (
     Chart,
     Series,
     seeds_over_steps,
-    write_audit_plot,
     write_charts,
 )
 
@@ -97,9 +96,6 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-# --- sweeps
-
-
 def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
     folder.mkdir()
     text = "".join(json.dumps({"step": s, "epsilon": e, "accuracy": a}) + "\n" for s, e, a in lines)
@@ -136,35 +132,3 @@ def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -
     (found,) = seeds_over_steps({"x": runs})[0].series
     assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
     assert seeds_over_steps({"x": runs[1:2]}) == []
-
-
-# --- audits
-
-ROWS = [
-    {"audited": "clip", "nominal": None, "certified": 7.981, "lower_bound": 3.2599},
-    {"audited": "as printed", "nominal": 0.5, "certified": 51895.4, "lower_bound": 0.0},
-    {"audited": "masks", "nominal": 0.2, "certified": "inf", "lower_bound": 2.75},
-    {"audited": "faint", "nominal": 0.01, "certified": 1.0, "lower_bound": 1.5},
-]
-
-
-def test_every_figure_of_an_audit_is_written_beside_its_row(tmp_path: Path) -> None:
-    """Claims are rounded up, bounds down."""
-    with rc_context({"svg.fonttype": "none"}):
-        write_audit_plot(tmp_path / "a.svg", ROWS)
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    certified, bounds = ("7.99", "51,896", "inf", "1"), ("3.25", "0", "2.75", "1.5")
-    said = [f"certified {one}" for one in certified] + [f"at least {one}" for one in bounds]
-    for figure in ("clip", "as printed", "masks", "faint", *said, "nominal 0.5", "nominal 0.2", "nominal 0.01"):
-        assert f">{figure}<" in text
-    for name in ("certified: proven", "nominal: claimed, not proven", "at least: by the audit"):
-        assert text.count(f">{name}<") == 1, "once in the legend"
-
-
-def test_what_is_left_open_ends_at_the_certificate(tmp_path: Path, drawn: list[Figure]) -> None:
-    write_audit_plot(tmp_path / "a.png", ROWS)
-    (axes,) = drawn[0].axes
-    ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
-    assert ends == [[3.2599, 7.981], [0.05, 1e3], [2.75, 1e3], [1.5, 1.5]], "none where the certificate is refuted"
-    certified = next(line for line in axes.lines if line.get_marker() == "|")
-    assert certified.get_xdata().tolist() == [7.981, 51895.4, math.inf, 1.0]

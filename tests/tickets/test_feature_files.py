@@ -18,7 +18,7 @@ from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
-from dpltm.privacy.entry import to_json
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.progress import Silent
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Arrays, Split, load
@@ -115,6 +115,15 @@ def test_sets_and_runs_have_it(there, raw, kind):
         assert load_run(there / "r").feature_map is None
 
 
+def test_a_network_of_another_width_than_its_features(there):
+    made = KINDS["plain"]
+    told_of = f"gives {made.features} features, the network takes {made.features - 1}"
+    saved_set(there / "s", made, made.features - 1)
+    assert told(load_ticket_set, there / "s") == f"x/s/tickets.json: feature_map: {told_of}"
+    saved_run(there / "r", made, made.features - 1)
+    assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
+
+
 @pytest.mark.parametrize("kind", ["statistics", "centred"])
 def test_other_tensors(there, raw, kind):
     body = write_map(there, KINDS[kind])
@@ -142,7 +151,8 @@ def test_the_network_of_a_run_in_front_is_gone(there):
 
 
 GOOD = to_json(LINEAGES["public"])
-HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}]}
+HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}, GOOD, to_json(Lineage())]}
+HOSTILE["statistics"] = [*MAPS["statistics"], True, False]
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -155,8 +165,7 @@ def test_hostile_values(there, kind, key):
         if body[key] == value and type(body[key]) is type(value):
             continue
         message = refused({**body, key: value})
-        told_of = (f"{WHERE}: feature_map: ", f"x/{NAME}: ") if key == "lineage" else f"x/{NAME}: "
-        assert message in (NO_MAP, NO_MATCH) or message.startswith(told_of), value
+        assert message in (NO_MAP, NO_MATCH) or message.startswith((f"{WHERE}: feature_map: ", f"x/{NAME}: ")), value
 
 
 # --- Features on disk: made once and whole, private, and never taken for what they are not ---

@@ -26,6 +26,13 @@ from dpltm.features.inputs import with_feature_map
 from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook
+from dpltm.local.latent import (
+    EncodeRequest,
+    EpsilonRequest,
+    SchemeOptions,
+    SchemeRequest,
+    TrainRequest,
+)
 from dpltm.local.scheme import (
     ROWS,
     BitStrings,
@@ -42,13 +49,6 @@ from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.options import EPSILON, parse_numbers, recorded
 from dpltm.options.data import DataOptions, DeltaOptions
-from dpltm.options.latent import (
-    EncodeRequest,
-    EpsilonRequest,
-    SchemeOptions,
-    SchemeRequest,
-    TrainRequest,
-)
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
@@ -189,7 +189,7 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     check_scheme_options(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named)
-    ledger = ledger_of(request.public, request.ledger, request.population, public.unit)
+    ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
@@ -305,7 +305,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     if request.classes is None and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.unit)
     plan = encoding(scheme, dataset, request, ledger, progress)
     if request.dry_run:
         account = price(plan, ledger.book)

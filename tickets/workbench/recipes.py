@@ -17,8 +17,8 @@ from typing import Any
 from dpltm.errors import DpltmError, InputError
 from dpltm.experiments import LATENT_STAGES, SHARED_WITH_SEARCH, Arm, Recipe, Section
 from dpltm.gone import instead
+from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
-from dpltm.options import latent as latent_options
 from dpltm.options import resolve, section_problems
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest

@@ -41,7 +41,7 @@ from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHE
 from dpltm.training.artifacts import TicketSet
 
 NO_EVIDENCE: dict[str, Any] = {
-    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "against_density": (), "mask": None,
+    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "mask": None,
     "round_of_mask": None, "provenance_of_masks": None, "unattacked": False, "arms": (), "columns": (),
     "against_epsilon": (),
 }  # fmt: skip
@@ -79,11 +79,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
     drawn = [
-        *(
-            chart
-            for name in ("over_steps", "against_density", "against_epsilon")
-            for chart in reported.evidence.get(name, ())
-        ),
+        *(chart for name in ("over_steps", "against_epsilon") for chart in reported.evidence.get(name, ())),
         *attacker,
     ]
     if picture is not None and not drawn:
@@ -201,7 +197,6 @@ def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
         "over_steps": charts.over_steps(metrics) if metrics and len(metrics) > 1 else (),
         "tickets": tickets,
         "chosen": config.get("round"),
-        "against_density": () if tickets is None else charts.against_density(tickets),
         "mask": None if found.run is None else found.run.mask,
         "provenance_of_masks": provenance,
     }
@@ -228,7 +223,6 @@ def _of_set(tickets: TicketSet) -> Reported:
     subject = replace(set_subject(tickets), delta=delta if delta is not None and 0 < delta < 1 else 1e-5)
     evidence = {
         "tickets": tickets,
-        "against_density": charts.against_density(tickets),
         "mask": last.mask,
         "round_of_mask": last.round,
         "provenance_of_masks": tickets.provenance,

@@ -33,10 +33,10 @@ from dpltm.records.settle import check_delta
 from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, only_being_written, read_json, read_toml, write_json
-from dpltm.tickets.ledger_file import BESIDE
+from dpltm.tickets.ledger_file import BESIDE, ledger_of
 from dpltm.tickets.workbench.code import own_of
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.stages import check_request, generate, opened_ledger, select, train
+from dpltm.tickets.workbench.stages import check_request, generate, select, train
 from dpltm.training.artifacts import fresh
 from dpltm.training.canaries import check_canaries
 from dpltm.training.plan import private_score
@@ -184,7 +184,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
             f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {provenance}"
         )
     private = load(learning)
-    ledger = opened_ledger(learning, private)
+    ledger = ledger_of(learning.dataset, learning, private.noun)
     model = own_of(making.model, making)
     made = generation.plan(load(making), making, ledger, services(SILENT), model=model)
     if made.provenance == "data-free":

@@ -23,7 +23,7 @@ from dpltm.options.generate import GenerateRequest
 from dpltm.options.network import GIVEN, check_set_decides, names_file
 from dpltm.options.select import SelectRequest
 from dpltm.options.tickets import ImportOptions, TransferRequest
-from dpltm.options.train import TrainRequest
+from dpltm.options.train import LEAST_SQUARES, TrainRequest
 from dpltm.options.tune import TuneRequest
 from dpltm.privacy.account import check_private, check_unprotected
 from dpltm.privacy.entry import RECORD, Entry, lineage_of
@@ -60,7 +60,7 @@ from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Parent, ProvenanceKind, StartingPoint, TicketSet, Winner, starting_point
 from dpltm.training.launcher import Place, check_alone, launched
-from dpltm.training.least_squares import NO_TICKET, is_least_squares
+from dpltm.training.least_squares import NO_TICKET
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import TrainingPlan, follow
 from dpltm.verbs import generate as generation
@@ -93,7 +93,7 @@ def generate(
     unit = request.unit_column if provenance in ("dp", "private") else None
     unit = RECORD if provenance == "dp" and unit is None else unit
     model = own_of(request.model, request)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, unit)
+    ledger = ledger_of(request.dataset, request, unit)
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
@@ -154,7 +154,7 @@ def select(
         last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         selection.check_options(request)
         dataset = open_dataset(request)
-        ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.noun)
+        ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
@@ -195,7 +195,7 @@ def train(
     """
     check_request(request)
     start, dataset = open_start(request)
-    ledger = opened_ledger(request, dataset)
+    ledger = ledger_of(request.dataset, request, dataset.noun)
     out = Path(request.out) if request.out else _default_out(request, start)
     given = services(progress)
     if request.dry_run:
@@ -232,14 +232,9 @@ def check_request(request: TrainRequest) -> None:
                 "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
             )
         return
-    if is_least_squares(request):
+    if request.head == LEAST_SQUARES:
         raise InputError(NO_TICKET)
     check_set_decides(request, request.model)
-
-
-def opened_ledger(request: TrainRequest, dataset: Dataset) -> Ledger:
-    """Return the ledger that pays: of whoever the records are of."""
-    return ledger_of(request.dataset, request.ledger, request.population, dataset.noun)
 
 
 def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
@@ -256,7 +251,8 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
             ticket = load_winner(tickets)
     dataset = open_dataset(request)
     if ticket is None:
-        opened_ledger(request, dataset)  # or one that cannot pay would be refused after features are made
+        # or one that cannot pay would be refused after features are made
+        ledger_of(request.dataset, request, dataset.noun)
         ticket = own_of(request.model, request) or request.model
     features, dense, seed = request.features, request.dense, request.seed
     return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
@@ -275,7 +271,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
     if place is None:
         return train(request, progress)
     check_request(request)
-    if is_least_squares(request):
+    if request.head == LEAST_SQUARES:
         check_alone("`head` least-squares")
     if request.dry_run:
         return train(request, progress) if place.rank == 0 else None
@@ -324,7 +320,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
         check_writable(out)
     tickets = None if request.set is None else with_code_of_set(find_set(request.set), request.model)
     dataset = open_dataset(request)
-    ledger = ledger_of(request.dataset, request.ledger, request.population, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.unit)
     target = tickets or own_of(request.model, request) or request.model
     result = search(target, dataset, request, ledger, services(progress))
     if out is not None:

@@ -18,10 +18,7 @@ EXPECTED = {
     ),
 }
 ONE_NUMBER = {"check_fit2d_1feature": "unit leaves nothing of one number, and says so in its own words"}
-SKIPPED = {
-    "check_pipeline_consistency": "is non deterministic",
-    "check_array_api_input": "SCIPY_ARRAY_API is not set",
-}
+SKIPPED = {"check_pipeline_consistency": "is non deterministic", "check_array_api_input": "SCIPY_ARRAY_API is not set"}
 
 # Hardly any noise, since checks learn from 30 to 300 records; scores are paid for, since they are of training records.
 GIVEN = {"noise_multiplier": 0.05, "score_epsilon": 1000.0}

@@ -19,11 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra import numpy as arrays
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 import dpltm
 import dpltm.tickets
@@ -36,6 +33,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.training.artifacts import Draws
 from dpltm.verbs.evaluate import ROWS
 from stage_cases import kinds
 
@@ -164,10 +162,7 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (
-            {},
-            "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records",
-        ),
+        ({}, "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"),
         ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
         (
             {"select_epsilon": 0.1, "epsilon": 0.5},
@@ -187,6 +182,58 @@ def test_what_does_not_go_with_tickets(tickets, given, text):
     assert made.ledger_.entries == ()  # no ticket was drawn
 
 
+def drawing(tickets, **given):
+    """An estimator that would draw on the records, of tickets that nobody drew from; in a ledger of its own."""
+    tickets = dataclasses.replace(tickets, draws=Draws())
+    asked = {"select_epsilon": 0.5, "epsilon": 2.0, "noise_multiplier": None, "ledger": Ledger()}
+    return classifier(tickets=tickets, **{**asked, **given})
+
+
+BAD = {
+    "a draw that leaves nothing": {"epsilon": 0.4},
+    "a draw of nothing": {"select_epsilon": 0.0},
+    "delta": {"delta": 2.0},
+    "optimizer": {"optimizer": "adamw"},
+    "clip norm": {"clip_norm": 0.0},
+    "filter": {"filter": "clipp"},
+    "epochs": {"epochs": -2},
+    "batch": {"batch_size": 1000.0},
+    "centre": {"centre": 2.0},
+    "features of a set": {"features": "scatter"},
+    "head": {"head": "least-squares"},
+    "seed": {"random_state": "seven"},
+    "neither": {"epsilon": None},
+    "persons": {"per_unit": 3},
+    "a round beside a draw": {"round": 1},
+}
+
+
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD)
+def test_what_is_wrong_with_the_training_is_said_before_the_draw(tickets, given):
+    """In the words of each stage, which are tested there."""
+    made = drawing(tickets, **given)
+    with pytest.raises((ValueError, BudgetError)):
+        made.fit(*table())
+    assert made.ledger_.entries == ()
+
+
+def test_a_budget_that_the_training_would_exceed_is_said_before_the_draw(tickets):
+    """It allows the draw, 0.5, and not the training after it, which brings all to 2."""
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
+    with pytest.raises(BudgetError):
+        drawing(tickets, ledger=ledger).fit(*table())
+    assert kinds(ledger) == ["budget"]
+    drawing(tickets, ledger=ledger, epsilon=0.9).fit(*table())
+    assert kinds(ledger) == ["budget", "Selection", "NoisySgd"]
+
+
+def test_a_second_draw_goes_on_from_the_first(tickets):
+    made = drawing(tickets).fit(*table()).fit(*table())
+    assert kinds(made.ledger_) == ["Selection", "NoisySgd"] * 2
+    assert 2 < made.privacy_.certified.epsilon < 4
+
+
 # what is taken
 
 
@@ -201,19 +248,6 @@ def test_data_frames_and_their_names(frame):
     )
     with pytest.raises(ValueError, match="feature names should match"):
         made.predict(frame({"b": x[:, 1], "a": x[:, 0]}))
-
-
-def test_a_column_transformer_with_public_categories_in_a_pipeline():
-    words = np.array(["red", "green", "blue"])[np.arange(200) % 3]
-    frame = pandas.DataFrame({"age": np.arange(200) % 90, "colour": words})
-    front = ColumnTransformer(
-        [("age", "passthrough", ["age"]), ("colour", OneHotEncoder(categories=[["blue", "green", "red"]]), ["colour"])]
-    )
-    bounds = ([0, 0, 0, 0], [90, 1, 1, 1])
-    model = make_pipeline(front, classifier(bounds=bounds, classes=2)).fit(frame, words == "red")
-    assert model.predict(frame).dtype == np.int64
-    assert model[-1].n_features_in_ == 4
-    assert model[-1].run_.config["bounds"] == [0.0, 1.0]
 
 
 def test_images_in_a_row_take_their_shape():
@@ -381,7 +415,6 @@ def test_beside_a_noise_multiplier_no_epsilon_limits_a_fit_and_the_notes_say_so(
     )
     assert loud.epsilon == 1 < loud.privacy_.certified.epsilon
     assert said in loud.privacy_.notes
-    assert classifier(epsilon=None).fit(x, y).privacy_.certified.epsilon > 0
     assert said not in classifier(noise_multiplier=None).fit(x, y).privacy_.notes
 
 
@@ -520,6 +553,36 @@ def test_the_width_of_a_kernel_follows_the_public_number_of_columns(columns, gam
     assert made.run_.config["options"]["schedule"] == "linear"
 
 
+# weights of classes
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"class_weight": {"low": 5.0, "high": 1.0}},
+        {"class_weight": {"low": 5.0}},
+        {"class_weight": [0.2, 1.0]},
+        {"class_weight": "balanced", "class_shares": {"high": 5 / 6, "low": 1 / 6}},
+        {"class_weight": "balanced", "class_shares": [5 / 6, 1 / 6]},
+    ],
+)
+def test_weights_by_label_order_and_shares_are_the_same(given):
+    run = classifier(classes=None, **given).fit(*table()).run_
+    assert run.config["resolved"]["filter"] == "clip(C=1) times class weights 0.2,1"
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ({"perhaps": 2.0}, "'perhaps' is no label; name those of `y`$"),
+        ("balanced", "balanced needs public shares of the classes"),
+    ],
+)
+def test_what_is_no_weight_of_classes(weight, said):
+    with pytest.raises(InputError, match=f"^`class_weight`: {said}"):
+        classifier(class_weight=weight).fit(*table())
+
+
 # copies
 
 
@@ -545,15 +608,6 @@ def test_no_copy_begins_an_account_of_its_own():
         dataclasses.replace(made, epsilon=2.0)
     changed = clone(made).set_params(epsilon=2.0)
     assert changed.privacy_ == made.privacy_
-
-
-def test_a_budget_in_the_ledger_holds_for_all_fits():
-    x, y = table()
-    made = classifier(noise_multiplier=None, epsilon=1.0).fit(x, y)
-    made.ledger_.declare(Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),)))
-    with pytest.raises(BudgetError, match=r"above the budget of 1\.2"):
-        made.fit(x, y)
-    assert made.privacy_.certified.epsilon <= 1
 
 
 def test_what_was_pickled_predicts_but_does_not_train():

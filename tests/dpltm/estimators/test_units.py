@@ -105,14 +105,6 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
         *({}, pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64")),
         "records: 'user' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
     ),
-    "a bound without persons": (
-        *({"per_unit": 3}, None),
-        "`per_unit`: bounds what one person gives, so it goes with `units`; leave it out, or add that",
-    ),
-    "a noun without persons": (
-        *({"unit": "patient", "ledger": Ledger()}, None),
-        "`unit`: says whom `units` names, so it goes with these; leave it out, or add them",
-    ),
 }
 
 

@@ -49,9 +49,6 @@ def found(request: pytest.FixtureRequest) -> FeatureMap:
     return CASES[request.param]
 
 
-# Rows
-
-
 def test_shapes_and_norms(found: FeatureMap):
     values = found(records(found))
     assert values.shape == (35, found.features)
@@ -90,9 +87,6 @@ def test_blank_records_give_numbers_and_values_beyond_the_bounds_saturate(found:
     assert torch.equal(found(beyond), found(clipped))
 
 
-# What rows are
-
-
 def test_scattering_with_statistics_is_that_less_mean_over_deviation():
     found = of_statistics((9, 8, 2))
     x = records(found, 3)
@@ -117,9 +111,6 @@ def test_scattering_alone_is_normalised_within_the_record():
     torch.testing.assert_close(deviations, deviations[:, :1].expand(3, 27), rtol=1e-3, atol=0)
 
 
-# Ids
-
-
 def test_ids_differ_with_everything_that_decides_the_features():
     statistic = of_statistics()
     mean, deviation = vars(statistic.statistics).values()
@@ -141,9 +132,6 @@ def test_ids_differ_with_everything_that_decides_the_features():
     for one, other in ((plain(), plain()), (of_statistics(), statistic)):
         assert one.id == other.id
         assert len(one.id) == 64
-
-
-# Other records
 
 
 def test_maps_for_other_records():

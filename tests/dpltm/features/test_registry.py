@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features import MAPS, Choice, MapKind, metavar, parse
+from dpltm.features import MAPS, MapKind, metavar, parse
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import NORM
 from dpltm.registry import Parameter
@@ -117,9 +117,6 @@ def test_reading_the_registry_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-# A new kind
-
-
 class Stripes:
     """Means of every so many rows of an image."""
 
@@ -146,9 +143,6 @@ def test_a_new_kind_is_one_object(request):
     assert "fourier:D,GAMMA, stripes or stripes:R" in refused(parse, "stripes:x")
     assert refused(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
     assert refused(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"
-
-
-# --- Several maps side by side ---
 
 
 SHAPE = (12, 10)
@@ -182,7 +176,6 @@ def test_each_part_gets_the_values_that_it_takes():
 
 def test_what_the_option_says():
     found = parse("scatter+drawings:7")
-    assert isinstance(found, Choice)
     assert (found.text, found.takes, found.channels) == ("scatter:2,8+drawings:7", "image", False)
     assert parse("unit+wavelets").takes == "signal"
     assert parse("unit+fourier").takes == "any"

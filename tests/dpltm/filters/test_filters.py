@@ -14,7 +14,6 @@ from dpltm.filters import (
     Automatic,
     Clip,
     DpsrCg,
-    PerLayerClip,
     RadialTanh,
     Sigmoid,
     Tanh,
@@ -104,19 +103,6 @@ def test_every_name_is_known():
         "sigmoid": "sigmoid(c=1, k=1)",
         "dpsr-cg": "dpsr-cg(C=1)",
     }
-
-
-def test_options_arrive_where_they_belong():
-    norm, tanh = {"clip_norm": 2.0}, {"tanh_scale": 3.0, "tanh_range": 4.0}
-    assert make_filter("clip", **norm) == Clip(2.0)
-    assert make_filter("tanh", no_pre_clip=True) == Tanh(1.0, 1.0, None)
-    assert make_filter("tanh", **norm, **tanh) == Tanh(3.0, 4.0, Clip(2.0))
-    assert make_filter("tanh-clip", **norm, **tanh) == Tanh(3.0, 4.0, None, Clip(2.0))
-    assert make_filter("radial-tanh", **norm, tanh_range=4.0) == RadialTanh(2.0, 4.0)
-    assert make_filter("per-layer", **norm) == PerLayerClip(2.0)
-    assert make_filter("auto", **norm) == Automatic(2.0, 0.01)
-    assert make_filter("normalize", **norm) == Automatic(2.0, 0.0)
-    assert make_filter("sigmoid", **tanh) == Sigmoid(3.0, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -106,15 +106,6 @@ def test_every_switch_is_off_inside_and_as_it_was_afterwards(loose):
     assert settings() == loose
 
 
-def test_gradients_are_taken_inside(loose):
-    model = Watching()
-    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
-    gradients.filtered_sum(torch.randn(6, 5), torch.arange(6) % 3, Clip(1.0))
-    assert SEEN
-    assert all(exact(found) for found in SEEN)
-    assert settings() == loose
-
-
 def test_so_are_those_of_a_loop_of_ones_own_and_private_right_answers(loose):
     """Records are made ready inside as well."""
     model, during = Watching(), []

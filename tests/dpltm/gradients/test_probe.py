@@ -222,31 +222,6 @@ def test_what_recurrent_modules_give_is_seen_where_nothing_uses_it(kind):
         assert refusal(last, x=torch.zeros(4, 5, 3)) == MIXED.format(f"a {kind.__name__}")
 
 
-def cut(x: Tensor, padding: int, front: bool) -> Tensor:
-    """No more positions than the longest record of the batch needs."""
-    there = (x != padding).any(0)
-    longest = int(there.flip(0).int().argmax() if not front else there.int().argmax())
-    return x[:, longest:] if front else x[:, : x.shape[1] - longest]
-
-
-@pytest.mark.one_of(3)
-@pytest.mark.parametrize("front", [False, True], ids=["behind", "before"])
-@pytest.mark.parametrize("padding", [0, 5])
-def test_texts_that_are_cut_to_the_longest_of_the_batch_are_refused(padding, front):
-    """Nothing is cut where every text is as long as random tokens are."""
-    table = nn.Embedding(9, 4, padding_idx=padding)
-    model = Applied(
-        lambda self, x: self.out(self.layer(self.table(cut(x, padding, front)))[1][0]),
-        table=table,
-        layer=nn.GRU(4, 4, batch_first=True),
-        out=nn.Linear(4, 3),
-    )
-    texts = torch.full((4, 12), 3)
-    assert refusal(model, cross_entropy, texts, CLASSES).startswith("model or loss: what one record gives depends on")
-    whole = Applied(lambda self, x: self.out(self.layer(self.table(x))[1][0]), **dict(model.named_children()))
-    checked(whole, cross_entropy, texts, CLASSES)
-
-
 def nobody_there(x: Tensor, padding: float) -> Tensor:
     return x.isnan() if math.isnan(padding) else x == padding
 
@@ -316,6 +291,12 @@ CUT: dict[str, tuple[Callable[..., Tensor], nn.Module, Tensor]] = {
     "films": (
         lambda s, x: s.layer(x[:, : longest((x != 0).flatten(2).any(2))].flatten(2)).mean(1),
         nn.Linear(6, 3), torch.rand(4, 12, 2, 3),
+    ),
+    "texts behind their padding": (
+        lambda s, x: s.layer(x[:, -longest(x != 0) :]).mean(1), nn.Embedding(9, 3, padding_idx=0), torch.full((4, 12), 3)
+    ),
+    "texts before their padding": (
+        lambda s, x: s.layer(x[:, : longest(x != 5)]).mean(1), nn.Embedding(9, 3, padding_idx=5), torch.full((4, 12), 3)
     ),
     "by the last token": (
         lambda s, x: s.layer(x[:, : longest(x != 8)]).mean(1), nn.Embedding(9, 3), torch.full((4, 12), 3)
@@ -605,19 +586,6 @@ def test_a_length_that_fails_is_refused():
     model = nn.Sequential(nn.Linear(6, 8), of(lambda x: x.squeeze().softmax(1)), nn.Linear(8, 3))
     reason = "Dimension out of range (expected to be in range of [-1, 0], but got 1)"
     assert classes(model) == f"model or loss: fails on 1 made-up records: {reason}"
-
-
-@pytest.mark.parametrize("mode", [True, False])
-def test_a_mode_that_mixes_records_is_refused_once_it_is_switched_on(mode):
-    mixing = Applied(lambda self, x: x - x.detach().mean(0) if self.training == mode else x)
-    model = nn.Sequential(nn.Linear(6, 8), mixing, nn.Linear(8, 3)).train(not mode)
-    gradients = checked(model, cross_entropy, torch.zeros(4, 6), CLASSES)
-    assert gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0)).values.count_nonzero() > 0
-    mixing.train(mode)  # it alone
-    for _ in range(2):  # and stays refused
-        assert refused(lambda: gradients.filtered_sum(torch.rand(4, 6), CLASSES, Clip(1.0))) == MIXED.format(
-            "the loss"
-        )
 
 
 # State.

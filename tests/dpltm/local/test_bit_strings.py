@@ -71,9 +71,6 @@ def rows_of(bits: np.ndarray) -> np.ndarray:
     return np.concatenate([np.packbits(bits, axis=1), np.zeros((len(bits), 2), np.uint8)], axis=1)
 
 
-# --- what is read ---
-
-
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("protocol", BIT_PROTOCOLS)
 def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
@@ -96,9 +93,6 @@ def test_inputs_are_finite_however_little_or_much_a_channel_tells():
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)
         for bits in (np.zeros((1, answer.channel.bits), np.uint8), np.ones((1, answer.channel.bits), np.uint8)):
             assert bool(Messages(rows_of(bits), answer)[:].isfinite().all()), (protocol, epsilon)
-
-
-# --- what is sent ---
 
 
 @given(st.lists(st.floats(-20, 20), min_size=1, max_size=9), st.integers(0, 65_535))
@@ -138,9 +132,6 @@ def test_coins_are_each_records_own():
     assert answer.randomise(scores[:0], labels[:0], SecureSource()).shape == (0, answer.record_bytes)
 
 
-# --- what it is worth ---
-
-
 def test_certified_is_that_of_bits_and_label():
     """Coins are independent, so both add up; a label that is declared public is sent as it is, and adds nothing."""
     answer = made(epsilon=1.3, label_epsilon=0.7, classes=3)
@@ -153,9 +144,6 @@ def test_certified_is_that_of_bits_and_label():
     assert (answer.nominal, answer.certified) == (0.1, pytest.approx(0.1))
     message = refused(made, classes=65_537, label_epsilon=None)
     assert message == "Expected 3 values >= 1 and 65537 classes from 2 to 65536", "a label is two bytes"
-
-
-# --- Values as fixed-point bits ---
 
 
 formats = st.tuples(st.integers(0, 8), st.integers(0, 7)).map(lambda pair: FixedPoint(*pair))
@@ -198,9 +186,6 @@ def test_what_is_no_format_and_no_value():
     assert refused(FixedPoint(4, 5).encode, np.array([[np.nan]])) == (
         "values: some are not numbers; what cannot be compared cannot be encoded"
     )
-
-
-# --- Messages as a network reads them: any rows of any files ---
 
 
 ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)

@@ -155,9 +155,6 @@ def test_what_no_bits_are():
     assert refused(Bit, 0, 1) == "Expected chances strictly between 0 and 2^64, not 0 and 1"
 
 
-# --- k-ary randomised response ---
-
-
 @given(st.integers(2, 1000), st.floats(0.001, 20))
 def test_what_is_certified_is_what_was_asked_for(categories, epsilon):
     found = Response(categories, epsilon)

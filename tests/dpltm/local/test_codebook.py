@@ -31,9 +31,6 @@ def parts(rows):
     return rows[:, :4] @ 256 ** np.arange(4), rows[:, 4:] @ 256 ** np.arange(2)
 
 
-# What it may tell
-
-
 @given(st.floats(0.01, 12), st.sampled_from(["signed", "one-hot"]), st.integers(1, PAIRS), st.integers(2, 200))
 def test_certified_is_what_was_asked_for(epsilon, labels, near, classes):
     found = Codebook(5, classes, epsilon, labels, near)
@@ -127,9 +124,6 @@ def test_the_number_of_a_codebook_says_nothing_of_its_records():
     assert len(np.unique(numbers[0])) == 19  # 16 records share one
 
 
-# What can be learned
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
     found = best_codebook(6, 3, epsilon)
@@ -176,28 +170,6 @@ def test_signed_messages_and_long_records_tell_no_second_moments(found):
     assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
 
 
-@pytest.mark.long
-def test_directions_along_which_records_of_a_class_differ_count_for_less():
-    """Means of classes differ along two axes; along the first of them records spread widely as well."""
-    found, count = best_codebook(4, 2, 8.0), 3_000
-    generator = np.random.default_rng(0)
-    y = generator.integers(0, 2, count)
-    away = np.where(y, 1.0, -1.0)
-    x = np.stack([3 * generator.normal(size=count) + 1.5 * away, *generator.normal(size=(2, count)), away], axis=1)
-    x[:, 1:] *= 0.5
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    parameters = nearest_mean(found, found.randomise(x.astype("f4"), y, FastSource(0)))
-    outputs = 8 * x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
-    means = np.stack([x[y == label].mean(0) for label in range(2)])
-    nearest = ((x[:, None] - means) ** 2).sum(2).argmin(1)
-    spread = (x - means[y]).T @ (x - means[y]) / count
-    fisher = np.linalg.solve(spread, means[1] - means[0])  # of the records themselves
-    best = (x - means.mean(0)) @ fisher > 0
-    right, most, least = ((guessed == y).mean() for guessed in (outputs.argmax(1), best, nearest))
-    assert most > least + 0.15
-    assert right > most - 0.03
-
-
 @pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
 def test_metric_of_nothing_but_noise(deviation):
     for seed in range(20):
@@ -211,15 +183,6 @@ def test_metric_without_noise_is_one_over_the_spread():
     within = rows.T @ rows / len(rows)
     product = metric(within, 1e-12) @ within
     np.testing.assert_allclose(product, product[0, 0] * np.eye(3), atol=1e-6 * product[0, 0])
-
-
-def test_codewords_are_public_numbers():
-    directions, signs = codewords(77, 50, 10)
-    assert directions.shape == (PAIRS, 50)
-    assert set(np.unique(signs)) == {-1.0, 1.0}
-    assert stats.kstest(directions.ravel(), "norm").pvalue > 1e-4
-    np.testing.assert_array_equal(directions, codewords(77, 50, 10)[0])
-    assert (codewords(78, 50, 10)[0] != directions).any()
 
 
 @pytest.mark.parametrize("values", [50, 700])
@@ -257,9 +220,6 @@ def test_a_frequent_class_is_not_shunned():
     outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
     right = outputs.argmax(1) == y
     assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9
-
-
-# Bad input
 
 
 def test_what_is_no_codebook():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, channel_statistics, no_statistics, public_statistics
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -33,9 +33,6 @@ def unit_features(x: np.ndarray) -> np.ndarray:
     flat = x.reshape(len(x), -1) / 255.0
     flat = flat - flat.mean(1, keepdims=True)
     return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
-
-
-# --- identity ---
 
 
 def test_the_id_is_that_of_equal_schemes():
@@ -70,9 +67,6 @@ def test_the_id_is_another_with_anything_that_changes_messages():
     assert len({made().id, *ids}) == len(ids) + 1
 
 
-# --- statistics ---
-
-
 @given(st.integers(1, 45), st.integers(1, 9))
 def test_statistics_are_mean_and_deviation_however_they_are_read(count, rows):
     x = images(count)
@@ -87,15 +81,6 @@ def test_statistics_are_mean_and_deviation_however_they_are_read(count, rows):
     assert mean.dtype == deviation.dtype == np.float32
 
 
-def test_statistics_of_channels_are_over_records_and_pixels():
-    found = make_feature_map("scatter:2,4", (9, 8, 2), (0.0, 255.0))
-    x = np.random.default_rng(0).integers(0, 256, (40, 9, 8, 2), dtype=np.uint8)
-    values = found.transformed(x).double().numpy()
-    statistics = channel_statistics(found, x)
-    np.testing.assert_allclose(statistics.mean, values.mean((0, 2, 3)), atol=1e-6)
-    np.testing.assert_allclose(statistics.deviation, values.std((0, 2, 3)), rtol=1e-3, atol=1e-6)
-
-
 def test_scores_by_hand():
     x, scheme = images(20), made()
     scores = scheme.scores(x)
@@ -104,9 +89,6 @@ def test_scores_by_hand():
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
     mean, deviation = no_statistics(MAP)
     np.testing.assert_allclose(made(mean=mean, deviation=deviation).scores(x), unit_features(x), rtol=1e-4, atol=1e-5)
-
-
-# --- messages ---
 
 
 def test_messages_are_of_all_records_in_order_some_at_a_time():

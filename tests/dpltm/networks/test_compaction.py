@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
-from dpltm.pruning.structured import unit_groups
 from dpltm.training.descent import cross_entropy
 
 
@@ -67,16 +65,6 @@ def trained_like(spec: ModelSpec, seed: int) -> nn.Module:
     return model
 
 
-def without_inputs(mask: Mask, share: float, seed: int) -> Mask:
-    """The mask with the incoming weights of a share of all units pruned."""
-    generator = torch.Generator().manual_seed(seed)
-    kept = dict(mask)
-    for name in list(kept)[:-2]:
-        if kept[name].ndim > 1 and "table" not in name:
-            kept[name][torch.rand(len(kept[name]), generator=generator) < share] = False
-    return Mask(kept)
-
-
 @settings(max_examples=EXAMPLES // 4, deadline=None)
 @given(specs, st.sampled_from([0.0, 0.05, 0.1, 0.3, 1.0]), st.integers(0, 10**6), st.booleans())
 def test_outputs_and_gradients_are_those_of_the_masked_network(spec, density, seed, some_biases):
@@ -118,99 +106,9 @@ def test_by_hand():
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
 
 
-# Folding
-
-
-@settings(max_examples=EXAMPLES // 3, deadline=None)
-@given(
-    specs,
-    st.sampled_from([0.05, 0.3, 1.0]),
-    st.sampled_from([0.0, 0.4, 0.9, 1.0]),
-    st.integers(0, 10**6),
-    st.booleans(),
-)
-def test_folded_outputs_are_those_of_the_masked_network(spec, density, share, seed, some_biases):
-    model, x = trained_like(spec, seed), records(spec, seed).float()
-    before = weights_of(model)
-    mask = without_inputs(random_mask(model, density, seed, 0.5 if some_biases else 2.0), share, seed)
-    found = compact(spec, before, mask, fold=True)
-    mask.apply(model)
-    torch.testing.assert_close(found.model(x), model(x), rtol=1e-5, atol=1e-5)
-    for name, value in found.model.named_parameters():
-        assert not bool(value[~found.mask[name]].any()), "what is not live must be zero"
-        if value.ndim > 1:
-            assert torch.equal(
-                value.flatten(), before[name].flatten()[found.places[name]] * found.mask[name].flatten()
-            )
-
-
-@settings(max_examples=EXAMPLES // 4, deadline=None)
-@given(
-    st.sampled_from(["mlp", "project", "cnn", "small cnn"]), st.sampled_from([0.05, 0.3, 1.0]), st.integers(0, 10**6)
-)
-def test_no_constant_is_left_but_the_one_unit_that_stays(name, density, seed):
-    spec = SPECS[name]
-    model = trained_like(spec, seed)
-    mask = without_inputs(random_mask(model, density, seed), 0.5, seed)
-    found = compact(spec, weights_of(model), mask, fold=True)
-    for group in unit_groups(found.model, records(spec).float()):
-        weight = found.mask[f"{group.layer}.weight"]
-        assert bool(weight.flatten(1).any(1).all())
-        for places in group.outgoing.values():
-            used = torch.zeros(group.count, dtype=torch.bool)
-            live = next(found.mask[name] for name in group.outgoing).flatten()[places.positions]
-            used[places.units[live]] = True
-            assert bool(used.all())
-
-
-def test_folding_by_hand():
-    """Unit 1 gives relu(3) = 3 whatever comes in, and unit 2 relu(-1) = 0; biases behind become 10 + 2 * 3 and 20 - 3."""
-    spec = ModelSpec("mlp:3", 2, 2)
-    model = build(spec, 0)
-    with torch.no_grad():
-        model.fc1.bias.copy_(torch.tensor([0.5, 3.0, -1.0]))
-        model.fc2.weight.copy_(torch.tensor([[1.0, 2.0, 7.0], [1.0, -1.0, 7.0]]))
-        model.fc2.bias.copy_(torch.tensor([10.0, 20.0]))
-    mask = without(model, ("fc1.weight", slice(1, None)), ("fc2.bias", 0))
-    found = compact(spec, weights_of(model), mask, fold=True)
-    assert found.spec.text == "mlp:1"
-    assert found.model.fc2.bias.tolist() == [6.0, 17.0]
-    assert found.mask["fc2.bias"].tolist() == [True, True]
-    assert found.places["fc2.weight"].tolist() == [0, 3]
-    assert compact(spec, weights_of(model), mask).spec == spec, "constant units stay while a bias lives"
-
-
-@pytest.mark.parametrize(("layer", "left"), [("conv1", "2,4,4,3,5"), ("conv2", "3,4,4,3,5"), ("conv3", "3,4,3,3,5")])
-def test_a_channel_in_front_of_a_layer_that_pads_is_not_folded(layer, left):
-    """Of LATENT's layers for colours the first and the third pad with zeros: a constant is none at their borders."""
-    spec = SPECS["latent"]
-    model = trained_like(spec, 4)
-    getattr(model, layer).bias.data.fill_(1.5)
-    mask = without(model, (f"{layer}.weight", 0))
-    found = compact(spec, weights_of(model), mask, fold=True)
-    mask.apply(model)
-    x = records(spec).float()
-    torch.testing.assert_close(found.model(x), model(x), rtol=1e-5, atol=1e-5)
-    assert found.spec.text == f"latent:10x11x2:{left}"
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "value"), [("fc1.bias", 0, float("nan")), ("fc2.weight", (0, 0), float("inf"))]
-)
-def test_a_constant_that_is_not_finite_stays(name, place, value):
-    """What is of no use goes all the same."""
-    spec = ModelSpec("mlp:4", 3, 2)
-    model = trained_like(spec, 3)
-    dict(model.named_parameters())[name].data[place] = value
-    mask = without(model, ("fc1.weight", 0), ("fc2.weight", (slice(None), 1)))
-    found = compact(spec, weights_of(model), mask, fold=True)
-    assert found.places["fc1.bias"].tolist() == [0, 2, 3]
-    assert torch.equal(found.model.fc2.bias, model.fc2.bias)
-
-
 def test_a_dense_network_stays_what_it_is():
     for spec in SPECS.values():
         model = trained_like(spec, 1)
-        found = compact(spec, weights_of(model), Mask.dense(model), fold=True)
+        found = compact(spec, weights_of(model), Mask.dense(model))
         assert found.spec.shapes() == spec.shapes()
         assert all(torch.equal(value, found.model.state_dict()[name]) for name, value in model.state_dict().items())

@@ -20,8 +20,6 @@ def filled(spec: ModelSpec, seed: int = 3) -> torch.nn.Sequential:
     return model
 
 
-# Shapes
-
 CNN = {"conv1": (16, 1, 8, 8), "conv2": (32, 16, 4, 4), "fc1": (32, 512), "fc2": (2, 32)}
 LATENT_3 = {"conv1": (32, 3, 3, 3), "conv2": (32, 32, 3, 3), "conv3": (64, 32, 3, 3), "conv4": (64, 64, 3, 3)}
 SHAPES = {
@@ -83,9 +81,6 @@ def test_a_network_has_the_shapes_of_its_name_and_the_name_of_its_shapes(text, f
     assert renamed(spec, spec.shapes()).shapes() == spec.shapes()
 
 
-# Initialisation
-
-
 @pytest.mark.parametrize(("text", "features"), [("mlp:200,50", 300), ("cnn:28x28x3", 2352)])
 def test_glorot_normal_weights_and_zero_biases(text, features):
     for name, parameter in build(ModelSpec(text, features, 10), 3).named_parameters():
@@ -108,9 +103,6 @@ def test_the_seed_decides_everything():
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True) if a.ndim == 2)
     assert not torch.equal(first[0].flatten()[:15], first[2].flatten()[:15]), "layers share their draws"
     assert not any(bool(p.any()) for p in build(ModelSpec("mlp", 5, 3), 7).parameters()), "a single one is zero"
-
-
-# What they compute
 
 
 @pytest.mark.parametrize(
@@ -216,9 +208,6 @@ def test_which_networks_take_which_tables():
     assert ModelSpec("gru:7x1", 7, 2).tables == ModelSpec("latent:28x28x1", 784, 2).tables == ()
     assert ModelSpec("lstm:128x9", 1152, 6).record_shape == (128, 9)
     assert ModelSpec("embed:50", 7, 2).record_shape == (7,)
-
-
-# What the data say, and what is refused
 
 
 @pytest.mark.parametrize(

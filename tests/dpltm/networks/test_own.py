@@ -16,6 +16,7 @@ from torch import nn
 
 import dpltm
 from dpltm.api import as_dataset
+from dpltm.criteria import CRITERIA, PruningRound
 from dpltm.errors import ArtifactError
 from dpltm.features.inputs import batched_records
 from dpltm.filters import Clip
@@ -25,7 +26,6 @@ from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
 from dpltm.networks.state import put, weights_of
-from dpltm.pruning import CRITERIA, PruningRound
 from dpltm.pruning.generation import GenerationConfig, dense_mask, make_schedule, without_data
 from dpltm.training.descent import cross_entropy
 from opened import arrays_of
@@ -155,13 +155,6 @@ def test_frozen_parameters_are_neither_live_nor_pruned():
     assert (last.live, last.density) == (6 + 3, 6 / 24)
     assert bool(last["fc1.weight"].all())
     assert [value.requires_grad for value in build(spec, 0).parameters()] == [False, False, True, True]
-
-
-@pytest.mark.parametrize("option", ["freeze", "prunable"])
-def test_a_pattern_that_matches_nothing(option):
-    what = "parameter" if option == "freeze" else "weight"
-    said = message(HandMade, **{option: ["fc3.*"]})
-    assert said.startswith(f"`{option}`: no {what} of own_networks:HandMade")
 
 
 def test_a_start_is_loaded_and_everything_that_does_not_fit_is_listed(tmp_path):
@@ -311,31 +304,21 @@ class Numpy(HandMade):
         self.fc1.weight = nn.Parameter(torch.from_numpy(np.random.rand(8, 6)).float())
 
 
-class Mixing(HandMade):
-    def forward(self, x):
-        out = super().forward(x)
-        return out - out.mean(0)
+def forwards(change):
+    """A network that makes something else of its outputs and the records."""
+
+    class Changed(HandMade):
+        def forward(self, x):
+            return change(super().forward(x), x)
+
+    return Changed
 
 
-class Hardly(HandMade):
-    """Mixes less than outputs of a record alone and in a batch may differ by."""
-
-    def forward(self, x):
-        out = super().forward(x)
-        return out + 1e-5 * out.mean(0)
-
-
-class Cut(HandMade):
-    """Cuts records to the longest in the batch; made-up ones are as long as they can be."""
-
-    def forward(self, x):
-        longest = max(1, int((x != 0).sum(1).max()))
-        return super().forward(x * (longest / x.shape[1]))
-
-
-class Saturated(HandMade):
-    def forward(self, x):
-        return super().forward(x) * (-1 if bool((x == 1).all(1).any()) else 1)
+MIXES = (
+    lambda out, _: out + 1e-5 * out.mean(0),  # less than outputs of a record alone and in a batch may differ by
+    lambda out, x: out * (-1 if bool((x == 1).all(1).any()) else 1),
+)
+Wide = forwards(lambda out, _: out[:, :2])
 
 
 class Counting(HandMade):
@@ -360,11 +343,6 @@ class Tired(HandMade):
         return super().forward(x) * (self.seen < 10_000)
 
 
-class Drawing(HandMade):
-    def forward(self, x):
-        return super().forward(x) + torch.rand(1)
-
-
 class Failing(HandMade):
     def forward(self, x):
         raise KeyError("mine" if len(x) else "")
@@ -373,11 +351,6 @@ class Failing(HandMade):
 class Unmakeable(HandMade):
     def __init__(self) -> None:
         raise ValueError("no weights here")
-
-
-class Wide(HandMade):
-    def forward(self, x):
-        return super().forward(x)[:, :2]
 
 
 def changed(change):
@@ -410,10 +383,10 @@ def normed() -> nn.Module:
     [
         (Forgetful, "gives another network each time"),
         (Numpy, "gives other weights under the same seed"),
-        *((kind, "depends on the others in the batch") for kind in (Mixing, Hardly, Cut, Saturated)),
+        *((kind, "depends on the others in the batch") for kind in map(forwards, MIXES)),
         (Counting, "changes with the records it sees"),
         (Tired, "Tired changes with the records it sees"),
-        (Drawing, "gives another answer to the same records"),
+        (forwards(lambda out, _: out + torch.rand(1)), "gives another answer to the same records"),
         (Failing, "fails on made-up records of shape (6,): 'mine'"),
         (Unmakeable, "cannot be made without arguments: no weights here"),
         (Wide, "gives outputs of shape (8, 2) for 8 records of 3 classes, where (8, 3) are expected"),
@@ -535,6 +508,8 @@ def squares(outputs, labels):
         ({"loss": 3}, "`loss`: 3 is not a function"),
         ({"score": beyond}, "`score`: gives values outside [0, 1] for made-up records"),
         ({"freeze": ["*"]}, "`freeze`: every parameter is frozen"),
+        ({"freeze": ["fc3.*"]}, "`freeze`: no parameter of own_networks:HandMade"),
+        ({"prunable": ["fc3.*"]}, "`prunable`: no weight of own_networks:HandMade"),
         ({"start_prefix": "a."}, "`start_prefix`: only with `start`; leave it out"),
     ],
 )

@@ -20,7 +20,7 @@ from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.records.split import LabelForm
 from dpltm.tickets import load, save
-from dpltm.tickets.handover import export_run
+from dpltm.tickets.workbench.handover import export_run
 from own_networks import LABELS, HandMade, OneQuantity, Tagger, closeness, squares, tag_entropies, tag_hits
 from refusals import refused
 
@@ -75,34 +75,61 @@ def test_whole_numbers_in_one_dimension_are_classes_and_so_are_floats_where_clas
     assert as_dataset(x, y, {"classes": 0}, own).labels == LabelForm("int64", ())
 
 
-def test_what_is_missing_is_named_before_anything_is_spent():
-    x, y = SEVERAL.records(60, 0)
-    ledger, facts = dpltm.Ledger(), SEVERAL.facts
-    loss = "`loss=` is missing: float32 labels of shape (3,) are no class numbers; give, in Python, a function"
-    score = "`score=` is missing: float32 labels of shape (3,) are no class numbers, so "
-    train = {**TRAINING, **facts, "ledger": ledger}
-    assert refused(dpltm.train, HandMade, x, y, **train).startswith(loss)
-    assert refused(dpltm.train, HandMade, x, y, score=closeness, **train).startswith(loss)
-    make = {"model": HandMade, "provenance": "public", "loss": squares, "ledger": ledger, **facts}
-    assert refused(dpltm.generate, x, y, **make).startswith(score + "the accuracy of each ticket needs")
-    more = {"loss": squares, "test": SEVERAL.records(9, 3)}
-    assert refused(dpltm.train, HandMade, x, y, **more, **train).startswith(score + "accuracy needs")
-    assert refused(dpltm.train, HandMade, x, y, loss=squares, eval_private=0.1, **train).startswith(score + "accuracy")
-    assert "give one label a record; in Python, a network of your own takes other labels" in refused(
-        dpltm.train, "mlp:8", x, y, **train
-    )
-    assert "labels must be integers 0 to K-1" in refused(dpltm.train, OneQuantity, x, ONE.records(60, 0)[1], **train)
-    mean = {"loss": lambda outputs, y: squares(outputs, y).mean()}
-    assert refused(dpltm.train, HandMade, x, y, **mean, **train) == (
-        "`loss`: gives () for 8 records; give one value a record, with reduction='none'"
-    )
-    assert len(ledger.entries) == 0
-    run = dpltm.train(HandMade, x, y, loss=squares, **train)  # nothing here asks how good it is
-    assert refused(dpltm.evaluate, run, *SEVERAL.records(9, 3)).startswith(score + "evaluate needs")
+X, Y = SEVERAL.records(60, 0)
+LOSS = "`loss=` is missing: float32 labels of shape (3,) are no class numbers; give, in Python, a function"
+SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers, so "
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "given", "said"),
+    [
+        (HandMade, Y, {}, LOSS),
+        (HandMade, Y, {"score": closeness}, LOSS),
+        (HandMade, Y, {"loss": squares, "test": SEVERAL.records(9, 3)}, f"{SCORE}accuracy needs"),
+        (HandMade, Y, {"loss": squares, "eval_private": 0.1}, f"{SCORE}accuracy"),
+        (
+            HandMade,
+            Y,
+            {"loss": lambda outputs, y: squares(outputs, y).mean()},
+            "`loss`: gives () for 8 records; give one",
+        ),
+        ("mlp:8", Y, {}, "give one label a record; in Python, a network of your own takes other labels"),
+        (OneQuantity, ONE.records(60, 0)[1], {}, "labels must be integers 0 to K-1"),
+        (
+            "mlp:8",
+            Y,
+            SEVERAL.settings,
+            "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a",
+        ),
+        (HandMade, Y, {**SEVERAL.settings, "class_weight": "1,1,1"}, "`class_weight`: float32 labels"),
+        (HandMade, Y, {**SEVERAL.settings, "metric": "auc"}, "`metric`: the `score` of the network"),
+        (HandMade, Y, {**SEVERAL.settings, "units": np.arange(60)}, "`units`: a person's labels"),
+        *(
+            (
+                HandMade,
+                np.where(np.arange(60)[:, None] == 7, np.float64(bad), Y),
+                SEVERAL.settings,
+                "not finite in float32, at record 7",
+            )
+            for bad in (np.nan, 1e300)
+        ),
+    ],
+)
+def test_what_a_training_refuses_before_anything_is_spent(model, y, given, said):
+    ledger = dpltm.Ledger()
+    assert said in refused(dpltm.train, model, X, y, ledger=ledger, **given, **TRAINING, **SEVERAL.facts)
+    assert ledger.entries == ()
+
+
+def test_other_stages_miss_a_score_as_well():
+    make = {"model": HandMade, "provenance": "public", "loss": squares, "ledger": dpltm.Ledger(), **SEVERAL.facts}
+    assert refused(dpltm.generate, X, Y, **make).startswith(f"{SCORE}the accuracy of each ticket needs")
+    run = dpltm.train(HandMade, X, Y, loss=squares, ledger=dpltm.Ledger(), **TRAINING, **SEVERAL.facts)
+    assert refused(dpltm.evaluate, run, *SEVERAL.records(9, 3)).startswith(f"{SCORE}evaluate needs")
 
 
 def test_what_is_read_again_wants_its_loss_and_score(tmp_path):
-    x, y = SEVERAL.records(60, 0)
+    x, y = X, Y
     save(tickets(), tmp_path / "set")
     ledger = dpltm.Ledger()
     bare = load(tmp_path / "set", model=HandMade)
@@ -121,20 +148,9 @@ def test_what_is_read_again_wants_its_loss_and_score(tmp_path):
     assert 0 < dpltm.tune(whole, x, y, epochs=1, batch_size=30, **some).best.score < 1
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
-def test_labels_that_are_not_finite_are_refused(bad):
-    x, y = SEVERAL.records(60, 0)
-    wide = y.astype(float)
-    wide[7, 1] = bad
-    ledger = dpltm.Ledger()
-    said = refused(dpltm.train, HandMade, x, wide, **SEVERAL.settings, **TRAINING, ledger=ledger, **SEVERAL.facts)
-    assert "a label that is not finite in float32, at record 7 (counted from 0)" in said
-    assert len(ledger.entries) == 0
-
-
 def test_labels_of_another_form_are_refused():
     made, ledger = tickets(), dpltm.Ledger()
-    x, y = SEVERAL.records(60, 0)
+    x, y = X, Y
     asked = {"round": 1, "ledger": ledger, **TRAINING, **SEVERAL.facts}
     assert "its network is for float32 labels of shape (3,), but records has float32 labels of shape (2,)" in refused(
         dpltm.train, made, x, y[:, :2], **asked
@@ -146,22 +162,6 @@ def test_labels_of_another_form_are_refused():
     assert "its network is for classes, but records has float32 labels" in refused(
         dpltm.train, classes, x, y, **{**asked, "classes": 0}
     )
-
-
-def test_what_does_not_go_with_them_is_refused_by_name():
-    x, y = SEVERAL.records(60, 0)
-    ledger = dpltm.Ledger()
-    given = {"ledger": ledger, **SEVERAL.settings, **TRAINING, **SEVERAL.facts}
-    kind = "`ticket`: mlp:8 has one output a class, not float32 labels of shape (3,); give a module"
-    assert refused(dpltm.train, "mlp:8", x, y, **given) == f"{kind} of your own"
-    assert refused(dpltm.train, HandMade, x, y, class_weight="1,1,1", **given).startswith(
-        "`class_weight`: float32 labels"
-    )
-    assert refused(dpltm.train, HandMade, x, y, metric="auc", **given).startswith(
-        "`metric`: the `score` of the network"
-    )
-    assert refused(dpltm.train, HandMade, x, y, units=np.arange(60), **given).startswith("`units`: a person's labels")
-    assert len(ledger.entries) == 0
 
 
 def test_a_run_gives_outputs_and_no_classes(tmp_path):
@@ -202,7 +202,7 @@ def test_a_record_more_moves_a_score_by_at_most_one_in_whole_steps():
 
 def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
     made = tickets()
-    x, y = SEVERAL.records(60, 0)
+    x, y = X, Y
 
     class Two(HandMade):
         def __init__(self) -> None:
@@ -218,17 +218,11 @@ def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
 
 
 def test_a_loop_with_such_labels_is_a_run():
-    x, y = SEVERAL.records(60, 0)
+    x, y = X, Y
     model = HandMade()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    terms = {
-        "batch_size": 20,
-        "steps": 2,
-        "noise_multiplier": 1.0,
-        "delta": 1e-4,
-        "prepare": lambda rows: rows.float() / 255,
-    }
-    loop = dpltm.PrivateLoop(model, squares, x, y, ledger=dpltm.Ledger(), **terms)
+    terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 1.0, "delta": 1e-4, "ledger": dpltm.Ledger()}
+    loop = dpltm.PrivateLoop(model, squares, x, y, prepare=lambda rows: rows.float() / 255, **terms)
     for step in loop:
         step.backward()
         optimizer.step()

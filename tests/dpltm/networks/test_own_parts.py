@@ -15,7 +15,7 @@ import dpltm
 from dpltm.errors import ArtifactError
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.tickets import load, save
-from dpltm.tickets.handover import export_run
+from dpltm.tickets.workbench.handover import export_run
 from own_networks import BY_NAME, CLASSES, PARTS, WORDS, Reader
 from refusals import refused
 

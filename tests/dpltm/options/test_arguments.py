@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpltm.errors import InputError
+from dpltm.local.latent import TrainRequest as LatentTraining
 from dpltm.options import arguments, resolve, section_problems
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
-from dpltm.options.latent import TrainRequest as LatentTraining
 from dpltm.options.run import RunRequest
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions

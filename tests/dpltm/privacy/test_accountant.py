@@ -392,6 +392,8 @@ def test_what_has_no_price(mechanisms, arguments, message):
     assert refused(epsilon, iter(mechanisms), *arguments) == message
 
 
+# The registry.
+
 SGD = NoisySgd(0.01, 100, 1.0)
 
 

@@ -369,3 +369,9 @@ def test_hardly_anything_is_outside_the_bulk(chance, points, count):
     outside = (heads * (points - 1) < low) | (heads * (points - 1) > high)
     assert 0 <= low <= high <= count * (points - 1)
     assert binom.pmf(heads[outside], count, chance).sum() <= TAILS
+
+
+def test_the_bulk_is_not_everything():
+    """A normal sum: not much more than the 8 deviations to either side that hold all but 1e-15."""
+    low, high = _bulk(np.full(100, 0.01), 10_000)
+    assert 16 < (high - low) / (math.sqrt((100**2 - 1) / 12) * 100) < 18.5

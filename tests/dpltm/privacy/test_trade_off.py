@@ -21,7 +21,7 @@ from dpltm.privacy.mechanisms import (
     Unprotected,
 )
 from dpltm.privacy.trade_off import curves, curves_of_account, sentence
-from exact import gaussian_epsilon, two_outcomes
+from exact import two_outcomes
 
 FIRST = Selection(0.5, 0.5, adaptive=False)
 SPARSE = NoisySgd(256 / 60000, 3515, 1.1)
@@ -89,18 +89,6 @@ def test_full_gaussian_steps_are_the_gaussian_curve(mu, mechanism):
         assert np.all(misses >= exact - 1e-4)
 
 
-@pytest.mark.parametrize(("eps", "categories"), [(1.0, 3), (0.5, 100)])
-def test_randomized_response(eps, categories):
-    """The likelihood ratio takes three values: e^eps, 1 and e^-eps."""
-    likely = math.exp(eps) / (math.exp(eps) + categories - 1)
-    rare = likely / math.exp(eps)
-    p = np.array([likely, rare, rare * (categories - 2)])
-    q = np.array([rare, likely, rare * (categories - 2)])
-    misses, exact = at(curves([RandomizedResponse(eps, categories)])), neyman_pearson(p, q, ALPHAS)
-    assert np.all(misses <= exact + 1e-12)
-    assert np.all(misses >= exact - 2e-3)
-
-
 def test_laplace():
     """The best test is a threshold on the released value (Dong, Roth, Su 2022, Lemma A.6)."""
     threshold = np.linspace(-30, 30, 20001)
@@ -123,25 +111,6 @@ def test_no_draw_pair_beats_the_curve(eps):
     exact = np.min([neyman_pearson(p, q, ALPHAS) for p, q in pairs], axis=0)
     assert np.all(found <= exact + 1e-9)
     assert np.all(found >= exact - 3e-3)
-
-
-def test_nothing_released_tells_nothing():
-    free = Entry("public", words="s"), Entry("budget", mechanisms=(Guarantee(1.2, 1e-5),))
-    for found in (curves([]), curves_of(), curves_of(*free)):
-        assert at(found) == pytest.approx(1 - ALPHAS, abs=1e-12)
-        assert np.array_equal(found.deltas, np.zeros(len(found.epsilons)))
-
-
-def test_the_curve_of_epsilons_ends_where_delta_is_as_small_as_it_gets():
-    """Of a Gaussian at 1e-10; of a pure guarantee at its epsilon, where delta is 0; and before the chance of failure."""
-    assert curves([GaussianRelease(1.0)]).epsilons[-1] == pytest.approx(gaussian_epsilon(1.0, 1e-10), rel=2e-3)
-    assert curves([Guarantee(1.0)]).epsilons[-1] == pytest.approx(1.0, rel=1e-3)
-    failing = curves([Guarantee(1.0, 1e-3)])
-    assert 0.9 < failing.epsilons[-1] < 1.1
-    assert failing.deltas[-1] >= 1e-3
-    sure = curves([Guarantee(1.0, 0.95)])  # at no delta that is looked at is there an epsilon
-    assert sure.epsilons[-1] == 1.0
-    assert np.all(sure.deltas >= 0.95)
 
 
 # Attackers.

@@ -240,16 +240,6 @@ def test_of_few_records_all_must_fit():
     check_truncation(replace(mechanism, truncated_batch_size=5), 1e-12)
 
 
-def test_more_records_than_are_priced_are_refused_and_their_number_is_not_said():
-    assert most_records(10_000) == 10_600
-    mechanism = truncated(0.01, 100, 1.0, 400, most_records(10_000))
-    check_truncation(mechanism, DELTA, 10_600)
-    assert refused(check_truncation, mechanism, DELTA, 10_601) == (
-        "`records`: there are more than the 10,600 that `sampling` truncated is priced for; state as many as there may be,"
-        " or take poisson"
-    )
-
-
 def test_steps_that_are_surely_cut_certify_nothing():
     mechanism = truncated(0.5, 100, 1.0, 10, 1000)
     assert truncation_chance(mechanism) == 1

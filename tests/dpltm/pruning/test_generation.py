@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA
 from dpltm.errors import Interrupted
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
-from dpltm.pruning import CRITERIA, DATA_FREE, PLAIN_CRITERIA
 from dpltm.pruning.generation import (
     Batches,
     GenerationConfig,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from dpltm.criteria import PruningRound
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning import PruningRound
 from dpltm.pruning.generation import GenerationConfig, make_schedule, weights_of, without_data
 from dpltm.pruning.unstructured import by_flow, keep_topk, synflow_scores
 

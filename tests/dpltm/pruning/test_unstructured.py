@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 
+from dpltm.criteria import PruningRound
 from dpltm.errors import InputError
 from dpltm.networks.masks import Mask
-from dpltm.pruning import PruningRound
 from dpltm.pruning.unstructured import by_trained_inputs, by_trained_weights, keep_topk, layer_rates, live_schedule
 from refusals import refused
 
@@ -59,9 +59,6 @@ def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, 
     assert bool(after["b"].all())
 
 
-# The schedule
-
-
 FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"
 
 
@@ -102,9 +99,6 @@ def test_schedule_is_what_pruning_does_whatever_the_weights(shape, rate, rounds,
         mask = prune(weights, mask, rate)
         assert int(mask["w.weight"].sum()) == live
         assert mask.nested_in(before)
-
-
-# Whole inputs of the first layer
 
 
 def test_inputs_go_whole_the_weakest_first():
@@ -159,12 +153,6 @@ def test_at_most_one_column_is_left_in_part(sizes, seed, data):
     parts = [part for part in found.split(list(sizes), dim=1) if part.any() and not part.all()]
     assert int(found.sum()) == live
     assert len(parts) <= 1
-
-
-def test_a_network_that_reads_no_columns_goes_by_inputs():
-    weights = {"w.weight": torch.tensor([[3.0, 1.0, 2.0]])}
-    found = by_trained_inputs(step(weights, dense(weights), {"w.weight": 2}, groups=((0.1, 0.1),)))
-    assert found["w.weight"].tolist() == [[True, False, True]]
 
 
 # The highest scores, by layer and over the network: against a naive sort of (score, layer, position).

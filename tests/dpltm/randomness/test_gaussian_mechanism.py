@@ -22,23 +22,12 @@ from dpltm.pruning.generation import threads
 from dpltm.randomness import gaussian_mechanism as module
 from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, gaussian
+from prepared_bytes import Prepared
 from programs import ROOT
 
 KEY = bytes(range(32))
 VALUES = st.floats(-1e6, 1e6)
 STDS = st.floats(1e-6, 1e6)
-
-
-class Prepared:
-    """Hands out these bytes, once."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def random_bytes(self, count: int) -> bytes:
-        assert count == len(self.data), "other bytes than prepared"
-        taken, self.data = self.data, b""
-        return taken
 
 
 def block(first: list[int], second: list[int], seed: bytes = bytes(SEED)) -> Prepared:
@@ -223,15 +212,6 @@ def test_how_many_bytes_are_drawn_depends_on_the_number_of_values_alone() -> Non
         gaussian_mechanism(values, 1.0, Counting(1))
     assert asked[0] == asked[1] == asked[2]
     assert sum(asked[0]) >= 8 * 70_001
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 11])
-def test_as_many_as_there_are_values_which_stay_as_they_were(count: int) -> None:
-    values = np.linspace(-1, 1, count)
-    noisy = gaussian_mechanism(values, 1.0, FastSource(6))
-    assert noisy.shape == (count,)
-    assert len(set(noisy.tolist())) == count
-    assert np.array_equal(values, np.linspace(-1, 1, count))
 
 
 def test_without_noise_nothing_changes() -> None:

@@ -28,6 +28,7 @@ from dpltm.randomness.gaussian_on_device import (
     two_double_rounds,
 )
 from dpltm.randomness.noise import FastSource, KeyedSource, RandomSource
+from prepared_bytes import Prepared
 
 KEY = bytes(range(32))
 WORDS = st.lists(
@@ -78,17 +79,6 @@ def test_of_what_is_decided_exactly_as_well(device: str, count: int, monkeypatch
     assert set(asked) == {False, True}
 
 
-class Prepared:
-    """Hands out these bytes, whoever asks."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def random_bytes(self, count: int) -> bytes:
-        assert count == len(self.data)
-        return self.data
-
-
 @devices
 @given(
     first=WORDS,
@@ -99,7 +89,7 @@ class Prepared:
 def test_at_the_ends(device: str, first: list[int], values: list[float], std: float, seed: bytes) -> None:
     """Of uniform numbers, and of the values: beyond 2^27 steps these are split."""
     words = np.array([*first, *reversed(first)], dtype=np.uint64) << np.uint64(12)
-    source: RandomSource = Prepared(seed + words.tobytes())
+    source: RandomSource = Prepared(seed + words.tobytes(), repeats=True)
     some = np.array(values[: 2 * len(first)])
     expected = gaussian_mechanism.gaussian_mechanism(some, std, source)
     found = gaussian_mechanism_on_device(torch.from_numpy(some).to(device), std, source)
@@ -135,21 +125,6 @@ def test_the_permutation_is_that_of_the_standard(device: str) -> None:
     assert torch.equal(permuted, column(AFTER, device))
     stream = PLAIN.joined(permuted, column(STATE, device)).cpu().numpy().astype("<i8").tobytes()
     assert stream == bytes.fromhex(STREAM)
-
-
-@devices
-@pytest.mark.parametrize(
-    ("key", "block", "expected"),
-    [
-        (bytes(32), 0, "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"),
-        (bytes(32), 1, "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"),
-        (bytes(31) + b"\1", 1, "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"),
-        (b"\0\xff" + bytes(30), 2, "72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca"),
-    ],
-)
-def test_the_stream_is_that_of_the_standard(device: str, key: bytes, block: int, expected: str) -> None:
-    """RFC 8439, A.1, the first four: nonce zero."""
-    assert stream_of(chacha20(key, 8 * 3, torch.device(device)))[64 * block :][:32].hex() == expected
 
 
 def stream_of(words: torch.Tensor) -> bytes:
@@ -251,22 +226,6 @@ def fused(request: pytest.FixtureRequest) -> tuple[torch.device, Functions]:
         pytest.skip("no C++ compiler to compile with")
     device = torch.device(request.param)
     return device, compiled(device)
-
-
-WORDS_OF_32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1, -1, 0, 1])
-
-
-@pytest.mark.long  # a compiler takes its time
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
-@given(st.lists(WORDS_OF_32, min_size=16, max_size=16), st.integers(1, 40))
-def test_compiled_rounds_shift_and_wrap_around_as_they_should(
-    fused: tuple[torch.device, Functions], words: list[int], blocks: int
-) -> None:
-    device, functions = fused
-    state = (torch.tensor(words)[:, None] * torch.arange(1, 2 * blocks, 2)).to(device, torch.int32)
-    permuted = two_double_rounds(state)
-    assert torch.equal(functions.rounds(state), permuted)
-    assert torch.equal(functions.joined(permuted, state), PLAIN.joined(permuted, state))
 
 
 @pytest.mark.long

@@ -58,9 +58,6 @@ def test_missing_folder_and_kind(tmp_path):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
 
 
-# --- npz ---
-
-
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.float16, np.float64, ">f4"])
 def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     path = npz(tmp_path, x_train=X.astype(dtype), y_train=Y, x_test=X[:2], y_test=Y[:2])
@@ -125,18 +122,6 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
     assert message.endswith("); save it again as an array of numbers")
 
 
-# --- csv ---
-
-
-def test_csv(tmp_path):
-    path = text(tmp_path, "\ufeffa,y,b\r\n1,0, 2.5\r\n\r\n-3e2,1,4\r\n")
-    train, test = read_file(path, "y")
-    assert train.x.tolist() == [[1, 2.5], [-300, 4]]
-    assert train.y.tolist() == [0, 1]
-    assert train.columns == ("a", "b")
-    assert test is None
-
-
 @pytest.mark.parametrize(
     ("content", "label", "message"),
     [
@@ -168,9 +153,6 @@ def test_bad_csv(tmp_path, content, label, message):
     assert refused(read_file, path, label) == message.format(path=path, **named)
 
 
-# --- parquet ---
-
-
 @pytest.fixture
 def parquet(tmp_path):
     def write(**columns):
@@ -180,17 +162,6 @@ def parquet(tmp_path):
     return write
 
 
-def test_parquet(parquet):
-    train, test = read_file(parquet(a=np.array([1, 2], dtype="u1"), y=[0, 1], b=np.array([3, 4], dtype="u1")), "y")
-    assert train.x.dtype == np.uint8
-    assert train.x.tolist() == [[1, 3], [2, 4]]
-    assert train.y.tolist() == [0, 1]
-    assert train.columns == ("a", "b")
-    assert test is None
-    mixed, _ = read_file(parquet(a=[True, False], b=[0.5, 1.5], y=[0, 1]), "y")
-    assert mixed.x.tolist() == [[1, 0.5], [0, 1.5]]
-
-
 def test_bad_parquet(parquet):
     path = parquet(a=["x", "z"], y=[0, 1])
     assert refused(read_file, path, "y") == (
@@ -198,9 +169,6 @@ def test_bad_parquet(parquet):
         " (dpltm datasets schema drafts one)"
     )
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
-
-
-# --- more than memory holds ---
 
 
 @pytest.fixture

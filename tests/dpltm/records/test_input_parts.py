@@ -25,9 +25,6 @@ def given_back(x, bounds=(0.0, 1.0), **facts):
     return apart(torch.from_numpy(prepare(made, bounds, (), parts)), parts)
 
 
-# --- what comes back ----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=60)
 @given(
     words=st.integers(1, MAX_WORDS),
@@ -84,8 +81,6 @@ def test_a_row_depends_on_its_own_record_alone():
         assert np.array_equal(alone[0], whole[record])
         assert same == parts
 
-
-# --- what is refused ----------------------------------------------------------------------------------------------------
 
 IDS = np.arange(8).reshape(4, 2)
 
@@ -160,9 +155,6 @@ def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
     strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
     assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
     assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7
-
-
-# --- a dataset of Hugging Face ------------------------------------------------------------------------------------------
 
 
 class Columns:

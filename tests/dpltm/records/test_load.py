@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dpltm.privacy.entry import HASHES, Part
-from dpltm.records import DatasetCache, catalogue, load
+from dpltm.records import DatasetCache, catalogue, from_arrays, load
 from dpltm.records import data_home as default_home
+from dpltm.records.notes import bounds_notes, public_input_notes
 from opened import arrays_of
 from refusals import refused
 
@@ -355,3 +356,19 @@ def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
     np.save(tmp_path / "y_train.npy", Y[::-1])  # of the same size, and of the same time
     os.utime(tmp_path / "y_train.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
     assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", dataset_cache=cache).train).y, Y[::-1])
+
+
+# --- what is said of bounds: by type and by who gave what, never by the values ---
+
+
+NOTE = (
+    "nobody gave the bounds of mine, so 0 to 255 is assumed, all that a byte can hold; if their values have another range,"
+    " declare them with `bounds` LO,HI"
+)
+
+
+@pytest.mark.parametrize("values", [np.zeros(20), np.arange(20) % 16, np.arange(20) + 230], ids=["0", "15", "249"])
+def test_bytes_of_any_value(values):
+    dataset = from_arrays(values.astype(np.uint8)[:, None], np.arange(20) % 4, classes=4, records=20, name="mine")
+    assert (dataset.bounds, dataset.bounds_origin) == ((0.0, 255.0), "assumed")
+    assert bounds_notes(dataset) == public_input_notes(dataset) == [NOTE]

@@ -175,9 +175,6 @@ def test_what_is_not_declared_is_counted_on_the_part_alone(two, kind, options):
         assert one.records - other.records == int(gone in records(one.train))
 
 
-# --- places of a published file ---
-
-
 @pytest.fixture
 def published(tmp_path, monkeypatch) -> Callable[..., Callable[..., Dataset]]:
     """A known dataset of N records, with some places emptied; what the file still holds there is ``left``."""

@@ -34,12 +34,6 @@ def test_trailing_rows_are_the_test_split():
     assert (test.x_name, test.y_name) == ("x_test", "y_test")
 
 
-@pytest.mark.parametrize("target", [np.arange(1.0, 7.0), ["'1'", "'2'", "'3'", "'4'", "'5'", "'6'"]])
-def test_labels_as_numbers_or_quoted(target):
-    train, test = convert(table(target=target), PLAIN)
-    assert [*train.y, *test.y] == [0, 1, 2, 3, 4, 5]
-
-
 def test_bytes_become_bytes_and_colours_go_last():
     planes = np.arange(24, dtype=np.float64).reshape(2, 12)
     train, test = convert(Bunch(data=planes, target=np.array(["0", "1"])), COLOUR)

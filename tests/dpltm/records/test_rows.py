@@ -33,9 +33,6 @@ def table(label=None, order=None, x=FLAT, y=Y, names=NAMES):
     return Rows(values[:, rest], values[:, at], tuple(columns[place] for place in rest), columns[at])
 
 
-# --- public hashes ---
-
-
 def test_public_hashes_by_hand_and_golden():
     """Whoever has a record knows its part, with this version or a later one."""
     assert HASHES == 10**9
@@ -98,8 +95,6 @@ def test_rows_are_hashed_some_at_a_time():
     assert rows.identities()[first:].tolist() == late.identities().tolist()
     assert len(np.unique(rows.identities())) == len(rows)
 
-
-# --- what is private: the digest of a file, and rows in two ---
 
 ORDER = GENERATOR.permutation(60)
 

@@ -22,22 +22,6 @@ def bounds(draw):
 
 
 @pytest.mark.parametrize(
-    ("given_bounds", "expected"),
-    [
-        ((0, 16), (1 / 16, 0.0)),
-        ((1, 3), (0.5, -0.5)),
-        ((-2, 2), (0.5, 0.0)),
-        ((-1, 3), (0.5, -0.5)),
-        ((-3, -1), (1, 2)),
-    ],
-)
-def test_affine_golden(given_bounds, expected):
-    multiplier, offset = affine(given_bounds)
-    assert (multiplier, offset) == expected
-    assert math.copysign(1, offset) == math.copysign(1, expected[1])
-
-
-@pytest.mark.parametrize(
     ("x", "limits", "expected"),
     [
         (np.array([[[0, 51], [102, 255]]], dtype=np.uint8), (0, 255), [[0, 0.2, 0.4, 1]]),

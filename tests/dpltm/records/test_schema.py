@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.privacy.entry import NO_LINEAGE
-from dpltm.records import load, load_records
-from dpltm.records.cells import as_days, as_number
+from dpltm.records import load
+from dpltm.records.cells import as_days
 from dpltm.records.schema import parse_schema, schema_text
 from dpltm.records.tables import draft, read_off
 from opened import arrays_of
@@ -158,15 +158,6 @@ def test_files_of_columns_and_files_without_a_header(tmp_path, table):
     assert bare.rows.columns == csv.rows.columns
 
 
-def test_records_without_labels(tmp_path, table):
-    whole = table()
-    lines = [line.rpartition(",")[0] for line in ROWS]
-    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
-    schema = parse_schema(TEXT, "it")
-    assert np.array_equal(load_records(str(tmp_path / "x.csv"), schema=schema).clip(0, 1), arrays_of(whole.train).x)
-    assert np.array_equal(load_records(str(tmp_path / "d.csv"), schema=schema).clip(0, 1), arrays_of(whole.train).x)
-
-
 def test_all_faults_are_said_at_once(table):
     rows = [*ROWS[:2], "forty,1,north,2020-13-01,,x,maybe", "20,1,north"]
     said = refused(table, rows)
@@ -303,11 +294,6 @@ def test_names_of_columns_that_are_no_text(tmp_path, name):
     (tmp_path / "s.toml").write_text(TEXT)
     for facts in ({"label": "y", "bounds": (0, 9)}, {"schema": str(tmp_path / "s.toml")}):
         assert f"{name}: is not a {path.suffix[1:]} file that can be read" in refused(load, str(path), **facts)
-
-
-@pytest.mark.parametrize("cell", ["1_05", "1,5", "1.000,5", "5 %", "0x10", "one", ""])
-def test_what_is_no_number(cell):
-    assert as_number(cell) is None
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,6 @@ def paid():
     return next(pay(lambda *_: release, Ledger()).values)
 
 
-# Opening
-
-
 @pytest.mark.parametrize(
     "by",
     [
@@ -100,9 +97,6 @@ def test_no_attribute_is_an_array(split):
     assert again.digest(b"k") == split.digest(b"k")
 
 
-# Maps and looks
-
-
 def test_a_map_is_of_each_record_and_stays_closed(split):
     seen, told = [], []
 
@@ -139,9 +133,6 @@ def test_digest(split):
         for each in ((X, Y[::-1]), (X[::-1], Y), (X.astype(np.int16), Y), (X.reshape(600, 2, 1), Y))
     ]
     assert len({each.digest(b"key") for each in (split, *others)} | {split.digest(b"other")}) == 6
-
-
-# What a ledger holds of them
 
 
 def test_what_is_declared_of_a_dataset():

@@ -141,9 +141,6 @@ def test_nothing_is_allocated_by_numbers_in_a_file(write):
     assert arrays_of(load(path, length=2).train).x.tolist() == [[0, 1]] * 20_000
 
 
-# Features that are positions
-
-
 def test_features_that_are_positions(write):
     x = np.array([[0, 4], [9, 1], [3, 3]])
 
@@ -160,9 +157,6 @@ def test_features_that_are_positions(write):
     assert refused(load, path, words=9).startswith(
         f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with"
     )
-
-
-# Records alone
 
 
 @pytest.mark.parametrize("names", [("values", "offsets"), ("values_test", "offsets_test")])

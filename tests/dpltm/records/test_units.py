@@ -112,9 +112,6 @@ def test_what_is_public_of_persons():
     assert at_unit(found, None) is found
 
 
-# Files
-
-
 def tables(folder, whose_cells, number=True):
     """The same records as a CSV, a Parquet file and an archive."""
     draw = np.random.default_rng(4)
@@ -206,13 +203,6 @@ def test_a_noun_without_persons_is_refused_and_not_left_out(unit):
         with pytest.raises(DpltmError) as caught:
             call(np.eye(4), np.arange(4) % 2, bounds=(0, 1), unit=unit)
         assert str(caught.value) == said
-
-
-def test_equal_rows_of_different_persons_are_no_fault():
-    x, y, _ = people()
-    np_test = x[:4], y[:4]
-    assert "are training records of" in refused(from_arrays, x, y, classes=2, test=np_test)
-    assert len(from_arrays(x, y, classes=2, test=np_test, rows_coincide=True).test) == 4
 
 
 def test_nobody_is_in_both_splits(tmp_path):

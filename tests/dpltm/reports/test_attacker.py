@@ -18,7 +18,6 @@ from dpltm.reports.statement import FALSE_ALARMS, PRIORS, odds, precision
 def told(*mechanisms: Mechanism) -> tuple[dict[float, float], dict[float, float]]:
     """How often the best attacker is right, by prior; and what he finds, by false alarms."""
     body = odds(curves(mechanisms))
-    assert body is not None
     right, found = (list(body[name]) for name in ("right", "found"))
     return ({row["prior"]: row["at_most"] for row in right}, {row["false_alarms"]: row["at_most"] for row in found})
 

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from dpltm.errors import ArtifactError, InputError
+from dpltm.filters import FILTERS, make_filter
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import (
@@ -26,7 +29,8 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.statement import SEARCH_NOTE
 from dpltm.reports import statement as module
-from dpltm.reports.statement import PROVENANCE, Subject, check_shape, differences, kept_apart, statement
+from dpltm.reports.statement import PROVENANCE, Subject, check_shape, differences, interval, kept_apart, statement
+from dpltm.reports.subjects import run_subject
 from dpltm.reports.wording import render_statement
 
 WHOLE = Part("d", "1" * 64)
@@ -108,7 +112,6 @@ def test_disjoint_parts_do_not_add_up() -> None:
     assert body["certified"]["epsilon"] == made(right)["certified"]["epsilon"]
     together = Account((replace(left, part=WHOLE), replace(right, part=WHOLE))).epsilon(1e-5)
     said = kept_apart(body)
-    assert said is not None
     assert said.endswith(f"were they the same records: epsilon {together:.4g}")
     assert kept_apart(made(DRAW, TRAINING)) is None
 
@@ -392,3 +395,38 @@ def test_bounds_that_were_found_are_not_called_public() -> None:
     settings = {**SETTINGS, "low": 0.0, "high": 1.0, "bounds_origin": "declared"}
     bounds = shown(made(found, TRAINING, subject=replace(RUN, settings=settings)))["bounds of features"]
     assert bounds.meaning.startswith("Of columns found under differential privacy (entry 1).")
+
+
+# Settings of a run, and intervals
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("more", [{}, {"no_pre_clip": True}, {"clip_quantile": 0.5}])
+def test_the_clip_norm_is_that_of_the_filter(name: str, more: dict[str, Any]) -> None:
+    """Of the filter that the options make, its part in front or behind included; None where nothing clips."""
+    parameters = {parameter.name for parameter in FILTERS[name].parameters}
+    more = {option: value for option, value in more.items() if option in parameters}
+    norm = {"clip_norm": 0.25} if "clip_norm" in parameters and "no_pre_clip" not in more else {}
+    made: Any = make_filter(name, **norm, **more)
+    parts = (made, getattr(made, "before", None), getattr(made, "after", None))
+    expected = next((part.clip_norm for part in parts if hasattr(part, "clip_norm")), None)
+    options = {"filter": name, "clip_norm": 0.25, "clip_quantile": 0.0, "no_pre_clip": False, **more}
+    facts = {"filter": "words that say clip(C=9)"}
+    settings = run_subject("r", {"options": options, "resolved": facts}, {}).settings
+    assert (settings["filter_name"], settings["clip_norm"]) == (name, expected)
+    assert settings["clip_quantile"] == (more.get("clip_quantile") if norm else None)
+
+
+@given(st.integers(1, 20_000).flatmap(lambda records: st.tuples(st.integers(0, records), st.just(records))))
+def test_an_interval_is_that_of_scipy(counts: tuple[int, int]) -> None:
+    correct, records = counts
+    expected = binomtest(correct, records).proportion_ci(0.95, method="wilson")
+    found = interval(correct / records, records)
+    assert found == {"low": pytest.approx(expected.low, abs=1e-9), "high": pytest.approx(expected.high, abs=1e-9)}
+
+
+@pytest.mark.parametrize(
+    "counts", [(None, 10), (0.5, None), (1.5, 10), (float("nan"), 10), ("0.5", 10), (0.5, 0), (0.5, True)]
+)
+def test_no_interval_where_something_is_not_known(counts: tuple[object, object]) -> None:
+    assert interval(*counts) == {}

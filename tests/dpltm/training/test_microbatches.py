@@ -202,20 +202,6 @@ def test_sensitivity_is_the_bound_twice_with_groups_and_twice_for_replace_one():
     assert nominal_sensitivity(Tanh(2.0, 1.0), 100, "add-remove", microbatch=8) == 1.0
 
 
-def test_a_plan_states_both_figures_and_calibrates_by_the_certified_one():
-    plain, plan = planned(epsilon=1.0, batch_size=30), planned(epsilon=1.0, batch_size=30, microbatch=8)
-    assert plan.resolved["groups"] == 4
-    assert plan.resolved["filter"] == "clip(C=1) of groups of about 8 records"
-    assert plan.resolved["sensitivity"] == 2.0
-    assert plan.resolved["noise_multiplier"] == plain.resolved["noise_multiplier"]
-    assert plan.mechanism.noise_std == 2 * plain.mechanism.noise_std
-    report = stated(plan)
-    assert report.certified == stated(plain).certified
-    assert report.nominal is not None
-    assert report.nominal.source == "tanh paper's sensitivity for microbatches"
-    assert report.nominal.epsilon < report.certified.epsilon / 1.9
-
-
 @pytest.mark.parametrize(
     ("options", "ratio"),
     [

@@ -669,13 +669,9 @@ def test_labels_without_a_weight_are_refused(y: torch.Tensor) -> None:
 
 def test_no_loss_of_private_records_leaves_a_loop() -> None:
     """What a scheduler that waits for a plateau would take has to come from public records."""
-    told: list[tuple[Any, ...]] = []
     model = toy_model()
-    loop = make(model, on_step=lambda *given: told.append(given), steps=2)
     public = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(model.parameters(), lr=0.5), patience=0)
-    for step in loop:
+    for step in make(model, steps=2):
         assert step.backward() is None
         assert [name for name in vars(step) if not name.startswith("_")] == ["number"]
         public.step(cross_entropy(model(torch.zeros(1, 5)), torch.zeros(1, dtype=torch.int64)).item())
-    assert [number for number, _ in told] == [1, 2]
-    assert [epsilon for _, epsilon in told] == sorted(epsilon for _, epsilon in told)

@@ -354,12 +354,3 @@ def test_a_state_tells_no_noise() -> None:
     for source in (first.loop.settings.noise, first.loop.settings.sampling):
         assert isinstance(source, KeyedSource)
         assert source.state.partition(":")[2] not in said
-
-
-def test_ledgers_list_what_was_handed_out(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dpltm.cli.main import run
-
-    Run(open_ledger(path)).take(5)
-    assert run(["privacy", "ledger", str(path), "--delta", "1e-3"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("handed out to be drawn, for nothing more: up to 4 steps of a loop") == 2

@@ -11,13 +11,13 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
+from dpltm.criteria import DATA_FREE, DP_CRITERIA
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
-from dpltm.pruning import DATA_FREE, DP_CRITERIA
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb
@@ -67,9 +67,6 @@ def epsilon_of(mechanism: NoisySgd, delta: float = 1e-5) -> float:
     )
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     return accountant.compose(dp_event.SelfComposedDpEvent(step, mechanism.steps)).get_epsilon(delta)
-
-
-# What the tickets depend on, and what is entered
 
 
 @pytest.mark.parametrize("criterion", DATA_FREE)
@@ -158,9 +155,6 @@ def test_late_rewinding_and_no_predictors():
     assert (bare.is_scored, bare.id) == (False, early.id)
 
 
-# Entered before it is used
-
-
 @pytest.mark.parametrize("provenance", ["public", "private"])
 def test_what_has_no_mechanism_is_on_record_before_a_record_is_looked_at(provenance, monkeypatch):
     looked: list[int] = []
@@ -187,8 +181,6 @@ def test_a_budget_holds():
     assert len(ledger.entries) == 1
     assert certified(made(PRIVATE, options_of("dp-train", epsilon=0.5), ledger)) <= 0.5
 
-
-# Refused, with nothing entered
 
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"

@@ -71,9 +71,6 @@ def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions
     return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET))
 
 
-# What the training after it would refuse
-
-
 class Scaled(torch.autograd.Function):
     """Works in plain PyTorch, and without setup_context not in torch.func."""
 
@@ -141,9 +138,6 @@ def test_a_network_that_takes_no_person_is_refused_before_a_draw():
     said = refused(dpltm.train, tickets, x, np.arange(200) % 3, round=1, noise_multiplier=4.0, steps=1, **options)
     assert refused(dpltm.select, tickets, x, np.arange(200) % 3, eps1=0.5, **options) == said
     assert not ledger.entries
-
-
-# What is entered
 
 
 def test_a_draw_from_public_tickets(public):
@@ -239,16 +233,6 @@ def test_an_unprotected_look_is_entered_and_returned(public):
         assert row.score == pytest.approx(row.accuracy - 0.05 * row.density)
 
 
-def test_a_look_does_not_end_guarantees_by_the_way(public):
-    ledger, shown = Ledger(), replace(ASKED, reveal=True)
-    drawn(public, ledger=ledger)
-    assert refused(plan, public, PRIVATE, shown, ledger, QUIET).startswith("`unprotected`: ")
-    assert drawn(public, options=replace(shown, unprotected=True), ledger=ledger).privacy.certified.epsilon == math.inf
-
-
-# A plan
-
-
 def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     ledger, released = Ledger(), tickets_of("dp")
     settled = plan(released, PRIVATE, replace(ASKED, reveal=True), ledger, QUIET)
@@ -266,9 +250,6 @@ def test_a_plan_that_runs_twice_is_two_draws(public):
     assert len({entry.id for entry in ledger.entries}) == len(public.lineage.paid) == 2
 
 
-# Which sensitivity holds
-
-
 @pytest.mark.parametrize("score", ["product", "additive"])
 @pytest.mark.parametrize("provenance", ["public", "private", "dp"])
 def test_exact_only_where_the_predictors_are_fixed(provenance, score):
@@ -282,9 +263,6 @@ def test_exact_only_where_the_predictors_are_fixed(provenance, score):
         return
     settled = plan(tickets, PRIVATE, options, ledger, QUIET)
     assert settled.settled.rule == ("paper" if provenance == "private" else "exact")
-
-
-# Refused, with nothing entered
 
 
 def test_tickets_with_nothing_to_score():
@@ -316,9 +294,6 @@ def test_a_budget_holds():
             with pytest.raises(BudgetError, match="above the budget"):
                 plan(tickets, PRIVATE, options, ledger, QUIET)
     assert len(ledger.entries) == 3
-
-
-# The paper's rule on public accuracies
 
 
 def with_accuracies(tickets: TicketSet, *accuracies: float | None) -> TicketSet:

@@ -16,10 +16,8 @@ from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec, build
 from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
-from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import from_arrays
 from dpltm.training.artifacts import fresh
 from dpltm.verbs import tune as stage
@@ -47,11 +45,6 @@ def untried(monkeypatch):
     monkeypatch.setattr(stage, "accuracy", lambda *_, **__: 0.5)
 
 
-def steps_of(trial: stage.Trial, private: int = 700) -> NoisySgd:
-    """The noisy steps of the private training."""
-    return NoisySgd(trial.batch_size / private, trial.steps, trial.noise_multiplier)
-
-
 @pytest.fixture
 def trained(monkeypatch):
     """The networks that are scored, in order: a list that fills."""
@@ -72,23 +65,6 @@ def scores(monkeypatch):
     monkeypatch.setattr(stage, "accuracy", lambda *_, **__: left.pop(0))
     monkeypatch.setattr(stage, "train", lambda *_, **__: None)
     return left
-
-
-# --- the noise ---
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("untried")
-def test_every_setting_has_the_noise_of_the_private_run():
-    """Each combination is calibrated for itself, to all of the budget and no more."""
-    lists = {"epochs": "1,4", "batch_size": "50,100", "clip_norm": "0.5", "delta": 1e-4}
-    trials = search(accountant="rdp", **lists).trials
-    assert {(trial.epochs, trial.batch_size, trial.steps) for trial in trials} == {
-        (1, 50, 14), (1, 100, 7), (4, 50, 56), (4, 100, 28),
-    }  # fmt: skip
-    for trial in trials:
-        assert 2 * (1 - 1e-3) <= epsilon([steps_of(trial)], 1e-4, "rdp") <= 2
-    assert len({trial.noise_multiplier for trial in trials}) == 4
 
 
 @pytest.mark.usefixtures("untried")
@@ -134,9 +110,6 @@ def test_mean_gradients_are_as_noisy_as_the_private_ones(trained, public, optimi
     moved = -(end[bias] - start[bias]).detach().numpy() / lr
     np.testing.assert_allclose(moved, gradient, atol=6 * math.hypot(expected, spread))
     assert abs(gradient[0]) > 0.4
-
-
-# --- what is tried ---
 
 
 def test_all_combinations_the_best_first_by_the_mean_of_repeats(scores):
@@ -210,9 +183,6 @@ def test_threads_of_joblib_find_the_same(monkeypatch):
         together = search("mlp:8", lr="0.5,1", repeats=2)
     assert together.trials == alone.trials
     assert len({*alone.trials[0].scores, *alone.trials[1].scores}) > 1
-
-
-# --- refusals ---
 
 
 @pytest.mark.parametrize(

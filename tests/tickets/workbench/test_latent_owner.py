@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
+from dpltm.local.latent import SchemeOptions
 from dpltm.local.scheme import Scheme
 from dpltm.options.data import DeltaOptions
-from dpltm.options.latent import SchemeOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps

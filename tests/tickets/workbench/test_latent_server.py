@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
+from dpltm.local.latent import EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
-from dpltm.options.latent import EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee

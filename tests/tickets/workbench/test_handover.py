@@ -16,8 +16,9 @@ from torch import nn
 import dpltm
 from dpltm.errors import DpltmError, InputError
 from dpltm.records.load import load, load_records
-from dpltm.tickets import encode, handover
-from dpltm.tickets.handover import export_run
+from dpltm.tickets import encode
+from dpltm.tickets.workbench import handover
+from dpltm.tickets.workbench.handover import export_run
 from dpltm.verbs.evaluate import predict
 from refusals import told
 
@@ -317,19 +318,14 @@ def test_a_network_of_the_users_own(tmp_path):
     )
 
 
+FOURIER = "features are computed by Fourier transforms, which ONNX"
+
+
 @pytest.mark.parametrize(
     ("shape", "options", "said"),
     [
-        (
-            (14, 14),
-            {"features": "scatter"},
-            "the run: scatter features are computed by Fourier transforms, which ONNX",
-        ),
-        (
-            (32, 3),
-            {"features": "wavelets:3,1"},
-            "the run: wavelets features are computed by Fourier transforms, which",
-        ),
+        ((14, 14), {"features": "scatter"}, f"the run: scatter {FOURIER}"),
+        ((32, 3), {"features": "wavelets:3,1"}, f"the run: wavelets {FOURIER}"),
         ((4,), {"noise_multiplier": 0.0}, "the run: holds a network trained on records with no mechanism"),
     ],
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, generate, without_data
-from dpltm.pruning.ticket_transfer import MODES, one_round, retarget, transfer
+from dpltm.verbs.transfer import MODES, carry_over, one_round, retarget
 from refusals import refused
 
 SEED = 23
@@ -105,7 +105,7 @@ def check_mask(where: Case, layer: str, mode: str, fresh: str, old: Mask, new: M
 def test_masks_and_weights_of_every_layer_and_what_is_reported_of_them(case, mode, fresh):
     where, tickets = case
     before = {name: value.clone() for name, value in tickets.theta0.items()}
-    result = transfer(tickets, where.after, mode, fresh, SEED)
+    result = carry_over(tickets, where.after, mode, fresh, SEED)
     after, new, names = result.tickets, drawn(where.after, SEED), layers(where.after)
     assert [ticket.round for ticket in after.tickets] == [0, 1, 2, 3]
     assert after.spec == where.after
@@ -145,7 +145,7 @@ def test_controls_take_over_no_weight(case, mode):
     """No bit of theta0 may reach the result: with all of it replaced by NaN, it is the same."""
     where, tickets = case
     gone = Tickets(tickets.spec, {name: value * torch.nan for name, value in tickets.theta0.items()}, tickets.tickets)
-    first, second = (transfer(given, where.after, mode, "sparse", SEED).tickets.theta0 for given in (tickets, gone))
+    first, second = (carry_over(given, where.after, mode, "sparse", SEED).tickets.theta0 for given in (tickets, gone))
     for name, value in first.items():
         assert torch.equal(value, second[name])
         assert bool(value.isfinite().all())
@@ -156,7 +156,7 @@ def test_a_network_of_three_channels_sees_grey_as_the_grey_one_does():
     preferred."""
     tickets = made(GREY)
     target = ModelSpec("cnn:28x28x3", 2352, 10)
-    after = transfer(tickets, target, "ticket", "sparse", SEED).tickets
+    after = carry_over(tickets, target, "ticket", "sparse", SEED).tickets
     x = torch.rand(5, 784, generator=torch.Generator().manual_seed(1))
     for number in range(4):
         first, second = build(GREY), build(target)
@@ -191,17 +191,17 @@ def moved_masks(tickets: Tickets, name: str, *dimensions: int) -> Tickets:
 def test_no_place_of_a_live_weight_is_looked_at(mode, layer, before, target):
     """Mode random; and several channels that become one: with masks that differ no single filter computes the same."""
     tickets = made(before)
-    after = transfer(tickets, target, mode, "sparse", SEED)
+    after = carry_over(tickets, target, mode, "sparse", SEED)
     (row,) = (row for row in after.layers if row.layer == layer)
     assert (row.mask, row.weights) == ("random", "fresh")
-    moved = transfer(moved_masks(tickets, f"{layer}.weight", 1), target, mode, "sparse", SEED).tickets
+    moved = carry_over(moved_masks(tickets, f"{layer}.weight", 1), target, mode, "sparse", SEED).tickets
     assert all(one.mask.same_as(other.mask) for one, other in zip(after.tickets.tickets, moved.tickets, strict=True))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_seed_decides(mode):
     tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)
-    first, again, other = (transfer(tickets, target, mode, "sparse", seed).tickets for seed in (4, 4, 5))
+    first, again, other = (carry_over(tickets, target, mode, "sparse", seed).tickets for seed in (4, 4, 5))
     for name, value in first.theta0.items():
         assert torch.equal(value, again.theta0[name])
     for one, two in zip(first.tickets, again.tickets, strict=True):
@@ -221,8 +221,8 @@ def with_predictors() -> Tickets:
 def test_predictors_stay_only_where_nothing_was_changed(mode, with_predictors):
     """Accuracies were measured on other records and never go along."""
     tickets = with_predictors
-    same = transfer(tickets, MLP, mode, "sparse", SEED).tickets
-    other = transfer(tickets, ModelSpec("mlp:20,10", 30, 4), mode, "sparse", SEED).tickets
+    same = carry_over(tickets, MLP, mode, "sparse", SEED).tickets
+    other = carry_over(tickets, ModelSpec("mlp:20,10", 30, 4), mode, "sparse", SEED).tickets
     for old, ticket in zip(tickets.tickets, same.tickets, strict=True):
         if mode == "ticket":
             assert old.accuracy is not None
@@ -238,7 +238,7 @@ def test_predictors_stay_only_where_nothing_was_changed(mode, with_predictors):
     [(ModelSpec("mlp:20", 12, 4), ModelSpec("mlp:20", 30, 7)), (GREY, ModelSpec("mlp:20", 784, 10))],
 )
 def test_nothing_in_common(before, after):
-    assert refused(transfer, made(before), after) == (
+    assert refused(carry_over, made(before), after) == (
         f"{before.text} on {before.features} features and {before.classes} classes has no layer in common with {after.text}"
         f" on {after.features} and {after.classes}: there is nothing to transfer"
     )
@@ -275,6 +275,6 @@ def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features
     tickets = without_data(
         ModelSpec("mlp:6,5", 9, 4), GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1)
     )
-    rounds = transfer(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed).tickets.tickets
+    rounds = carry_over(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed).tickets.tickets
     assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(rounds))
     assert all(bool(value.any()) for ticket in rounds for value in ticket.mask.values())
