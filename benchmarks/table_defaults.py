@@ -174,7 +174,9 @@ def by_boosting(table: Table, epsilon: float, seed: int) -> np.ndarray | None:
     return np.asarray(model.fit(x[:-TEST], table.y[:-TEST]).predict_proba(x[-TEST:])[:, 1])
 
 
-def line_of(table: Table, epsilon: float, seed: int, plain: dict[str, np.ndarray], regression: bool) -> dict[str, Any]:
+def line_of(
+    table: Table, epsilon: float, seed: int, plain: dict[str, np.ndarray], regression: bool, others: list[str]
+) -> dict[str, Any]:
     y, line = table.y[-TEST:], {}
     if regression:
         found = {**plain, "default": fitted(table, epsilon, seed, {}, True)}
@@ -183,7 +185,7 @@ def line_of(table: Table, epsilon: float, seed: int, plain: dict[str, np.ndarray
     chances = fitted(table, epsilon, seed, {})
     line["seconds"] = time.perf_counter() - began
     found = {**plain, "default": chances, "DP-EBM": by_boosting(table, epsilon, seed)}
-    found |= {name: fitted(table, epsilon, seed, settings) for name, settings in SETTINGS.items()}
+    found |= {name: fitted(table, epsilon, seed, SETTINGS[name]) for name in others}
     line |= {name: roc_auc_score(y, values) for name, values in found.items() if values is not None}
     best = min(log_loss(y, values) for name, values in plain.items())
     return line | {"share": chances.mean() / y.mean(), "log loss": log_loss(y, chances) / best}
@@ -245,6 +247,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seeds", default="100:112")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--regression", action="store_true")
     parser.add_argument("--adult", action="store_true")
     parser.add_argument("--out", type=Path)
@@ -259,7 +262,7 @@ def main() -> None:
             table = made(kind, seed, given.regression)
             plain = without_privacy(table, given.regression)
             for epsilon in given.epsilons:
-                line = line_of(table, epsilon, seed, {**plain}, given.regression)
+                line = line_of(table, epsilon, seed, plain, given.regression, given.settings)
                 if not given.regression:
                     line |= {name: roc_auc_score(table.y[-TEST:], values) for name, values in plain.items()}
                 lines.append({"kind": kind, "epsilon": epsilon, "seed": seed, **line})
