@@ -32,8 +32,8 @@ from dpltm.records.units import ABSENT
 from dpltm.tickets.ledger_file import FileStore
 from dpltm.tickets.workbench import stages
 from dpltm.training import descent as training
+from dpltm.training import least_squares
 from dpltm.training import plan as steps
-from dpltm.training import release as training_release
 from neighbours import LABELLED, LOUD
 from recorder import wrapped
 
@@ -311,8 +311,9 @@ BUGS = (
     Bug("half the sensitivity of a score", "sensitivity", _scaled(selection.SelectionPlan, "sensitivity", 0.5), DRAWN),
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
     Bug("every record of a person in the centre", "sensitivity",
-        _other(training_release, "_means",
-               lambda _, opened: iter([torch.from_numpy(np.array(opened.x)).flatten(0, 1)])), OF_PERSONS),
+        _other(least_squares, "_rows",
+               lambda _, opened, compute: iter([compute(torch.from_numpy(np.array(opened.x, "f4")).flatten(0, 1), None)])),
+        OF_PERSONS),
     Bug("records of persons chosen by how many there are", "replay",
         _other(units, "in_slots", lambda original, who, hashes, slots: original(who, hashes // len(who) % 7, slots)),
         OF_PERSONS),
