@@ -82,7 +82,7 @@ NO_TIMES = (
 INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
 MAJORITY = (
     "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against the rest, 0.5"
-    " by guessing"
+    " by guessing; chances: mean chance over share, of the second of two classes or of the one farthest from 1"
 )
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
 
@@ -139,6 +139,7 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
     ends, skill = interval(accuracy, tested), skill_in(result)
+    ratio = None if skill is None else skill.chance_over_share
     return {
         "run": one.label,
         "state": one.state,
@@ -153,6 +154,8 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "test_records": tested,
         "majority": None if skill is None else skill.majority_accuracy,
         "auc": None if skill is None or skill.auc is None else skill.auc.value,
+        "chance_over_share": None if ratio is None else ratio.value,
+        "log_loss": None if skill is None else skill.log_loss,
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -213,6 +216,7 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
+    "chances": lambda row: "-" if row["chance_over_share"] is None else f"{row['chance_over_share']:.2f}",
     "certified epsilon": lambda row: _epsilon(row, "certified"),
     "nominal": lambda row: _epsilon(row, "nominal"),
     "density": lambda row: as_share(row["density"]),
