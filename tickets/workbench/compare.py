@@ -82,7 +82,7 @@ NO_TIMES = (
 INTERVALS = "intervals are Wilson's, 95 %, over test records: of these networks alone, not of other noise"
 MAJORITY = (
     "majority: accuracy of always saying the most frequent class of the test split; AUC: of one class against the rest, 0.5"
-    " by guessing; chances: mean chance over share, of the second of two classes or of the one farthest from 1"
+    " by guessing"
 )
 CHOOSING = "choosing among these rows by their accuracy is a search, which no figure here counts"
 
@@ -216,7 +216,6 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
-    "chances": lambda row: "-" if row["chance_over_share"] is None else f"{row['chance_over_share']:.2f}",
     "certified epsilon": lambda row: _epsilon(row, "certified"),
     "nominal": lambda row: _epsilon(row, "nominal"),
     "density": lambda row: as_share(row["density"]),
