@@ -17,7 +17,7 @@ SETTINGS = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records":
 SKILL = {
     "accuracy": 0.9, "test_records": 100, "majority": "no", "majority_accuracy": 0.8, "balanced_accuracy": 0.7,
     "auc": 0.8, "auc_low": 0.7, "auc_high": 0.9, "calibration_error": 0.1, "verdict": None,
-    "chance_over_share": 0.9, "chance_of": "yes", "chance_low": 0.8, "chance_high": 1.1, "log_loss": 0.3, "shares_log_loss": 0.5,
+    "chance_over_share": 0.9, "chance_of": "yes", "chance_low": 0.8, "chance_high": 1.1,
 }  # fmt: skip
 COUNTED = {"others": 2, "together": 1.5, "limit": 2.0, "limit_delta": 1e-5}
 BUDGET, DELTA, ALL, BETTER, CHANCES = range(5)
