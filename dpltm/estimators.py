@@ -437,7 +437,7 @@ class TicketEstimator(BaseEstimator):
         whose = None if units is None else owners(units)
         values, known = columns.read(x)
         if schema is None and _is_rescaled(x):
-            _warn("these records have been scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
+            _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
                   " is not covered; give their public range as `bounds` instead")  # fmt: skip
         self._warned: set[str] = set()
         with naming():

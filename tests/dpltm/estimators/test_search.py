@@ -74,7 +74,7 @@ def test_a_grid_search_is_paid_for_by_the_estimator_that_it_returns():
 def test_a_scaler_in_front_does_not_make_other_people_of_the_records():
     """Fitted anew in each fold, it changes every row, so that no registry knows them again; they add up all the same."""
     last = classifier(bounds=(-4, 4))
-    with pytest.warns(UncoveredWarning, match="have been scaled"):
+    with pytest.warns(UncoveredWarning, match="look scaled"):
         cross_val_score(make_pipeline(StandardScaler(), last), *table(), cv=2)
     fits = [entry for entry in last.ledger_.entries if entry.of(NoisySgd)]
     assert len({entry.part.snapshot for entry in fits}) == 2
@@ -153,7 +153,7 @@ def test_a_scaler_that_was_fitted_to_the_records_warns(scaler):
     """Not one that was fitted to others; nor columns of categories, or with public ends that many share."""
     x, y = table()
     scaler.fit(x)
-    with pytest.warns(UncoveredWarning, match="have been scaled by what was measured on just them"):
+    with pytest.warns(UncoveredWarning, match="look scaled by what was measured on just them"):
         classifier(bounds=(-4, 4)).fit(scaler.transform(x), y)
     for other in (scaler.transform(1 - x / 2), (x > 0.5).astype(float), np.clip(2 * x - 0.5, 0, 1)):
         classifier(bounds=(-4, 4)).fit(other, y)
