@@ -46,7 +46,7 @@ COMMANDS = [
     }),
     Group(
         name="tickets",
-        help="Ticket sets: look at them, check, hand on, shrink, carry over.",
+        help="Ticket sets: show, check, export, import, shrink, transfer.",
         epilog="dpltm tickets ls\ndpltm tickets show digits.tickets",
         no_args_is_help=True,
         commands=laters({
@@ -61,7 +61,7 @@ COMMANDS = [
     ),
     Group(
         name="privacy",
-        help="The accountant on its own: what settings cost, what a ledger says.",
+        help="The accountant alone: what settings cost, and what a ledger holds.",
         epilog="dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516\ndpltm privacy ledger digits.run/ledger.jsonl",  # noqa: E501
         no_args_is_help=True,
         commands=laters({
@@ -88,7 +88,7 @@ COMMANDS = [
     ),
     Group(
         name="datasets",
-        help="What data is at hand.",
+        help="Datasets: list, fetch, describe, and the schema of a table.",
         epilog="dpltm datasets ls\ndpltm datasets info digits",
         no_args_is_help=True,
         commands=laters({
