@@ -128,8 +128,8 @@ class FeatureOptions(Options):
     features: str | None = option(
         None,
         "Features in front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for"
-        " signals, splines for tables, unit (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any"
-        " records; several joined by +.",
+        " signals, splines for tables, unit (K neighbours averaged) or fourier (random features of a Gaussian kernel) for"
+        " any records; several joined by +.",
         metavar(),
         shown="none; splines for a table without --model; a ticket set remembers its own",
         section="Features",
