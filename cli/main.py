@@ -55,7 +55,7 @@ COMMANDS = [
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for other people, or one ticket for other tools.",
             "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
-            "tickets:compact": "Removes the parts of a network that its mask makes useless: a smaller network with the same answers.",
+            "tickets:compact": "Removes the parts of a network that its mask makes useless: a smaller network with the same answers.",  # noqa: E501
             "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501
         }),
     ),
