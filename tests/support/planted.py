@@ -34,6 +34,7 @@ from dpltm.tickets.workbench import stages
 from dpltm.training import descent as training
 from dpltm.training import least_squares
 from dpltm.training import plan as steps
+from dpltm.training import release as training_release
 from neighbours import LABELLED, LOUD
 from recorder import wrapped
 
