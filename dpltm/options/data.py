@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpltm.features import metavar
-from dpltm.options import DELTA, METRICS, SEED, Options, Range, option
+from dpltm.options import DELTA, METRICS, SEED, TARGET_METRICS, Options, Range, option
 from dpltm.privacy.checks import PER_UNIT
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
@@ -138,12 +138,19 @@ class FeatureOptions(Options):
 class MetricOptions(Options):
     """How networks are judged."""
 
-    metric: str = option(
-        "accuracy",
-        "What settings, candidates or a run are judged by. auc has no price on private records.",
-        choices=METRICS,
+    metric: str | None = option(
+        None,
+        "What settings, candidates or a run are judged by: r2, rmse and mae where a target is a number. auc and r2 have no"
+        " price on private records.",
+        choices=(*METRICS, *TARGET_METRICS),
+        shown="accuracy, or r2 of a number",
         section="Metric",
     )
+
+    @property
+    def judged_by(self) -> str:
+        """The metric of networks that tell classes."""
+        return self.metric or METRICS[0]
 
 
 class OptimizerOptions(Options):

@@ -322,9 +322,7 @@ def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     return replace(raw, y=np.rint(parts * LEVELS).astype(np.int64), rows=rows)
 
 
-OTHER_LABELS = (
-    "; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
-)
+OTHER_LABELS = ", or declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
 """What to do with labels that are no class numbers."""
 
 
@@ -436,7 +434,7 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
         raise DataError(f"`subset`: no record of {dataset.name} falls into that part; take a wider one")
     train = dataset.train if inside.all() else dataset.train.taken(np.flatnonzero(inside))
     if for_training:
-        _check_trainable(train._closed.y, dataset.classes, dataset.name, subset)
+        _check_trainable(train._closed.y, dataset, subset)
     return replace(
         dataset,
         train=replace(train, part=part),
@@ -446,14 +444,19 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
     )
 
 
-def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
-    """Raise DataError unless there are as many records as classes, of two classes or more."""
-    where = name if subset is None else f"`subset` {subset}: {name}"
+def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> None:
+    """Raise DataError unless there are as many records as classes, of two classes or more, or several targets."""
+    classes, where = dataset.classes, dataset.name if subset is None else f"`subset` {subset}: {dataset.name}"
     if classes == VALUES:
         return
     if len(y) < classes:
         raise DataError(
             f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
+        )
+    if (y == y[0]).all() and dataset.target is not None:
+        raise DataError(
+            f"{where} has one target in all of its records, or all are outside of {dataset.target[0]:g} to"
+            f" {dataset.target[1]:g}; give the range that they are in by `target_bounds`, or by the schema"
         )
     if (y == y[0]).all():
         fix = "give records of two classes or more"

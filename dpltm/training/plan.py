@@ -50,7 +50,7 @@ from dpltm.filters import Filter, check_compiles, follows
 from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.networks import Network
-from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
+from dpltm.networks.evaluation import PricedError, PricedScore, Score, check_metric, check_priced
 from dpltm.networks.masks import Mask
 from dpltm.options import parse_numbers
 from dpltm.options.train import TrainOptions
@@ -310,14 +310,19 @@ def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
     return numbers
 
 
-def private_score(metric: str, shares: str | None, dataset: Dataset, own: Score | None) -> PricedScore | None:
+def private_score(
+    metric: str, shares: str | None, dataset: Dataset, own: Score | None
+) -> PricedScore | PricedError | None:
     """Return what a metric counts on private records; None for right answers, or the network's own score.
 
     Raises:
         InputError: a metric without a price, or that does not go with the records or the score; no shares of the classes.
     """
     check_priced(metric)
-    check_metric(metric, own)
+    check_metric(metric, own, dataset.target)
+    if dataset.target is not None:
+        low, high = dataset.target
+        return PricedError(metric, high - low)
     if metric == "balanced-accuracy":
         known = class_shares(dataset.schema)
         return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, known))

@@ -21,6 +21,8 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
+from dpltm.networks.skill import TargetSkill
+from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -133,6 +135,8 @@ def train_start(
     start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
     if own:
         made = replace(made, notes=(*made.notes, OWN_NOTE))
+    if isinstance(drawn.skill, TargetSkill):
+        made = replace(made, notes=(*made.notes, *drawn.skill.notes))
     return Run(
         made.to_json(gradients.gradients.kernels),
         start.model,
@@ -282,8 +286,18 @@ def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    check_metric(options.metric, start.spec.score)
-    check_loss(start.spec)
+    metric, spec = options.metric or "", start.spec
+    check_metric(metric, spec.score, dataset.target)
+    check_loss(spec)
+    if dataset.target is not None:
+        asked = {"class_weight": options.class_weight, "class_shares": options.class_shares, "by": options.by}
+        for name, value in asked.items():
+            if value is not None:
+                raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
+        if spec.loss is not None or spec.score is not None:
+            raise InputError(
+                "`loss`, `score`: a target that is a number has its own; leave them out, or `target_bounds`"
+            )
     if dataset.test is not None or options.eval_private is not None:
         check_score(start.spec, "accuracy")
     if dataset.labels is not None and options.class_weight is not None:
@@ -291,7 +305,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     if options.eval_private is not None:
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
-        private_score(options.metric, options.class_shares, dataset, start.spec.score)
+        private_score(metric, options.class_shares, dataset, start.spec.score)
         check_scored_rows(start.spec, dataset.bounds)
     if options.by is not None:
         check_column(dataset, options.by)
@@ -307,6 +321,8 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and start.tickets is None
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
+    metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
+    options = replace(options, metric=metric)
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
     if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled

@@ -120,6 +120,8 @@ def unlike(one: FoundRun, other: FoundRun) -> str | None:
         return f"other data: {theirs}, not {ours}"
     if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
         return f"another part of the data: {theirs}, not {ours}"
+    if one.config.get("target") != other.config.get("target"):
+        return "other labels: a number to be predicted, within the same range, beside classes or another range"
     for what, key in (("test records", "test_records"), ("classes", "classes")):
         mine, its = count(one.config.get(key)), count(other.config.get(key))
         if mine != its and None not in (mine, its):
@@ -151,8 +153,9 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "test_records": tested,
-        "majority": None if skill is None else skill.majority_accuracy,
-        "auc": None if skill is None or skill.auc is None else skill.auc.value,
+        "majority": skill.majority_accuracy if isinstance(skill, Skill) else None,
+        "auc": skill.auc.value if isinstance(skill, Skill) and skill.auc is not None else None,
+        **_of_number(one, skill if isinstance(skill, TargetSkill) else None),
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -162,6 +165,18 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "filter": text(facts.get("filter")),
         "steps": count(facts.get("steps")),
         "noise_multiplier": number(facts.get("noise_multiplier")),
+    }
+
+
+def _of_number(one: FoundRun, skill: TargetSkill | None) -> dict[str, Any]:
+    """Return how good the prediction of a number is; nothing of a run that tells classes."""
+    if one.config.get("target") is None:
+        return {}
+    r2 = None if skill is None or skill.r2 is None else skill.r2.value
+    names = ("rmse", "mean_rmse")
+    return {
+        "r2": r2,
+        **{name: number(one.result.get(name)) if skill is None else getattr(skill, name) for name in names},
     }
 
 
@@ -213,6 +228,9 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
+    "R2": lambda row: "-" if row.get("r2") is None else f"{row['r2']:.3f}",
+    "RMSE": lambda row: "-" if row.get("rmse") is None else f"{row['rmse']:.4g}",
+    "RMSE of the mean": lambda row: "-" if row.get("mean_rmse") is None else f"{row['mean_rmse']:.4g}",
     "certified epsilon": lambda row: _epsilon(row, "certified"),
     "nominal": lambda row: _epsilon(row, "nominal"),
     "density": lambda row: as_share(row["density"]),
