@@ -88,10 +88,10 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "test_records": None if dataset.test is None else len(dataset.test),
         "shape": "x".join(str(size) for size in dataset.train.shape),
         "features": dataset.features,
+        "classes": dataset.classes,
+        "classes_origin": dataset.classes_origin,
         **(
-            {"classes": dataset.classes, "classes_origin": dataset.classes_origin}
-            if dataset.target is None
-            else {"target": list(dataset.target)}
+            {} if dataset.target is None else {"classes": None, "classes_origin": None, "target": list(dataset.target)}
         ),
         "bounds": None if dataset.tables else list(dataset.bounds),
         "bounds_origin": None if dataset.tables else dataset.bounds_origin,

@@ -112,11 +112,8 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
 def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells of an accuracy, or of the error of a number, by its name in words."""
     if "rmse" in skill:
-        r2 = (
-            "none: one target"
-            if skill["r2"] is None
-            else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**skill["r2"])
-        )
+        ends = "{value:.3f} (95 %: {low:.3f} to {high:.3f})"
+        r2 = "none: one target" if skill["r2"] is None else ends.format(**skill["r2"])
         error = f"{skill['rmse']:.4g} (always the mean: {skill['mean_rmse']:.4g})"
         return {"R2": r2, "root mean squared error": error, "mean absolute error": skill["mae"]}
     told: dict[str, Any] = {

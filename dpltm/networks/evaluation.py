@@ -193,7 +193,7 @@ def skill(
 def target_skill(
     model: nn.Module, x: Inputs, y: Tensor, target: tuple[float, float], metric: str
 ) -> TargetSkill | None:
-    """Return how good a network is at predicting numbers of a range; None if its outputs are not finite. As :func:`skill`."""
+    """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if its outputs are not finite."""
     given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
     return target_skill_of(given.numpy(), y.cpu().numpy(), target, metric)
 
@@ -249,8 +249,8 @@ def check_priced(metric: str | None) -> None:
     """Raise InputError for a metric whose sensitivity on private records is not bounded: one record can move all pairs."""
     if metric == "r2":
         raise InputError(
-            "`metric`: r2 divides by the variance of private targets, so it has no price here; take rmse or mae, or measure on"
-            " records that are not protected"
+            "`metric`: r2 divides by the variance of private targets, so it has no price here; take rmse or mae, or"
+            " measure on records that are not protected"
         )
     if metric == "auc":
         raise InputError(

@@ -370,8 +370,8 @@ class TargetSkill:
     def notes(self) -> tuple[str, ...]:
         """A note where many targets are outside of the range that was declared."""
         told = (
-            f"{percent(self.outside)} of the test targets are at the ends of their public range or beyond, and count as these"
-            " ends, in training too: is the range (`target_bounds`, or bounds in the schema) right?"
+            f"{percent(self.outside)} of the test targets are at the ends of their public range or beyond, and count as"
+            " these ends, in training too: is the range (`target_bounds`, or bounds in the schema) right?"
         )
         return (told,) if self.outside > OUTSIDE else ()
 
@@ -381,7 +381,7 @@ class TargetSkill:
 
 
 def predicted(outputs: np.ndarray, target: tuple[float, float]) -> np.ndarray:
-    """Return what two outputs say of a target within its range, ``(n,)`` float64, in its unit: both ends, by their chances."""
+    """Return the target that two outputs stand for, ``(n,)`` float64, in its unit: both ends, by their chances."""
     low, high = target
     outputs = outputs.astype(np.float64)
     return np.asarray(low + (high - low) * np.exp(-np.logaddexp(0.0, outputs[:, 0] - outputs[:, 1])))

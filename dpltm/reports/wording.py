@@ -113,7 +113,8 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     asked = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
-        "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome), "fit": _fit(outcome),
+        "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome),
+        "fit": _fit(outcome),
         "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
         "trained": body["kind"] == "run" and settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",

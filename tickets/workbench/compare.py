@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.networks.skill import Skill, TargetSkill
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure, guarantee, percent
@@ -99,6 +101,8 @@ def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     if not ended and not any(one.state == "unfinished" for one in runs):
         raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
     rows = [_row(one, why.get(one.label)) for one in runs]
+    if any(one.config.get("target") for one in runs):
+        rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
     stated = [row for row in rows if row["certified"] is not None]
     usual = next((_relation(row) for row in stated if row["compared"]), None)
     for row in rows:
@@ -173,11 +177,8 @@ def _of_number(one: FoundRun, skill: TargetSkill | None) -> dict[str, Any]:
     if one.config.get("target") is None:
         return {}
     r2 = None if skill is None or skill.r2 is None else skill.r2.value
-    names = ("rmse", "mean_rmse")
-    return {
-        "r2": r2,
-        **{name: number(one.result.get(name)) if skill is None else getattr(skill, name) for name in names},
-    }
+    measured = {"rmse": number(one.result.get("rmse")), "mean_rmse": None}
+    return {"r2": r2, **{name: value if skill is None else getattr(skill, name) for name, value in measured.items()}}
 
 
 def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
@@ -222,15 +223,21 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
+OF_NUMBERS = {"R2": "r2", "RMSE": "rmse", "RMSE of the mean": "mean_rmse"}
+"""Columns of runs that predict a number."""
+
+
+def _figure(key: str, row: Mapping[str, Any]) -> str:
+    return "-" if row.get(key) is None else f"{row[key]:.4g}"
+
+
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "run": lambda row: row["run"] if row["compared"] else f"{row['run']} ({_left_out(row)})",
     "accuracy": lambda row: as_share(row["accuracy"]),
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
-    "R2": lambda row: "-" if row.get("r2") is None else f"{row['r2']:.3f}",
-    "RMSE": lambda row: "-" if row.get("rmse") is None else f"{row['rmse']:.4g}",
-    "RMSE of the mean": lambda row: "-" if row.get("mean_rmse") is None else f"{row['mean_rmse']:.4g}",
+    **{name: partial(_figure, key) for name, key in OF_NUMBERS.items()},
     "certified epsilon": lambda row: _epsilon(row, "certified"),
     "nominal": lambda row: _epsilon(row, "nominal"),
     "density": lambda row: as_share(row["density"]),
@@ -274,8 +281,11 @@ def costs(body: Mapping[str, Any]) -> list[str]:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document."""
-    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (COLUMNS, *texts(body))]
-    lines.insert(1, "|" + "---|" * len(COLUMNS))
+    left_out = () if "r2" in body["rows"][0] else OF_NUMBERS
+    places = [place for place, name in enumerate(COLUMNS) if name not in left_out]
+    table = [[_plain(row[place]) for place in places] for row in (list(COLUMNS), *texts(body))]
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    lines.insert(1, "|" + "---|" * len(places))
     terms = [title(body)] if title(body) else []
     return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
 

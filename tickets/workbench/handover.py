@@ -78,7 +78,7 @@ class Exported:
     Attributes:
         path: its folder.
         about: what it says of itself: ``about.json``.
-        difference: largest difference of a probability from dpltm's, or of a prediction over its range, on made-up records; and
+        difference: largest difference of a probability, or a prediction over its range, from dpltm's, on made-up records; and
         records: how many these were.
     """
 
@@ -326,7 +326,7 @@ def _input(column: Column) -> dict[str, Any]:
 
 
 class _Served(nn.Module):
-    """Inputs by name to probabilities ``(n, classes)``, or predictions ``(n,)``; NaN for a record that the network does not take."""
+    """Inputs by name to probabilities ``(n, classes)``, or predictions ``(n,)``; NaN for a record that does not fit."""
 
     def __init__(self, network: _Network) -> None:
         super().__init__()

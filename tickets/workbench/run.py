@@ -14,6 +14,7 @@ import torch
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
 from dpltm.features.inputs import take_over_map
 from dpltm.networks import names_code
+from dpltm.networks.evaluation import PricedError, check_no_target
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
