@@ -55,7 +55,7 @@ def main() -> None:
         count = len(next(iter(given.values())))
         run = network(folder)
         parts = [run({name: values[at : at + ROWS] for name, values in given.items()}) for at in range(0, count, ROWS)]
-        outputs = np.concatenate(parts) if parts else []
+        outputs = np.concatenate(parts) if parts else np.zeros(0)
         with open(sys.argv[2], "x", newline="", encoding="utf-8") as stream:
             rows = csv.writer(stream, lineterminator="\n")
             heads = ["prediction"] if names is None else ["label", *(f"p {name}" for name in names)]

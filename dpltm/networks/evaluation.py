@@ -193,7 +193,7 @@ def skill(
 def target_skill(
     model: nn.Module, x: Inputs, y: Tensor, target: tuple[float, float], metric: str
 ) -> TargetSkill | None:
-    """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if its outputs are not finite."""
+    """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if outputs are not finite."""
     given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
     return target_skill_of(given.numpy(), y.cpu().numpy(), target, metric)
 

@@ -58,7 +58,7 @@ def declared_target(given: Any) -> tuple[float, float] | None:
     except (TypeError, ValueError, OverflowError):
         low, high = math.inf, math.inf
     if not (low < high and math.isfinite(high - low)):
-        raise DataError("target_bounds", given, "a pair of finite numbers (low, high), low first")
+        raise DataError(f"`target_bounds`: {given!r:.80} is not a pair of finite numbers (low, high), low first")
     return low, high
 
 
@@ -313,9 +313,12 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
 
 def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
-    y = np.asarray(raw.y)
-    if y.ndim != 1 or y.dtype.kind not in "biuf" or not np.isfinite(y.astype(np.float64)).all():
-        raise DataError(f"{raw.source}: {raw.y_name} holds what is no finite number; give one number a record")
+    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
+    if y.ndim != 1 or y.dtype.kind not in "biuf":
+        raise DataError(f"{where} has shape {y.shape} and dtype {y.dtype}; give one number a record")
+    if not (finite := np.isfinite(y.astype(np.float64))).all():
+        at = int(np.argmin(finite))
+        raise DataError(f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite: drop the record")
     low, high = target
     parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
     rows = Rows(np.asarray(raw.x), y) if raw.rows is None else raw.rows

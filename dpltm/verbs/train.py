@@ -365,6 +365,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
         return None
+    if plan.dataset.target is not None:  # chances keep near the mean, where that much noise would hide them
+        return None
     bound, root = plan.filter.certified_bound(plan.start.mask.live), math.sqrt(mechanism.steps)
     summed = root
     if not 0 < bound < math.inf:

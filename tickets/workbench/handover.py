@@ -78,7 +78,7 @@ class Exported:
     Attributes:
         path: its folder.
         about: what it says of itself: ``about.json``.
-        difference: largest difference of a probability, or a prediction over its range, from dpltm's, on made-up records; and
+        difference: largest difference from dpltm's, of a probability or a prediction over its range, on made-up records;
         records: how many these were.
     """
 
