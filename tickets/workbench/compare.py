@@ -145,6 +145,8 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
     ends, skill = interval(accuracy, tested), skill_in(result)
+    told = skill if isinstance(skill, Skill) else None
+    ratio = None if told is None else told.chance_over_share
     return {
         "run": one.label,
         "state": one.state,
@@ -157,8 +159,10 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "test_records": tested,
-        "majority": skill.majority_accuracy if isinstance(skill, Skill) else None,
-        "auc": skill.auc.value if isinstance(skill, Skill) and skill.auc is not None else None,
+        "majority": None if told is None else told.majority_accuracy,
+        "auc": None if told is None or told.auc is None else told.auc.value,
+        "chance_over_share": None if ratio is None else ratio.value,
+        "log_loss": None if told is None else told.log_loss,
         **_of_number(one, skill if isinstance(skill, TargetSkill) else None),
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
