@@ -14,7 +14,6 @@ from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
-from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.subgroups import Subgroups
@@ -205,21 +204,6 @@ def check_no_target(dataset: Dataset, taker: str) -> None:
             f"`dataset`: the label of {dataset.name} is a number to be predicted, and {taker} needs classes; declare"
             " `classes`, or train the whole network with `dense`"
         )
-
-
-def check_metric(metric: str, score: Score | None, target: tuple[float, float] | None = None) -> None:
-    """Raise InputError for a metric of other labels, or beside a score of the user's own."""
-    if target is None and metric in TARGET_METRICS:
-        raise InputError(
-            f"`metric`: {metric} is of a target that is a number, and these labels are classes; take one of"
-            f" {', '.join(METRICS)}, or declare `target_bounds` LO,HI"
-        )
-    if target is not None and metric in METRICS:
-        raise InputError(
-            f"`metric`: {metric} is of classes, and the target is a number; take one of {', '.join(TARGET_METRICS)}"
-        )
-    if score is not None and metric != METRICS[0]:
-        raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
 
 
 def check_loss(network: Network) -> None:

@@ -328,8 +328,8 @@ def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
 
 
 OTHER_LABELS = (
-    ", or declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own"
-    " takes other labels with `loss=`, one value each (integers: `classes=0`)"
+    "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
+    " other labels with `loss=`, one value each (integers: `classes=0`)"
 )
 """What to do with labels that are no class numbers."""
 

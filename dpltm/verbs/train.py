@@ -19,7 +19,7 @@ from dpltm.features.normalisation import SENSITIVITY
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
-from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
+from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
 from dpltm.networks.skill import TargetSkill
 from dpltm.options import METRICS, TARGET_METRICS
@@ -71,7 +71,7 @@ from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run, StartingPoint, weights_id
 from dpltm.training.canaries import check_canaries
 from dpltm.training.optimizers import DECAY
-from dpltm.training.plan import class_weights, noisy_steps, private_score
+from dpltm.training.plan import check_metric, class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import FOR_TICKETS, TrainingPlan, settled_together
 

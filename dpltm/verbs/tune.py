@@ -25,7 +25,6 @@ from dpltm.networks import model_spec
 from dpltm.networks.evaluation import (
     accuracy,
     check_loss,
-    check_metric,
     check_no_target,
     check_score,
     skill,
@@ -50,7 +49,7 @@ from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.records.split import Arrays
 from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
-from dpltm.training.plan import NoisySteps
+from dpltm.training.plan import NoisySteps, check_metric
 
 MAX_TRIALS = 10_000
 """Most combinations of a grid."""
