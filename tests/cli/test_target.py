@@ -39,7 +39,8 @@ def table(cwd: Path) -> None:
     for name, count, first in (("costs.csv", 3000, 0), ("new.csv", 500, 9000)):
         age, region = draw.integers(18, 81, count), draw.choice(["north", "south"], count)
         cost = (10 + age * 0.7 + 9.0 * (region == "south") + draw.normal(0, 4, count)).round(2)
-        frame = pd.DataFrame({"who": first + draw.integers(0, count // 2, count), "age": age, "region": region, "cost": cost})
+        who = first + draw.integers(0, count // 2, count)
+        frame = pd.DataFrame({"who": who, "age": age, "region": region, "cost": cost})
         frame.to_csv(name, index=False)
         frame[["age", "cost"]].assign(few=age // 20).to_csv("plain.csv", index=False)
     Path("costs.toml").write_text(SCHEMA)
