@@ -90,6 +90,9 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "features": dataset.features,
         "classes": dataset.classes,
         "classes_origin": dataset.classes_origin,
+        **(
+            {} if dataset.target is None else {"classes": None, "classes_origin": None, "target": list(dataset.target)}
+        ),
         "bounds": None if dataset.tables else list(dataset.bounds),
         "bounds_origin": None if dataset.tables else dataset.bounds_origin,
         "tables": list(dataset.tables) or None,

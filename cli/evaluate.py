@@ -47,7 +47,7 @@ def said_in_training(run: Run) -> dict[str, str | None]:
     """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
     options = run.config.get("options")
     said = options if isinstance(options, dict) else {}
-    names = ("label", "unit_column", "bounds")
+    names = ("label", "unit_column", "bounds", "target_bounds")
     return {name: said[name] if isinstance(said.get(name), str) else None for name in names}
 
 
@@ -55,7 +55,8 @@ def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
     """Return the request, with what was said of the records in training where nothing is said now."""
     said = said_in_training(run)
     if kind_of(Path(request.dataset or "")) not in TABLES:
-        said = {"bounds": said["bounds"]} if Path(request.dataset or "").suffix else {}  # of names nothing was said
+        said = {name: said[name] for name in ("bounds", "target_bounds")} if Path(request.dataset or "").suffix else {}
+        # of names nothing was said
     unsaid: dict[str, Any] = {name: value for name, value in said.items() if getattr(request, name) is None}
     return replace(request, **unsaid)
 
@@ -65,12 +66,13 @@ def _as_dataset(request: EvaluateRequest, run: Run) -> EvaluateRequest:
     for name in ("dataset", "test", "subset"):
         if getattr(request, name) is not None:
             raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
-    classes = request.classes or (None if run.schema is not None or request.schema is not None else run.spec.classes)
+    told = run.schema is not None or request.schema is not None or run.target is not None
+    classes = request.classes or (None if told else run.spec.classes)
     return replace(request, dataset=request.input, classes=classes)
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
-    """Accuracy of a run's network."""
+    """How good a run's network is."""
     path = Path(request.run or "")
     run = with_code_of_run(load_run(path), request.model)
     check_score(run.spec, "evaluate")
@@ -141,24 +143,33 @@ def _write(
     out: Path, predictions: stage.Predictions, names: Sequence[str] | None, ids: tuple[str, list[str]] | None
 ) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
-    label, probabilities = predictions.labels, predictions.probabilities
+    numbers = predictions.target is not None
+    told = {"prediction": predictions.values} if numbers else {
+        "label": predictions.labels, "probabilities": predictions.probabilities,
+    }  # fmt: skip
     with new_file(out) as staging:
         if out.suffix.lower() == ".npz":
-            named = {} if names is None else {"classes": np.array(names)}
-            named |= {} if ids is None else {"id": np.array(ids[1])}
+            told |= {"classes": np.array(names)} if names and not numbers else {}
+            told |= {} if ids is None else {"id": np.array(ids[1])}
             with staging.open("wb") as stream:
-                np.savez(stream, label=label, probabilities=probabilities, **named)  # type: ignore[arg-type]
+                np.savez(stream, **told)  # type: ignore[arg-type]
             return
-        columns = (
-            [f"p{number}" for number in range(probabilities.shape[1])] if names is None else [f"p {n}" for n in names]
-        )
+        if numbers:
+            heads, cells = ["prediction"], ([f"{value:.9g}"] for value in told["prediction"])
+        else:
+            chances = told["probabilities"]
+            named = (
+                [f"p{number}" for number in range(chances.shape[1])] if names is None else [f"p {n}" for n in names]
+            )
+            heads, cells = ["label", *named], (
+                [label if names is None else names[label], *(f"{chance:.9g}" for chance in row)]
+                for label, row in zip(told["label"], chances, strict=True)
+            )  # fmt: skip
         with staging.open("w", encoding="utf-8", newline="") as text:
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerow([*([] if ids is None else [ids[0]]), "label", *columns])
-            for place, (each, chances) in enumerate(zip(label, probabilities, strict=True)):
-                first = [] if ids is None else [ids[1][place]]
-                said = each if names is None else names[each]
-                rows.writerow([*first, said, *(f"{chance:.9g}" for chance in chances)])
+            rows.writerow([*([] if ids is None else [ids[0]]), *heads])
+            for place, row in enumerate(cells):
+                rows.writerow([*([] if ids is None else [ids[1][place]]), *row])
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
@@ -181,7 +192,7 @@ def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
     rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
     rich.print(
-        f"the same probabilities as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
+        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
         style="dim",
     )
     rich.print(guarantee(body["about"]["certified"]), style="bold")

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.table import Table
 
+from dpltm.options import TARGET_METRICS
 from dpltm.privacy.describe import figure, guarantee, percent
 
 SHARES = ("accuracy", "balanced accuracy", "density", "confidence")
@@ -102,13 +103,19 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
     skill = body.get("skill")
     if skill is None or "accuracy" not in body:
         return dict(body)
+    body = {name: value for name, value in body.items() if name not in TARGET_METRICS}  # which the skill has as well
     names, figures = list(body), list(body.items())
     place = names.index("accuracy") + 1
     return dict([*figures[:place], *_told(skill).items(), *figures[place:]])
 
 
 def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells of an accuracy, by its name in words."""
+    """Return what tells of an accuracy, or of the error of a number, by its name in words."""
+    if "rmse" in skill:
+        ends = "{value:.3f} (95 %: {low:.3f} to {high:.3f})"
+        r2 = "none: one target" if skill["r2"] is None else ends.format(**skill["r2"])
+        error = f"{skill['rmse']:.4g} (always the mean: {skill['mean_rmse']:.4g})"
+        return {"R2": r2, "root mean squared error": error, "mean absolute error": skill["mae"]}
     told: dict[str, Any] = {
         "majority": f"{percent(skill['majority_accuracy'])}, always {skill['majority']}",
         "balanced accuracy": percent(skill["balanced_accuracy"]["value"]),

@@ -48,6 +48,7 @@ from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown
 from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
+from dpltm.networks.skill import predicted
 from dpltm.options import EPSILON, Options, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
@@ -943,8 +944,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         return self._expected(self._validated(X, reset=False), told=True)
 
     def _expected(self, X: Any, **asked: bool) -> np.ndarray:
-        low, high = cast(tuple[float, float], self.run_.target)
-        return np.asarray(low + (high - low) * softmax(self._outputs(X, **asked), axis=1)[:, 1])
+        return predicted(self._outputs(X, **asked), cast(tuple[float, float], self.run_.target))
 
     def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.

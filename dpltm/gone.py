@@ -31,7 +31,6 @@ GONE: dict[str, str] = {
     "--users": _RATINGS,
     "--items": _RATINGS,
     "--unit": "name the column with the person of each record by `unit_column`; a single record is protected without it",
-    "--metric rmse": "it was of ratings; take accuracy, or in Python a `score` of a network of your own",
     "[recipe] measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",

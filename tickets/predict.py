@@ -1,9 +1,9 @@
-"""Predict by an exported network: a class, and the chance of each class, for every record. dpltm is not needed.
+"""Predict by an exported network, for every record a class and the chance of each, or a number. dpltm is not needed.
 
     python predict.py new.csv predictions.csv [ID]
 
 ID names a column that is written first, such as a record's number. Records that are no table come as ``.npy`` or as ``x``
-in an ``.npz``. ``dpltm export`` writes this file beside a network. A record that the network cannot take has chances NaN.
+in an ``.npz``. ``dpltm export`` writes this file beside a network. What the network cannot take has NaN.
 """
 
 import csv
@@ -21,9 +21,9 @@ ROWS = 32  # records in the network at once, or in what stands in front of it: a
 
 
 def network(folder: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return the network in a folder: a function of arrays by the names of its inputs, which gives ``(n, classes)``."""
+    """Return the network in a folder: a function of arrays by their names, to ``(n, classes)``, or ``(n,)`` numbers."""
     session = importlib.import_module("onnxruntime").InferenceSession(str(folder / "model.onnx"))
-    return lambda given: session.run(["probabilities"], given)[0]
+    return lambda given: session.run(None, given)[0]
 
 
 def read(source: Path, folder: Path) -> Inputs:
@@ -43,7 +43,7 @@ def main() -> None:
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python predict.py new.csv predictions.csv [ID]")
     source, folder = Path(sys.argv[1]), Path(__file__).parent
-    names = json.loads((folder / "about.json").read_text("utf-8"))["classes"]
+    names = json.loads((folder / "about.json").read_text("utf-8")).get("classes")  # None of a number
     try:
         given = read(source, folder)
         first: list[tuple[str, list[str]]] = []
@@ -55,13 +55,15 @@ def main() -> None:
         count = len(next(iter(given.values())))
         run = network(folder)
         parts = [run({name: values[at : at + ROWS] for name, values in given.items()}) for at in range(0, count, ROWS)]
-        chances = np.concatenate([*parts, np.zeros((0, len(names)))])
+        outputs = np.concatenate(parts) if parts else np.zeros(0)
         with open(sys.argv[2], "x", newline="", encoding="utf-8") as stream:
             rows = csv.writer(stream, lineterminator="\n")
-            rows.writerow([*(name for name, _ in first), "label", *(f"p {name}" for name in names)])
-            for place, each in enumerate(chances):
-                label = "" if np.isnan(each).any() else names[int(each.argmax())]
-                rows.writerow([*(cells[place] for _, cells in first), label, *(f"{chance:.9g}" for chance in each)])
+            heads = ["prediction"] if names is None else ["label", *(f"p {name}" for name in names)]
+            rows.writerow([*(name for name, _ in first), *heads])
+            for place, each in enumerate(outputs):
+                label = [] if names is None else ["" if np.isnan(each).any() else names[int(each.argmax())]]
+                figures = [f"{value:.9g}" for value in np.atleast_1d(each)]
+                rows.writerow([*(cells[place] for _, cells in first), *label, *figures])
     except (OSError, ValueError, KeyError, csv.Error) as error:
         sys.exit(f"predict.py: {error}")
 

@@ -22,6 +22,7 @@ from dpltm.networks import build
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.own_network import OwnNetwork, network_of, with_kind
 from dpltm.networks.state import put, weights_of
+from dpltm.options import TARGET_METRICS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
@@ -84,7 +85,7 @@ def answer(run: Run) -> dict[str, Any]:
         "steps_taken": last["step"],
         "seconds": run.seconds,
         "accuracy": last["accuracy"],
-        **{name: last[name] for name in ("balanced_accuracy",) if name in last},
+        **{name: last[name] for name in ("balanced_accuracy", *TARGET_METRICS) if name in last},
         "skill": None if run.skill is None else run.skill.to_json(),
         **report,
     }

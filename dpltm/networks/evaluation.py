@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from dpltm.errors import InputError
 from dpltm.networks import Network
 from dpltm.networks.full_precision import full_precision
-from dpltm.networks.skill import Skill, skill_of
+from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
 from dpltm.records.batches import Inputs
+from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
@@ -71,6 +72,29 @@ class PricedScore:
 
 
 @dataclass(frozen=True)
+class PricedError:
+    """The same of targets that are numbers: the error of a record over their range, from 0 to 1, squared for ``rmse``.
+
+    Attributes:
+        kind: ``rmse`` or ``mae``.
+        span: length of the range.
+    """
+
+    kind: str
+    span: float
+
+    def values(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the value of each record, ``(rows,)`` float64, not yet cut."""
+        errors = (torch.softmax(outputs.double(), 1)[:, 1] - labels.double() / LEVELS).abs()
+        return errors.square() if self.kind == "rmse" else errors
+
+    def metric(self, total: float, records: int) -> float:
+        """Return the error, in the unit of targets, that a sum, with noise or without, stands for."""
+        mean = min(max(total / records, 0.0), 1.0)
+        return self.span * (math.sqrt(mean) if self.kind == "rmse" else mean)
+
+
+@dataclass(frozen=True)
 class OfValues:
     """A score of labels that are no class numbers: those of a record in a row of ``y``, and no persons in slots."""
 
@@ -80,7 +104,7 @@ class OfValues:
         return self.score(outputs, labels)
 
 
-Scores = Score | PricedScore | None
+Scores = Score | PricedScore | PricedError | None
 """Of the user's own, one record at a time; of a metric; or None for right answers."""
 
 
@@ -115,7 +139,7 @@ def total_score(
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())
             continue
-        if isinstance(score, PricedScore):
+        if isinstance(score, PricedScore | PricedError):
             values = [score.values(given, labels)]
         else:  # each alone, for a function of the user's own
             alone = (score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
@@ -165,10 +189,21 @@ def skill(
     return skill_of(given.numpy(), y.cpu().numpy(), names, metric, groups)
 
 
-def check_metric(metric: str, score: Score | None) -> None:
-    """Raise InputError for a metric beside a score of the user's own."""
-    if score is not None and metric != "accuracy":
-        raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
+def target_skill(
+    model: nn.Module, x: Inputs, y: Tensor, target: tuple[float, float], metric: str
+) -> TargetSkill | None:
+    """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if outputs are not finite."""
+    given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
+    return target_skill_of(given.numpy(), y.cpu().numpy(), target, metric)
+
+
+def check_no_target(dataset: Dataset, taker: str) -> None:
+    """Raise InputError for records whose label is a number, where ``taker`` needs classes."""
+    if dataset.target is not None:
+        raise InputError(
+            f"`dataset`: the label of {dataset.name} is a number to be predicted, and {taker} needs classes; declare"
+            " `classes`, or train the whole network with `dense`"
+        )
 
 
 def check_loss(network: Network) -> None:
@@ -194,8 +229,13 @@ def _squares(network: Network) -> str:
     return "(outputs - y).square()" + (".flatten(1).mean(1)" if network.labels and network.labels.shape else "")
 
 
-def check_priced(metric: str) -> None:
+def check_priced(metric: str | None) -> None:
     """Raise InputError for a metric whose sensitivity on private records is not bounded: one record can move all pairs."""
+    if metric == "r2":
+        raise InputError(
+            "`metric`: r2 divides by the variance of private targets, so it has no price here; take rmse or mae, or"
+            " measure on records that are not protected"
+        )
     if metric == "auc":
         raise InputError(
             "`metric`: auc compares every record with all others, so on private records it has no price here; take"

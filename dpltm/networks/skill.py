@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpltm.privacy.describe import percent
+from dpltm.records.dataset import LEVELS
 from dpltm.records.subgroups import Subgroups
 
 QUANTILE = 1.959963984540054
@@ -350,3 +351,98 @@ def _bins(chances: np.ndarray, came_true: np.ndarray) -> tuple[Bin, ...]:
         Bin(int(n), float(s / n), float(t / n)) if n else Bin(0, None, None)
         for n, s, t in zip(counts, said, true, strict=True)
     )
+
+
+# --- targets that are numbers -------------------------------------------------------------------------------------------
+
+OUTSIDE = 0.1
+"""Share of test targets at the ends of their range, or beyond, from which a note says so."""
+
+
+@dataclass(frozen=True)
+class TargetSkill:
+    """How good a network is at predicting targets that are numbers, in their unit.
+
+    Attributes:
+        r2: 1 less its squared error over that of always saying the mean *of these records*; None where all targets are one
+            number. The interval is normal, by linearisation.
+        rmse, mae: root of the mean squared error, and mean absolute error.
+        mean_rmse: the first of always saying that mean.
+        outside: share of the targets at the ends of their public range, as which those beyond count.
+        metric: by which it is judged: ``r2``, ``rmse`` or ``mae``.
+    """
+
+    records: int
+    r2: Estimate | None
+    rmse: float
+    mae: float
+    mean_rmse: float
+    outside: float
+    metric: str = "r2"
+
+    @property
+    def value(self) -> float | None:
+        """What it is judged by."""
+        return {"rmse": self.rmse, "mae": self.mae}.get(self.metric, None if self.r2 is None else self.r2.value)
+
+    @property
+    def verdict(self) -> str | None:
+        """One sentence for a network that is no better than always saying the mean; None for others."""
+        if self.r2 is None:
+            return (
+                f"All {self.records:,} test targets are one number, so nothing tells whether the model has any skill"
+            )
+        if self.r2.low > 0:
+            return None
+        return f"No better than always saying the mean of the test targets: {self}"
+
+    def __str__(self) -> str:
+        ends = "none" if self.r2 is None else "{value:.3f} (95 %: {low:.3f} to {high:.3f})".format(**asdict(self.r2))
+        return f"R2 {ends}; root mean squared error {self.rmse:.4g} (always the mean: {self.mean_rmse:.4g})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note where many targets are outside of the range that was declared."""
+        told = (
+            f"{percent(self.outside)} of the test targets are at the ends of their public range or beyond, and count as"
+            " these ends, in training too: is the range (`target_bounds`, or bounds in the schema) right?"
+        )
+        return (told,) if self.outside > OUTSIDE else ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def predicted(outputs: np.ndarray, target: tuple[float, float]) -> np.ndarray:
+    """Return the target that two outputs stand for, ``(n,)`` float64, in its unit: both ends, by their chances."""
+    low, high = target
+    outputs = outputs.astype(np.float64)
+    return np.asarray(low + (high - low) * np.exp(-np.logaddexp(0.0, outputs[:, 0] - outputs[:, 1])))
+
+
+def target_skill_of(
+    outputs: np.ndarray, labels: np.ndarray, target: tuple[float, float], metric: str = "r2"
+) -> TargetSkill | None:
+    """Return how good outputs are for labels that are levels of a range; None where they are not finite.
+
+    Args:
+        outputs: ``(n, 2)``.
+        labels: ``(n,)``, from 0 to ``LEVELS``.
+    """
+    if not np.isfinite(outputs).all():
+        return None
+    low, high = target
+    targets = low + (high - low) * (labels / LEVELS)
+    errors, apart = predicted(outputs, target) - targets, targets - targets.mean()
+    squared, variance = float((errors**2).mean()), float((apart**2).mean())
+    r2 = None
+    if variance > 0:
+        value = 1 - squared / variance
+        influence = (apart**2 * (1 - value) - errors**2) / variance
+        half = QUANTILE * float(influence.std()) / math.sqrt(len(labels))
+        r2 = Estimate(value, value - half, min(1.0, value + half))
+    return TargetSkill(
+        len(labels), r2, math.sqrt(squared), float(np.abs(errors).mean()), math.sqrt(variance),
+        float(((labels == 0) | (labels == LEVELS)).mean()), metric,
+    )  # fmt: skip

@@ -37,6 +37,9 @@ _PATHS = {"FILE", "DIR", "PATH", "SET", "SCHEME", "RUN"}
 METRICS = ("accuracy", "balanced-accuracy", "auc")
 """By which networks are judged on records that are not protected."""
 
+TARGET_METRICS = ("r2", "rmse", "mae")
+"""The same of targets that are numbers."""
+
 
 @dataclass(frozen=True)
 class Range:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpltm.features import metavar
-from dpltm.options import DELTA, METRICS, SEED, Options, Range, option
+from dpltm.options import DELTA, METRICS, SEED, TARGET_METRICS, Options, Range, option
 from dpltm.privacy.checks import PER_UNIT
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
@@ -139,12 +139,19 @@ class FeatureOptions(Options):
 class MetricOptions(Options):
     """How networks are judged."""
 
-    metric: str = option(
-        "accuracy",
-        "Figure that judges settings, candidates or a run. auc cannot be paid for on private records.",
-        choices=METRICS,
+    metric: str | None = option(
+        None,
+        "Figure that judges settings, candidates or a run: r2, rmse and mae of a number. auc and r2 cannot be paid for on"
+        " private records.",
+        choices=(*METRICS, *TARGET_METRICS),
+        shown="accuracy, or r2 of a number",
         section="Metric",
     )
+
+    @property
+    def judged_by(self) -> str:
+        """The metric of networks that tell classes."""
+        return self.metric or METRICS[0]
 
 
 class OptimizerOptions(Options):

@@ -24,11 +24,12 @@ def test_notes(dataset: Dataset) -> list[str]:
     """Return the facts that accuracy on the test split rests on; nothing where there is none."""
     if dataset.test is None:
         return []
+    what = "accuracy" if dataset.target is None else "error"
     if not dataset.hold_out:
-        return ["accuracy is measured on the test split, which is declared separate from the private records"]
+        return [f"{what} is measured on the test split, which is declared separate from the private records"]
     whom = "persons" if dataset.rows.units_name else "records"
     return [
-        f"accuracy is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
+        f"{what} is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
         " for those"
     ]
 

@@ -59,7 +59,7 @@ def declared_target(given: Any, classes: int | None) -> tuple[float, float] | No
     except (TypeError, ValueError, OverflowError):
         low, high = math.inf, math.inf
     if not (low < high and math.isfinite(high - low)):
-        raise DataError("target_bounds", given, "a pair of finite numbers (low, high), low first")
+        raise DataError(f"`target_bounds`: {given!r:.80} is not a pair of finite numbers (low, high), low first")
     return low, high
 
 
@@ -313,9 +313,14 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
 
 def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
-    y = np.asarray(raw.y)
-    if y.ndim != 1 or y.dtype.kind not in "biuf" or not np.isfinite(y.astype(np.float64)).all():
-        raise DataError(f"{raw.source}: {raw.y_name} holds what is no finite number; give one number a record")
+    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
+    if y.ndim != 1 or y.dtype.kind not in "biuf":
+        raise DataError(f"{where} has shape {y.shape} and dtype {y.dtype}; give one number a record")
+    if not (finite := np.isfinite(y.astype(np.float64))).all():
+        at = int(np.argmin(finite))
+        raise DataError(
+            f"{where} has {y[at]} at record {at} (counted from 0); a target must be finite: drop the record"
+        )
     low, high = target
     parts = (np.clip(y.astype(np.float64), low, high) - low) / (high - low)
     rows = Rows(np.asarray(raw.x), y) if raw.rows is None else raw.rows
@@ -323,7 +328,8 @@ def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
 
 
 OTHER_LABELS = (
-    "; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
+    "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
+    " other labels with `loss=`, one value each (integers: `classes=0`)"
 )
 """What to do with labels that are no class numbers."""
 
@@ -436,7 +442,7 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
         raise DataError(f"`subset`: no record of {dataset.name} falls into that part; take a wider one")
     train = dataset.train if inside.all() else dataset.train.taken(np.flatnonzero(inside))
     if for_training:
-        _check_trainable(train._closed.y, dataset.classes, dataset.name, subset)
+        _check_trainable(train._closed.y, dataset, subset)
     return replace(
         dataset,
         train=replace(train, part=part),
@@ -446,14 +452,19 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
     )
 
 
-def _check_trainable(y: np.ndarray, classes: int, name: str, subset: str | None) -> None:
-    """Raise DataError unless there are as many records as classes, of two classes or more."""
-    where = name if subset is None else f"`subset` {subset}: {name}"
+def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> None:
+    """Raise DataError unless there are as many records as classes, of two classes or more, or several targets."""
+    classes, where = dataset.classes, dataset.name if subset is None else f"`subset` {subset}: {dataset.name}"
     if classes == VALUES:
         return
     if len(y) < classes:
         raise DataError(
             f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
+        )
+    if (y == y[0]).all() and dataset.target is not None:
+        raise DataError(
+            f"{where} has one target in all of its records, or all are outside of {dataset.target[0]:g} to"
+            f" {dataset.target[1]:g}; give the range that they are in by `target_bounds`, or by the schema"
         )
     if (y == y[0]).all():
         fix = "give records of two classes or more"

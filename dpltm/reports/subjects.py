@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dpltm.errors import ArtifactError, DataError
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
-from dpltm.networks.skill import BINS, Skill
+from dpltm.networks.skill import BINS, Skill, TargetSkill
+from dpltm.options import TARGET_METRICS
 from dpltm.privacy.account import Account
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
@@ -114,6 +115,7 @@ def run_subject(
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
+        **target_settings(config),
         "parameters": parameters,
         "feature_map": text(section(config, "feature_map").get("text")),
         "low": low,
@@ -147,6 +149,14 @@ def run_subject(
     )
 
 
+def target_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the public range of the target that a run predicts, in place of classes; nothing of one that tells classes."""
+    ends = config.get("target")
+    if not isinstance(ends, list) or len(ends) != 2 or None in (told := [number(end) for end in ends]):
+        return {}
+    return {"classes": None, "target_low": told[0], "target_high": told[1]}
+
+
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
     name = text(options.get("filter"))
@@ -162,16 +172,21 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     private = section(config, "options").get("eval_private") is not None
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
     outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
-    balanced = number(result.get("balanced_accuracy")) if private else None
-    if balanced is not None:
-        outcome["balanced_accuracy"] = balanced
-    if accuracy is not None or balanced is not None:
+    measured = ("balanced_accuracy", *TARGET_METRICS) if private else ()
+    others = {name: value for name in measured if (value := number(result.get(name))) is not None}
+    outcome |= others
+    skill = None if private else skill_in(result)
+    if accuracy is not None or others or skill is not None:
         outcome["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
+    if isinstance(skill, TargetSkill):
+        outcome |= {name: getattr(skill, name) for name in ("rmse", "mae", "mean_rmse", "verdict")}
+        ends = {} if skill.r2 is None else {"r2": skill.r2.value, "r2_low": skill.r2.low, "r2_high": skill.r2.high}
+        return {**outcome, **ends, "test_records": records}
     if accuracy is not None and records is not None and not private:
         outcome["test_records"] = records
-    if not private and (skill := skill_in(result)) is not None:
+    if skill is not None:
         named = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
         outcome |= {name: getattr(skill, name) for name in named}
         if (ratio := skill.chance_over_share) is not None:
@@ -183,12 +198,17 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     return outcome
 
 
-def skill_in(result: Mapping[str, Any]) -> Skill | None:
+def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
     later = {"chance_over_share": None, "log_loss": None, "shares_log_loss": None}  # before 0.3 nobody wrote them
     told = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
     told.pop("verdict", None)  # it follows from the rest
     try:
+        if "rmse" in told:
+            for name in ("points", "groups", *later):
+                del told[name]
+            predicts: TargetSkill = value_from_json(TargetSkill, told, "skill")
+            return predicts
         skill: Skill = value_from_json(Skill, told, "skill")
     except ArtifactError:
         return None

@@ -114,6 +114,7 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
         "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome),
+        "fit": _fit(outcome),
         "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
         "trained": body["kind"] == "run" and settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
@@ -202,6 +203,8 @@ def _skill(outcome: _Values) -> Answer:
         return False, f"{worse[:1].lower()}{worse[1:]}"
     if outcome["auc"] is not None:
         return True, f"{_auc(outcome)}, {_right(outcome)}"
+    if outcome["r2"] is not None and outcome["mean_rmse"] is not None:
+        return True, _fit(outcome)
     return None, "nothing here says how well guessing would do on records that are not protected"
 
 
@@ -225,6 +228,16 @@ def _auc(outcome: _Values) -> str:
     if outcome["auc"] is None:
         return ""
     return "AUC {auc:.3f} (95 %: {auc_low:.3f} to {auc_high:.3f}; guessing has 0.5)".format(**outcome)
+
+
+def _fit(outcome: _Values) -> str:
+    if outcome["rmse"] is None:
+        return "" if outcome["mae"] is None else f"mean absolute error {outcome['mae']:.4g}"
+    error = f"root mean squared error {outcome['rmse']:.4g}"
+    if outcome["r2"] is None:
+        return error
+    r2 = "R2 {r2:.3f} (95 %: {r2_low:.3f} to {r2_high:.3f}; always saying the mean has 0)".format(**outcome)
+    return f"{r2}; {error} (always the mean: {outcome['mean_rmse']:.4g})"
 
 
 def _right(outcome: _Values) -> str:

@@ -25,7 +25,7 @@ from dpltm.records.schema import Schema, parse_schema
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
-    from dpltm.networks.skill import Skill
+    from dpltm.networks.skill import Skill, TargetSkill
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
     from dpltm.records.dataset import Dataset
@@ -282,7 +282,7 @@ class Run:
     lineage: Lineage = field(default=NO_LINEAGE, compare=False, repr=False)
     seconds: float = field(default=0.0, compare=False)
     observations: Observations | None = field(default=None, compare=False, repr=False)
-    skill: Skill | None = field(default=None, compare=False, repr=False)
+    skill: Skill | TargetSkill | None = field(default=None, compare=False, repr=False)
     label: str = field(default="the run", compare=False)
     path: Path | None = field(default=None, compare=False)
 

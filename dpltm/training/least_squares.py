@@ -519,9 +519,13 @@ WORDS = {
 }
 
 
+OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions that are right on average"}
+
+
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
-    parts = [f"{100 * before.share(name):g} % for {words}" for name, words in WORDS.items() if before.share(name)]
+    told = WORDS if dataset.target is None else WORDS | OF_TARGETS
+    parts = [f"{100 * before.share(name):g} % for {words}" for name, words in told.items() if before.share(name)]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

@@ -50,9 +50,9 @@ from dpltm.filters import Filter, check_compiles, follows
 from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.networks import Network
-from dpltm.networks.evaluation import PricedScore, Score, check_metric, check_priced
+from dpltm.networks.evaluation import PricedError, PricedScore, Score, check_priced
 from dpltm.networks.masks import Mask
-from dpltm.options import parse_numbers
+from dpltm.options import METRICS, TARGET_METRICS, parse_numbers
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
@@ -310,14 +310,34 @@ def _by_class(name: str, text: str, classes: int | None) -> tuple[float, ...]:
     return numbers
 
 
-def private_score(metric: str, shares: str | None, dataset: Dataset, own: Score | None) -> PricedScore | None:
+def check_metric(metric: str, score: Score | None, target: tuple[float, float] | None = None) -> None:
+    """Raise InputError for a metric of other labels, or beside a score of the user's own."""
+    if target is None and metric in TARGET_METRICS:
+        raise InputError(
+            f"`metric`: {metric} is of a target that is a number, and these labels are classes; take one of"
+            f" {', '.join(METRICS)}, or declare `target_bounds` LO,HI"
+        )
+    if target is not None and metric in METRICS:
+        raise InputError(
+            f"`metric`: {metric} is of classes, and the target is a number; take one of {', '.join(TARGET_METRICS)}"
+        )
+    if score is not None and metric != METRICS[0]:
+        raise InputError(f"`metric`: the `score` of the network takes the place of {metric}; leave it out")
+
+
+def private_score(
+    metric: str, shares: str | None, dataset: Dataset, own: Score | None
+) -> PricedScore | PricedError | None:
     """Return what a metric counts on private records; None for right answers, or the network's own score.
 
     Raises:
         InputError: a metric without a price, or that does not go with the records or the score; no shares of the classes.
     """
     check_priced(metric)
-    check_metric(metric, own)
+    check_metric(metric, own, dataset.target)
+    if dataset.target is not None:
+        low, high = dataset.target
+        return PricedError(metric, high - low)
     if metric == "balanced-accuracy":
         known = class_shares(dataset.schema)
         return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, known))

@@ -19,9 +19,9 @@ from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
-from dpltm.networks.evaluation import accuracy, count_correct, skill
+from dpltm.networks.evaluation import accuracy, count_correct, skill, target_skill
 from dpltm.networks.own_network import OwnNetwork, check_labels
-from dpltm.networks.skill import Skill
+from dpltm.networks.skill import Skill, TargetSkill
 from dpltm.options import recorded
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -298,7 +298,7 @@ class Drawn:
     descent: Descent
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
-    skill: Skill | None = None
+    skill: Skill | TargetSkill | None = None
 
     def run(self) -> None:
         """Take the steps that are left."""
@@ -353,23 +353,29 @@ class Drawn:
         split = network_inputs(dataset.test, dataset, plan.services)
         return inputs(split.open(plan.ledger.declared_test(dataset)), dataset, plan.options.device)
 
-    def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | None:
+    def _skill(self, test: tuple[Inputs, torch.Tensor]) -> Skill | TargetSkill | None:
         plan, dataset, groups = self.plan, self.plan.dataset, None
+        metric = plan.options.metric or ""
+        if dataset.target is not None:
+            return target_skill(plan.start.model, *test, dataset.target, metric)
         if plan.options.by is not None and dataset.test is not None:
             opened = dataset.test.open(plan.ledger.declared_test(dataset))
             groups = subgroups_of(dataset, opened.x, plan.options.by)
-        return skill(plan.start.model, *test, class_names(dataset.schema), plan.options.metric, groups)
+        return skill(plan.start.model, *test, class_names(dataset.schema), metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
-        plan, metric = self.plan, self.plan.options.metric
+        plan, metric = self.plan, self.plan.options.metric or ""
         model, rule = plan.start.model, plan.start.spec.score
         if plan.evaluations:
             return self._noisy_scores(plan.evaluations[0].epsilon) if last else {"accuracy": None}
         if test is None:
             return {"accuracy": None}
+        judged = None if metric == "accuracy" else self._skill(test)
+        if plan.dataset.target is not None:
+            return {"accuracy": None, metric: judged.value if isinstance(judged, TargetSkill) else None}
         if metric in ("balanced-accuracy", "auc"):
-            judged = self._skill(test)
+            assert not isinstance(judged, TargetSkill)
             right = accuracy(model, *test) if judged is None else judged.accuracy.value
             value = None if judged is None or judged.estimate is None else judged.estimate.value
             return {"accuracy": right, metric.replace("-", "_"): value}
@@ -378,14 +384,14 @@ class Drawn:
     def _noisy_scores(self, epsilon: float) -> dict[str, Any]:
         """Release a noisy count on the private records, with the noise that the entry holds for it."""
         plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
-        rule = plan.start.spec.score
-        priced = private_score(options.metric, options.class_shares, dataset, rule)
+        rule, metric = plan.start.spec.score, options.metric or ""
+        priced = private_score(metric, options.class_shares, dataset, rule)
         x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
         count = count_correct(plan.start.model, x, y, score=priced or rule)
         count += two_sided_geometric(self.sources.evaluation, epsilon)
         if priced is None:
             return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
-        return {"accuracy": None, options.metric.replace("-", "_"): priced.metric(count, dataset.records)}
+        return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
 
     def _checkpoint(self) -> Checkpoint:
         plan, descent = self.plan, self.descent

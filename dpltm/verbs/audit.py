@@ -28,7 +28,7 @@ from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.codebook import NUMBER_BYTES, Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.evaluation import accuracy
+from dpltm.networks.evaluation import accuracy, check_no_target
 from dpltm.networks.state import put
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
@@ -144,6 +144,7 @@ def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
             f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
         )
     check_confidence(confidence)
+    check_no_target(dataset, "the attack on a set")
     if dataset.labels is not None:
         raise InputError(f"{tickets.label}: the attack is on class numbers, and not on {dataset.labels}")
     if dataset.bounds[0] != 0:

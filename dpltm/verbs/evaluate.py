@@ -19,11 +19,12 @@ from dpltm.networks.evaluation import (
     check_score,
     has_diverged,
     skill,
+    target_skill,
 )
 from dpltm.networks.own_network import network_notes
-from dpltm.networks.skill import Skill
+from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
-from dpltm.options import METRICS
+from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.privacy.account import check_declared
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger, of_process
@@ -48,14 +49,15 @@ class Evaluation:
     """Accuracy of a network on some records.
 
     Attributes:
+        accuracy: None where the target is a number.
         skill: beside what takes none; None for a network that diverged.
     """
 
     dataset: str
     records: int
-    accuracy: float
+    accuracy: float | None
     notes: tuple[str, ...]
-    skill: Skill | None = None
+    skill: Skill | TargetSkill | None = None
 
 
 def as_held_out(whole: Dataset) -> Dataset:
@@ -87,6 +89,13 @@ def evaluate(
         raise InputError(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
+    if dataset.target != run.target:
+        told = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
+        raise InputError(
+            f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {told}"
+        )
+    if run.target is not None and by is not None:
+        raise InputError("`by`: is for classes, and the target is a number; leave it out")
     undeclared = False
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
@@ -98,15 +107,23 @@ def evaluate(
     groups = None if by is None else subgroups_of(dataset, dataset.test.open(ledger.declared_test(dataset)).x, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     own = run.spec.score  # of the user's own, which may tell no classes
-    found = None
-    if own is None:
-        found = skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)
-    right = accuracy(run.model, x, y, score=own) if found is None else found.accuracy.value
+    found: Skill | TargetSkill | None = None
+    right = None
+    if run.target is not None:
+        found = target_skill(run.model, x, y, run.target, _metric(run))
+    elif (
+        own is None
+        and (found := skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)) is not None
+    ):
+        right = found.accuracy.value
+    else:
+        right = accuracy(run.model, x, y, score=own)
     notes = [
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *network_notes(run.spec),
+        *(found.notes if isinstance(found, TargetSkill) else ()),
     ]
     return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), found)
 
@@ -122,7 +139,8 @@ def _metric(run: Run) -> str:
     """What its training named."""
     options = run.config.get("options")
     named = options.get("metric") if isinstance(options, Mapping) else None
-    return named if named in METRICS else METRICS[0]
+    known = METRICS if run.target is None else TARGET_METRICS
+    return named if named in known else known[0]
 
 
 ROWS = 512
@@ -137,22 +155,33 @@ class Predictions:
         outputs: of the network, ``(n, classes)`` float32; where labels are no class numbers ``(n, ...)``.
         saturated: values of the records that lie outside the run's bounds, or are no positions in its tables.
         tells: whether outputs are those of classes.
+        target: public range of the number that is predicted; None of classes.
     """
 
     outputs: np.ndarray
     saturated: int
     notes: tuple[str, ...] = ()
     tells: bool = True
+    target: tuple[float, float] | None = None
 
     @cached_property
     def probabilities(self) -> np.ndarray:
         """Class probabilities, ``(n, classes)`` float32, the softmax of ``outputs``; InputError without classes."""
+        if self.target is not None:
+            raise InputError("the run predicts a number, so it gives no classes and no probabilities; take `values`")
         if not self.tells:
             raise InputError(
                 "the run was trained on labels that are no class numbers, so it gives no classes and no probabilities; in"
                 " Python, take dpltm.predict(run, x).outputs"
             )
         return torch.softmax(torch.from_numpy(self.outputs), 1).numpy()
+
+    @property
+    def values(self) -> np.ndarray:
+        """The number that is expected of each record, ``(n,)`` float64, in the unit of the target; InputError of classes."""
+        if self.target is None:
+            raise InputError("the run gives classes; take `labels` or `probabilities`")
+        return predicted(self.outputs, self.target)
 
     @property
     def labels(self) -> np.ndarray:
@@ -185,7 +214,7 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
     outputs = _outputs(rows, run, source, progress)
     return Predictions(
-        outputs, saturated, (*_run_bounds_notes(run), *network_notes(run.spec)), tells=run.spec.labels is None
+        outputs, saturated, (*_run_bounds_notes(run), *network_notes(run.spec)), run.spec.labels is None, run.target
     )
 
 

@@ -18,7 +18,7 @@ from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
-from dpltm.networks.evaluation import accuracy, check_score
+from dpltm.networks.evaluation import accuracy, check_no_target, check_score
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.state import put, weights_of
@@ -141,6 +141,7 @@ def plan(
         own: whether the epsilon that is asked for is that of the set's lineage alone, as of a set in a sweep.
     """
     provenance = check_options(options)
+    check_no_target(dataset, "generate")
     dataset = in_front(None, dataset, options.features)
     if provenance == "dp":
         dataset = at_unit(dataset, options.per_unit)

@@ -11,7 +11,7 @@ import numpy as np
 from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
-from dpltm.networks.evaluation import PricedScore, check_priced, check_score, total_score
+from dpltm.networks.evaluation import PricedError, PricedScore, check_no_target, check_priced, check_score, total_score
 from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
@@ -114,6 +114,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     """Settle a draw, and raise InputError or BudgetError for what cannot be, before any budget is spent."""
     check_scored(tickets, options)
     check_options(options)
+    check_no_target(dataset, "select")
     network = tickets.body.spec
     network.check_code(tickets.label)
     check_score(network, "select")
@@ -124,7 +125,8 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
-    metric = private_score(options.metric, options.class_shares, dataset, network.score)
+    metric = private_score(options.judged_by, options.class_shares, dataset, network.score)
+    assert not isinstance(metric, PricedError)
     check_scored_rows(network, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
     entry = replace(
@@ -152,7 +154,7 @@ def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str)
     """Return the draft of what is entered for a draw."""
     mechanism = Selection(settled.eps1, settled.certified_epsilon, draw=settled.mechanism, adjacency=settled.adjacency)
     count = len(settled.densities)
-    of = "" if options.metric == "accuracy" else f" of {options.metric}"
+    of = "" if options.judged_by == "accuracy" else f" of {options.judged_by}"
     words = f"winner of {count} ticket{'s' * (count > 1)}, {options.score} score{of}, {settled.rule} sensitivity"
     return Entry("release", part, (mechanism,), words, unit=unit)
 
@@ -250,15 +252,15 @@ def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
 
 def check_options(options: SelectOptions) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the tickets."""
-    check_priced(options.metric)
+    check_priced(options.judged_by)
     if options.rule == "mechanism":
         if options.eps1 is None:
             raise InputError("`eps1` is missing: the epsilon that the draw may spend; DPLTM uses 0.1")
-        if options.class_shares is not None and options.metric != "balanced-accuracy":
+        if options.class_shares is not None and options.judged_by != "balanced-accuracy":
             raise InputError("`class_shares`: only with `metric` balanced-accuracy; leave it out")
         settle(options, records=1, densities=(0.5,), fixed=True)
         return
-    if options.metric != "accuracy" or options.class_shares is not None:
+    if options.judged_by != "accuracy" or options.class_shares is not None:
         raise InputError("`metric`, `class_shares`: smallest-within compares accuracies in the set; leave them out")
     if options.eps1 is not None:
         raise InputError("`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out")

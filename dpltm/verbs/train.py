@@ -19,8 +19,10 @@ from dpltm.features.normalisation import SENSITIVITY
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
-from dpltm.networks.evaluation import DIVERGED, check_loss, check_metric, check_priced, check_score, has_diverged
+from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
+from dpltm.networks.skill import TargetSkill
+from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
@@ -69,7 +71,7 @@ from dpltm.training import least_squares as head
 from dpltm.training.artifacts import Run, StartingPoint, weights_id
 from dpltm.training.canaries import check_canaries
 from dpltm.training.optimizers import DECAY
-from dpltm.training.plan import class_weights, noisy_steps, private_score
+from dpltm.training.plan import check_metric, class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
 from dpltm.training.release import FOR_TICKETS, TrainingPlan, settled_together
 
@@ -133,6 +135,8 @@ def train_start(
     start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
     if own:
         made = replace(made, notes=(*made.notes, OWN_NOTE))
+    if isinstance(drawn.skill, TargetSkill):
+        made = replace(made, notes=(*made.notes, *drawn.skill.notes))
     return Run(
         made.to_json(gradients.gradients.kernels),
         start.model,
@@ -282,8 +286,18 @@ def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    check_metric(options.metric, start.spec.score)
-    check_loss(start.spec)
+    metric, spec = options.metric or "", start.spec
+    check_metric(metric, spec.score, dataset.target)
+    check_loss(spec)
+    if dataset.target is not None:
+        asked = {"class_weight": options.class_weight, "class_shares": options.class_shares, "by": options.by}
+        for name, value in asked.items():
+            if value is not None:
+                raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
+        if spec.loss is not None or spec.score is not None:
+            raise InputError(
+                "`loss`, `score`: a target that is a number has its own; leave them out, or `target_bounds`"
+            )
     if dataset.test is not None or options.eval_private is not None:
         check_score(start.spec, "accuracy")
     if dataset.labels is not None and options.class_weight is not None:
@@ -291,7 +305,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     if options.eval_private is not None:
         if options.by is not None:
             raise InputError("`by`: subgroups are of the test split, which `eval_private` leaves alone; leave one out")
-        private_score(options.metric, options.class_shares, dataset, start.spec.score)
+        private_score(metric, options.class_shares, dataset, start.spec.score)
         check_scored_rows(start.spec, dataset.bounds)
     if options.by is not None:
         check_column(dataset, options.by)
@@ -307,6 +321,8 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and start.tickets is None
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
+    metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
+    options = replace(options, metric=metric)
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
     if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
         return settled
@@ -348,6 +364,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
         return head.step_size(plan, plan.dataset)
     one_layer = plan.dataset.feature_map is not None and len(plan.start.spec.shapes()) == 2
     if options.lr is not None or not one_layer or options.optimizer not in ("sgd", "momentum"):
+        return None
+    if plan.dataset.target is not None:  # chances keep near the mean, where that much noise would hide them
         return None
     bound, root = plan.filter.certified_bound(plan.start.mask.live), math.sqrt(mechanism.steps)
     summed = root

@@ -17,6 +17,7 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.features.inputs import take_over_map
 from dpltm.networks import ModelSpec, Network, build, check_kind_takes, check_tables
+from dpltm.networks.evaluation import check_no_target
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at
 from dpltm.networks.state import weights_of
@@ -80,6 +81,7 @@ def transfer(
         dataset: of which only the shape is looked at.
         model: a network of the user's own for them; None for the tickets' kind.
     """
+    check_no_target(dataset, "tickets transfer")
     dataset, columns, notes = _by_name(tickets, dataset)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body

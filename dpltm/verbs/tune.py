@@ -25,7 +25,7 @@ from dpltm.networks import model_spec
 from dpltm.networks.evaluation import (
     accuracy,
     check_loss,
-    check_metric,
+    check_no_target,
     check_score,
     skill,
 )
@@ -49,7 +49,7 @@ from dpltm.records.notes import bounds_notes, feature_notes
 from dpltm.records.split import Arrays
 from dpltm.training.artifacts import StartingPoint, TicketSet, default_network, fresh, from_round, in_front
 from dpltm.training.descent import cross_entropy, train
-from dpltm.training.plan import NoisySteps
+from dpltm.training.plan import NoisySteps, check_metric
 
 MAX_TRIALS = 10_000
 """Most combinations of a grid."""
@@ -118,7 +118,7 @@ class SearchResult:
         names = ("epsilon", "delta", "optimizer", "schedule", "average", "accountant")
         searched = {name: getattr(self.best, name) for name in SEARCHED}
         fixed = {name: getattr(self.options, name) for name in names}
-        metric = {} if self.options.metric == "accuracy" else {"metric": self.options.metric}
+        metric = {} if self.options.judged_by == "accuracy" else {"metric": self.options.judged_by}
         return {**searched, **fixed, **metric, "lineage": json.dumps(to_json(self.lineage))}
 
 
@@ -138,13 +138,14 @@ def tune(
     """
     from joblib import Parallel, delayed
 
+    check_no_target(dataset, "tune")
     dataset, tickets = in_front(target, dataset, options.features), target if isinstance(target, TicketSet) else None
     settled = _settled(options, tickets)
     if isinstance(target, TicketSet):
         dataset, network = target.takes(dataset), target.body.spec
     else:
         network = model_spec(target or default_network(dataset), dataset)
-    check_metric(options.metric, network.score)
+    check_metric(options.judged_by, network.score)
     check_loss(network)
     check_score(network, "the score of a setting")
     lineage, rows, test = _rows(dataset, options, tickets, ledger, services)
@@ -167,7 +168,8 @@ def tune(
             step(len(scores), f"{trainings[len(scores) - 1][0]}, no epsilon is spent")
     every = options.repeats
     trials = [
-        trial.scored(tuple(scores[at * every : (at + 1) * every]), options.metric) for at, trial in enumerate(settled)
+        trial.scored(tuple(scores[at * every : (at + 1) * every]), options.judged_by)
+        for at, trial in enumerate(settled)
     ]
     trials.sort(key=lambda trial: -trial.score)
     notes = [
@@ -256,7 +258,7 @@ def _rows(
     check_unprotected(ledger.account(), drafts, allowed=False)
     beside = (*ledger.public(dataset, "settings are searched on them"), *ledger.apart(dataset), *drafts)
     ledger.book.lacking(beside)
-    if options.metric == "auc":
+    if options.judged_by == "auc":
         splits[-1].check(_check_classes)
     inputs = [network_inputs(split, dataset, services) for split in splits]
     lineage = ledger.declare_once(*beside) | lineage_of(dataset, dataset.feature_map, tickets)
@@ -291,7 +293,7 @@ def _score(
     sampling, noise = (FastSource.of(hashlib.sha256(key + name).digest()) for name in (b"sampling", b"noise"))
     loss = start.spec.loss or cross_entropy
     train(start.model, start.mask, Records(*rows), steps, sampling=sampling, noise=noise, loss=loss)
-    if options.metric == "accuracy":
+    if options.judged_by == "accuracy":
         return accuracy(start.model, *test, score=start.spec.score)
-    judged = skill(start.model, *test, metric=options.metric)
+    judged = skill(start.model, *test, metric=options.judged_by)
     return 0.0 if judged is None or judged.estimate is None else judged.estimate.value  # it diverged

@@ -43,6 +43,7 @@ CASES = {
     "schema": Case("--schema schema.toml"),
     "bounds": Case("--bounds 0,2"),
     "classes": Case("--classes 3"),
+    "target_bounds": Case("--target-bounds 0,2", DENSE, "--target-bounds 0,1"),
     "records": Case("--records 60"),
     "test": Case("--test held-out.npz"),
     "rows_coincide": Case("--rows-coincide", f"{DENSE} --dataset held-out.npz --test again.npz"),
@@ -153,7 +154,7 @@ def observed(
     command += [] if "least-squares" in command or "--batch-size" in command else ["--batch-size", "20"]
     command += [] if "--model" in command or "set@1" in command or BEHIND in case.beside else ["--model", "mlp:4"]
     command += [] if "--bounds" in command else ["--bounds", "0,1"]
-    command += [] if "--classes" in command else ["--classes", "2"]
+    command += [] if {"--classes", "--target-bounds"} & set(command) else ["--classes", "2"]
     command += [] if "--dataset" in command else ["--dataset", "data.npz"]
     with patch.context() as patched, fixed_randomness("one training"):
         patched.chdir(folder)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
+from dpltm.networks.skill import Skill, TargetSkill
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure, guarantee, percent
@@ -99,6 +101,8 @@ def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     if not ended and not any(one.state == "unfinished" for one in runs):
         raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
     rows = [_row(one, why.get(one.label)) for one in runs]
+    if any(one.config.get("target") for one in runs):
+        rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
     stated = [row for row in rows if row["certified"] is not None]
     usual = next((_relation(row) for row in stated if row["compared"]), None)
     for row in rows:
@@ -120,6 +124,8 @@ def unlike(one: FoundRun, other: FoundRun) -> str | None:
         return f"other data: {theirs}, not {ours}"
     if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
         return f"another part of the data: {theirs}, not {ours}"
+    if one.config.get("target") != other.config.get("target"):
+        return "other labels: a number to be predicted, within the same range, beside classes or another range"
     for what, key in (("test records", "test_records"), ("classes", "classes")):
         mine, its = count(one.config.get(key)), count(other.config.get(key))
         if mine != its and None not in (mine, its):
@@ -139,7 +145,8 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
     ends, skill = interval(accuracy, tested), skill_in(result)
-    ratio = None if skill is None else skill.chance_over_share
+    told = skill if isinstance(skill, Skill) else None
+    ratio = None if told is None else told.chance_over_share
     return {
         "run": one.label,
         "state": one.state,
@@ -152,10 +159,11 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "low": ends.get("low"),
         "high": ends.get("high"),
         "test_records": tested,
-        "majority": None if skill is None else skill.majority_accuracy,
-        "auc": None if skill is None or skill.auc is None else skill.auc.value,
+        "majority": None if told is None else told.majority_accuracy,
+        "auc": None if told is None or told.auc is None else told.auc.value,
         "chance_over_share": None if ratio is None else ratio.value,
-        "log_loss": None if skill is None else skill.log_loss,
+        "log_loss": None if told is None else told.log_loss,
+        **_of_number(one, skill if isinstance(skill, TargetSkill) else None),
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
@@ -166,6 +174,15 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "steps": count(facts.get("steps")),
         "noise_multiplier": number(facts.get("noise_multiplier")),
     }
+
+
+def _of_number(one: FoundRun, skill: TargetSkill | None) -> dict[str, Any]:
+    """Return how good the prediction of a number is; nothing of a run that tells classes."""
+    if one.config.get("target") is None:
+        return {}
+    r2 = None if skill is None or skill.r2 is None else skill.r2.value
+    measured = {"rmse": number(one.result.get("rmse")), "mean_rmse": None}
+    return {"r2": r2, **{name: value if skill is None else getattr(skill, name) for name, value in measured.items()}}
 
 
 def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
@@ -210,12 +227,21 @@ def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: S
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
+OF_NUMBERS = {"R2": "r2", "RMSE": "rmse", "RMSE of the mean": "mean_rmse"}
+"""Columns of runs that predict a number."""
+
+
+def _figure(key: str, row: Mapping[str, Any]) -> str:
+    return "-" if row.get(key) is None else f"{row[key]:.4g}"
+
+
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "run": lambda row: row["run"] if row["compared"] else f"{row['run']} ({_left_out(row)})",
     "accuracy": lambda row: as_share(row["accuracy"]),
     "95 % interval": lambda row: "-" if row["low"] is None else f"{100 * row['low']:.2f} to {percent(row['high'])}",
     "majority": lambda row: as_share(row["majority"]),
     "AUC": lambda row: "-" if row["auc"] is None else f"{row['auc']:.3f}",
+    **{name: partial(_figure, key) for name, key in OF_NUMBERS.items()},
     "certified epsilon": lambda row: _epsilon(row, "certified"),
     "nominal": lambda row: _epsilon(row, "nominal"),
     "density": lambda row: as_share(row["density"]),
@@ -259,8 +285,11 @@ def costs(body: Mapping[str, Any]) -> list[str]:
 
 def markdown(body: Mapping[str, Any]) -> str:
     """Return the table for a document."""
-    lines = ["| " + " | ".join(map(_plain, row)) + " |" for row in (COLUMNS, *texts(body))]
-    lines.insert(1, "|" + "---|" * len(COLUMNS))
+    left_out = () if "r2" in body["rows"][0] else OF_NUMBERS
+    places = [place for place, name in enumerate(COLUMNS) if name not in left_out]
+    table = [[_plain(row[place]) for place in places] for row in (list(COLUMNS), *texts(body))]
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    lines.insert(1, "|" + "---|" * len(places))
     terms = [title(body)] if title(body) else []
     return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
 

@@ -78,7 +78,7 @@ class Exported:
     Attributes:
         path: its folder.
         about: what it says of itself: ``about.json``.
-        difference: largest difference of a probability from dpltm's, on made-up records; and
+        difference: largest difference from dpltm's, of a probability or a prediction over its range, on made-up records;
         records: how many these were.
     """
 
@@ -195,9 +195,9 @@ class _Network:
                 f"{run.label}: {fourier[0]} features are computed by Fourier transforms, which ONNX does not hold; predict"
                 " with dpltm, or train on other features"
             )
-        if any(column.name == "probabilities" or column.name.startswith(_INNER) for column in self.read):
+        if any(column.name == self.output or column.name.startswith(_INNER) for column in self.read):
             raise InputError(
-                f"{run.label}: an exported network has names of its own, probabilities and {_INNER}...; rename that column"
+                f"{run.label}: an exported network has names of its own, {self.output} and {_INNER}...; rename that column"
             )
 
     @property
@@ -208,6 +208,18 @@ class _Network:
     def read(self) -> list[Column]:
         """Columns of the schema that are features."""
         return [] if self.schema is None else [column for column in self.schema.columns if column.features]
+
+    @property
+    def output(self) -> str:
+        """Name of what it gives."""
+        return "probabilities" if self.run.target is None else "prediction"
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        if self.run.target is not None:
+            return {"target": list(self.run.target)}
+        names = [str(number) for number in range(self.run.spec.classes)]
+        return {"classes": names if self.schema is None else list(self.schema.class_names)}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -243,7 +255,6 @@ class _Network:
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
         run = self.run
-        names = [str(number) for number in range(run.spec.classes)]
         matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
         if run.columns is not None and self.schema is None:
             matrix["columns"] = list(run.columns)
@@ -259,9 +270,9 @@ class _Network:
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],
-            "classes": names if self.schema is None else list(self.schema.class_names),
+            **self._labels,
             "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
-            "output": {"name": "probabilities", "dtype": "float32", "shape": [run.spec.classes]},
+            "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
         }
 
@@ -315,13 +326,13 @@ def _input(column: Column) -> dict[str, Any]:
 
 
 class _Served(nn.Module):
-    """Inputs by name to probabilities ``(n, classes)``; NaN for a record that the network does not take."""
+    """Inputs by name to probabilities ``(n, classes)``, or predictions ``(n,)``; NaN for a record that does not fit."""
 
     def __init__(self, network: _Network) -> None:
         super().__init__()
         run = network.run
         self._encoding = None if network.schema is None else _Encoding(network.read)
-        self._bounds = network.bounds
+        self._bounds, self._target = network.bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
         model = build(run.spec)
@@ -347,6 +358,10 @@ class _Served(nn.Module):
         if self._map is not None:
             x = self._map.of_scaled(x.unflatten(1, self._shape))
         chances = torch.softmax(self._model(x), 1)
+        if self._target is not None:
+            low, high = self._target
+            value = (low + (high - low) * chances[:, 1].double()).float()
+            return value if valid is None else torch.where(valid, value, torch.nan)
         return chances if valid is None else torch.where(valid[:, None], chances, torch.nan)
 
 
@@ -441,7 +456,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
         value.name = f"{_INNER}{number}"
-    graph.outputs[0].name = "probabilities"
+    graph.outputs[0].name = network.output
     columns = {column.name: column for column in network.read}
     for place, (name, value) in enumerate(zip(given, list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
@@ -495,7 +510,7 @@ def _readme(about: Mapping[str, Any], *, table: bool) -> str:
 
 
 def _compared(network: _Network, folder: Path) -> tuple[float, int]:
-    """Return the largest difference of a probability from dpltm's on made-up records; DpltmError where it is too large.
+    """Return the largest difference from dpltm's answers on made-up records; DpltmError where it is too large.
 
     And how many records these were.
     """
@@ -511,23 +526,24 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()
     expected = predict(run, x)
-    found = _run(folder, given)
-    difference = float(np.abs(found - expected.probabilities).max())
+    found, told = _run(folder, given, network.output), expected.values if run.target else expected.probabilities
+    span = 1.0 if run.target is None else run.target[1] - run.target[0]
+    difference = float(np.abs(found - told).max()) / span
     allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
     if not difference <= allowed:  # NaN as well
         raise DpltmError(
-            f"{run.label}: ONNX gives {run.spec.text} other probabilities than dpltm, by {difference:.2g} on made-up"
+            f"{run.label}: ONNX gives {run.spec.text} other {network.output} than dpltm, by {difference:.2g} on made-up"
             " records; nothing was written"
         )
     return difference, len(x)
 
 
-def _run(folder: Path, given: dict[str, np.ndarray]) -> np.ndarray:
+def _run(folder: Path, given: dict[str, np.ndarray], output: str) -> np.ndarray:
     """Return what the network in a folder gives; ONNX by the standard's own interpreter where its runtime is missing."""
     with contextlib.suppress(ImportError):
         return standalone.network(folder)(given)
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
-    return np.asarray(evaluator(str(folder / NETWORK)).run(["probabilities"], given)[0])
+    return np.asarray(evaluator(str(folder / NETWORK)).run([output], given)[0])
 
 
 def _made_up(network: _Network) -> np.ndarray:
@@ -573,6 +589,8 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
     low, high = column.bounds
     wide = [low + (part * 1.2 - 0.1) * (high - low) for part in parts.tolist()]
     match column.kind:
+        case "label" if column.is_target:
+            plain = [f"{low:g}"]
         case "number":
             marks = {ord("."): column.decimal, ord(","): column.thousands}
             usual = (column.decimal, column.thousands) == (".", "")

@@ -44,7 +44,7 @@ from dpltm.local.scheme import (
 )
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
-from dpltm.networks.evaluation import accuracy
+from dpltm.networks.evaluation import accuracy, check_no_target
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.options import EPSILON, parse_numbers, recorded
@@ -302,9 +302,10 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    if request.classes is None and catalogue().get(request.dataset or "") is None:
+    if request.classes is None and request.target_bounds is None and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
+    check_no_target(dataset, "latent encode")
     ledger = ledger_of(request.dataset, request, dataset.unit)
     plan = encoding(scheme, dataset, request, ledger, progress)
     if request.dry_run:

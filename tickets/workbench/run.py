@@ -14,6 +14,7 @@ import torch
 from dpltm.errors import BudgetError, CalibrationError, InputError, as_flags
 from dpltm.features.inputs import take_over_map
 from dpltm.networks import names_code
+from dpltm.networks.evaluation import PricedError, check_no_target
 from dpltm.options import resolve, table
 from dpltm.options.data import DataOptions
 from dpltm.options.generate import GenerateRequest
@@ -242,13 +243,15 @@ def _planned_draw(
         raise InputError(f"[generate] and [select]: {error}") from None
     densities = scheduled_densities(made.spec, made.config)[1:]
     fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
-    metric = private_score(request.metric, request.class_shares, scored, made.spec.score)
+    metric = private_score(request.judged_by, request.class_shares, scored, made.spec.score)
+    assert not isinstance(metric, PricedError)
     settled = selection.settle(request, scored.records, densities, fixed, metric)
     return selection.draft(request, settled, part, scored.unit)
 
 
 def _behind_map(options: RunRequest, private: Dataset, stage: str, made: generation.Generation) -> Dataset:
     source = made.dataset
+    check_no_target(private, f"[{stage}] of a ticket")
     private = take_over_map(private, source.feature_map, None, "[generate]")
     check_delta(options.delta, private)
     if (source.features, source.classes) != (private.features, private.classes):

@@ -336,7 +336,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
         "ticket_set": None if tickets is None else tickets.label,
         "for_records": request.for_records,
         "epsilon": request.epsilon,
-        "metric": request.metric,
+        "metric": request.judged_by,
         "best": trials[0],
         "trials": trials,
         "config": request.out,
@@ -346,7 +346,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
 
 def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[str]:
     """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
-    metric, score = request["metric"], result.best.score
+    metric, score = request["metric"] or "accuracy", result.best.score
     scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"

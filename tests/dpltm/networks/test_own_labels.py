@@ -93,7 +93,7 @@ SCORE = "`score=` is missing: float32 labels of shape (3,) are no class numbers,
             {"loss": lambda outputs, y: squares(outputs, y).mean()},
             "`loss`: gives () for 8 records; give one",
         ),
-        ("mlp:8", Y, {}, "give one label a record; in Python, a network of your own takes other labels"),
+        ("mlp:8", Y, {}, "give one label a record; declare the public range of a number to be predicted"),
         (OneQuantity, ONE.records(60, 0)[1], {}, "labels must be integers 0 to K-1"),
         (
             "mlp:8",

@@ -226,7 +226,8 @@ LENGTHS = "give one label a record"
 TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
 OTHER_LABELS = (
-    "; in Python, a network of your own takes other labels with `loss=`, one value each (integers: `classes=0`)"
+    "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
+    " other labels with `loss=`, one value each (integers: `classes=0`)"
 )
 OR_SAY = ", or say by `schema` that cells may be empty"
 
