@@ -7,7 +7,7 @@ size, so no setting depends on the records.
 
 Behind ``splines``, the features of a table, there are three more: class sums, by which the bias begins at the log odds and
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
-which pairs become features; and at the end sums of chances, which take the bias to where chances are right on average.
+which pairs become features; and at the end by how much chances add up to too many, so that they are right on average.
 Gradients are not clipped below the longest that there is: so a rare class counts as much as it is off.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
@@ -52,7 +52,7 @@ STEPS = 16
 MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 """Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
 
-TABLE_SHARES = {"mean": 0.08, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.01}
+TABLE_SHARES = {"mean": 0.08, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
 """The same behind ``splines``, in the order of the draws."""
 
 REACH = 10.0
@@ -257,12 +257,14 @@ class Prepared:
         second: second moments of its features; None for none.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. None where nobody asked.
         scale: deviation of targets within their range of length 1, times ``RESIDUALS``; 1 of classes.
+        labels: labels as rows; None where nobody asked.
     """
 
     feature_map: FeatureMap | None
     second: Tensor | None = None
     shares: Tensor | None = None
     scale: float = 1.0
+    labels: _Labels | None = None
 
 
 def prepared(
@@ -278,7 +280,7 @@ def prepared(
     Args:
         opened: opens the records as they are stored for the map.
     """
-    feature_map, records, shares, scale = dataset.feature_map, dataset.records, None, 1.0
+    feature_map, records, shares, scale, known = dataset.feature_map, dataset.records, None, 1.0, None
     if before.mean is None or feature_map is None:
         return Prepared(feature_map)
 
@@ -300,7 +302,7 @@ def prepared(
         of_labels, known = before.labels, _Labels(dataset.classes, dataset.target is not None)
         counts = released(LABELS, lambda: sums(of_labels, dataset.classes, known.rows))
         shares, scale = known.told(counts, of_labels.noise_std, records)
-    if before.pairs is not None and shares is not None and isinstance(feature_map, SplineMap):
+    if before.pairs is not None and known is not None and shares is not None and isinstance(feature_map, SplineMap):
         screen = Screen(feature_map, known, shares, scale)
         of_pairs = before.pairs
         cross = released(PAIRS, lambda: sums(of_pairs, screen.width, screen.rows))
@@ -313,7 +315,7 @@ def prepared(
             _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
             (final.features if inputs is None else len(inputs)) + 1, of_second.noise_std, noise,
         ))  # fmt: skip
-    return Prepared(feature_map, second, shares, scale)
+    return Prepared(feature_map, second, shares, scale, known)
 
 
 def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterator[Tensor]:
@@ -474,22 +476,25 @@ def calibrate(
     model: nn.Module, made: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
     released: Released, records: int,
 ) -> None:  # fmt: skip
-    """Move the bias of each class by the log of what its chances are to add up to, over what they do; once, at the end."""
-    feature_map, shares = made.feature_map, made.shares
+    """Move the bias of each class by the log of its share over its mean chance; once, at the end."""
+    feature_map, shares, labels = made.feature_map, made.shares, made.labels
     assert feature_map is not None
     assert shares is not None
+    assert labels is not None
     device = next(model.parameters()).device
 
-    def chances(values: Tensor, _: Tensor) -> Tensor:
-        return torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
+    def residuals(values: Tensor, codes: Tensor) -> Tensor:
+        """Chances less what came true, ``(n, classes)``, over the longest that such a row can be."""
+        chances = torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
+        return (chances - labels.indicators(codes)) / math.sqrt(2)
 
     bound = release.sensitivity / (2 if release.adjacency == "replace-one" else 1)
-    sums = released(CHANCES, lambda: noisy_sum(_rows(opened(), chances), len(shares), bound, release.noise_std, noise))
-    least = 3 * release.noise_std
-    wanted = shares * records
-    move = torch.where((sums > least) & (wanted > least), (wanted / sums.clamp_min(least)).log().clamp(-1, 1), 0.0)
+    sums = released(
+        CHANCES, lambda: noisy_sum(_rows(opened(), residuals), len(shares), bound, release.noise_std, noise)
+    )
+    excess = (sums - sums.mean()) * math.sqrt(2)  # they add up to 0
     bias = list(model.parameters())[1]
-    bias.add_(move.to(bias))
+    bias.sub_((1 + excess / (shares * records)).clamp(math.exp(-1), math.e).log().to(bias))
 
 
 # --- what is said of it --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_table_gets_splines_and_the_pair_that_goes_together(cli, table, entrie
     told = cli(f"{TABLE} --classes 2 --test h.csv --noise-multiplier 1 --metric auc").json
     entered = entry_from_json(entries("l.jsonl")[-1])
     inverse = sum(getattr(one, "steps", 1) / one.noise_multiplier**2 for one in entered.mechanisms)
-    assert len(entered.mechanisms) == 6, "mean, class sums, pairs, second moments, steps, chances"
+    assert len(entered.mechanisms) == 6, "mean, class sums, pairs, second moments, steps, excess"
     assert 1 / math.sqrt(inverse) == pytest.approx(1), "a stated multiplier is that of the whole"
     config = json.loads(Path("r/config.json").read_text())
     assert config["resolved"]["features"] == "splines:6"
