@@ -285,6 +285,11 @@ class SplineMap(FeatureMap):
         return len(self.pairs or ())
 
     @property
+    def screens(self) -> bool:
+        """Tell whether there is room for pairs, and nobody has said which they are."""
+        return self.slots > 0 and self.pairs is None
+
+    @property
     def live(self) -> Tensor:
         """Features that are not 0 of all records, ``(features,)`` bool."""
         grid, products = self.slots * GRID**2, self.slots

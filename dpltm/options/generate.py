@@ -46,7 +46,12 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
         choices=("public", "private", "data-free", "dp"),
         section="Pruning",
     )
-    model: str = option("mlp:300,100", "Network.", f"{network_metavar()}|{CODE}")
+    model: str | None = option(
+        None,
+        "Network.",
+        f"{network_metavar()}|{CODE}",
+        shown="mlp:300,100; of a table, by magnitude, random or dp-train, mlp behind splines",
+    )
     rounds: int = option(15, "Pruning rounds.", "N", within=COUNT)
     prune: str | None = option(
         None,
@@ -70,7 +75,7 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
         None,
         "Minibatch steps per round; with dp-train, in all.",
         "N",
-        shown=_default(_iterations),
+        shown=f"{_default(_iterations)}; behind splines 500",
         section="Training of a round",
         within=COUNT,
     )

@@ -115,6 +115,12 @@ class SelectionPlan:
         return max(abs(1 - self.nu * density) for density in self.densities) if self.score == "product" else 1.0
 
     @property
+    def resolution(self) -> float:
+        """Difference of two accuracies that makes one candidate twice as likely as another of its density, at the least:
+        what differs less is drawn nearly as equal."""
+        return math.log(2) / (self.exponent * self._slope) if self._slope else math.inf
+
+    @property
     def exponent(self) -> float:
         """Factor of a score inside exp: eps1 / (2 Delta), or eps1 / Delta for monotone scores: the additive one under
         add/remove, since an added record lowers no score (privacy-model.md 3.1)."""

@@ -21,7 +21,7 @@ from torch.nn import functional
 from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
-from dpltm.networks.evaluation import accuracy
+from dpltm.networks.evaluation import accuracy, skill
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
@@ -238,9 +238,10 @@ class Rounds:
         schedule: Schedule,
         evaluation: tuple[Inputs, Tensor] | None,
         dropout: float = 0.0,
+        metric: str = "accuracy",
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._spec, self._model, self._dropout = spec, build(spec, config.seed), dropout
+        self._spec, self._model, self._dropout, self._metric = spec, build(spec, config.seed), dropout, metric
         self._initial = self.theta0 = weights_of(self._model)
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
@@ -274,13 +275,17 @@ class Rounds:
                 train(config.rewind)
                 self.theta0 = weights_of(self._model)
             train(config.iterations + len(self.tickets) * (config.iterations - config.rewind))
-            score = (
-                None if self._evaluation is None else accuracy(self._model, *self._evaluation, score=self._spec.score)
-            )
+            score = None if self._evaluation is None else self._score(*self._evaluation)
             self.tickets.append(Ticket(len(self.tickets), self._mask, score, weights_of(self._model)))
             if len(self.tickets) == len(self._schedule):
                 return
             self._prune()
+
+    def _score(self, x: Inputs, y: Tensor) -> float:
+        judged = None if self._metric == "accuracy" else skill(self._model, x, y, metric=self._metric)
+        if judged is None or judged.estimate is None:  # records of one class, which have no ranks
+            return accuracy(self._model, x, y, score=self._spec.score)
+        return judged.estimate.value
 
     def checkpoint(self, beside: Mapping[str, Any]) -> Checkpoint:
         """Return where it stands, with what else the state holds."""
@@ -362,6 +367,7 @@ def generate(
     progress: Callable[[int, int], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
     beside: Mapping[str, Any] | None = None,
+    metric: str = "accuracy",
 ) -> Tickets:
     """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
@@ -369,6 +375,7 @@ def generate(
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
         beside: what else the state of a checkpoint holds.
+        metric: measured in the place of accuracy, as ``skill`` has it.
 
     Raises:
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
@@ -378,7 +385,7 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
+    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation, metric=metric)
     with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)

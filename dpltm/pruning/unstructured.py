@@ -53,7 +53,10 @@ def live_schedule(sizes: tuple[int, ...], rates: tuple[float, ...], rounds: int)
                     + (f" ask for at most {number - 1} rounds or prune less" if number > 1 else " prune less")
                 )
         if after == before:
-            raise InputError(f"`prune`: the rates are too small: round {number} would drop no weight of any layer")
+            raise InputError(
+                f"`prune`: the rates are too small: round {number} would drop no weight of any layer"
+                + (f"; ask for at most {number - 1} rounds" if number > 1 else "")
+            )
         schedule.append(after)
     return schedule
 

@@ -367,6 +367,11 @@ class StartingPoint:
     round: int | None = None
     lineage: Lineage = NO_LINEAGE
 
+    @property
+    def unprotected(self) -> bool:
+        """Tell whether it depends on records with no mechanism, so that no epsilon can be certified for those."""
+        return any(entry.of(Unprotected) for entry in self.lineage.entries)
+
 
 def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> StartingPoint:
     """Return one ticket of a set.

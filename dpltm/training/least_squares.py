@@ -34,9 +34,10 @@ from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM, noisy_sum
 from dpltm.filters import Filter, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
+from dpltm.networks.masks import Mask
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
-from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.mapped import pieces
@@ -95,8 +96,6 @@ LABELS, PAIRS, CHANCES, SECOND = "labels", "pairs", "chances", "second_moments"
 
 NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
-NO_TICKET = "`head`: least-squares fits a whole layer, and no ticket; name `dense` without SET"
-
 _SETTLED = (
     "filter", "clip_norm", "clip_quantile", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "class_weight",
     "epochs", "steps", "batch_size", "sampling", "lr", "optimizer", "schedule", "average", "budget_stop", "centre",
@@ -109,7 +108,7 @@ def with_head(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> 
     """Return options that name the head: least-squares of one layer behind ``splines``, unless they say how steps go."""
     if options.head is not None:
         return options
-    suits = isinstance(dataset.feature_map, SplineMap) and start.tickets is None and start.spec.text == "mlp"
+    suits = isinstance(dataset.feature_map, SplineMap) and start.spec.text == "mlp" and not start.unprotected
     plain = not _asked(options) and options.noise in ("secure", "fast") and dataset.classes > 0
     return replace(options, head=LEAST_SQUARES if suits and plain else "dp-sgd")
 
@@ -136,23 +135,42 @@ def settled(
 ) -> tuple[TrainOptions, StartingPoint, Dataset]:
     """Return the options of the training that the head amounts to: all records in every step; others as they are.
 
-    Behind ``splines`` the network has room for pairs, and weights that begin at 0.
+    Behind ``splines`` a whole network has room for pairs, and weights that begin at 0; a ticket is what it is.
     """
-    if start.tickets is not None:
-        raise InputError(NO_TICKET)
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
     if dataset.feature_map is None:
         raise InputError(f"`head`: least-squares {NEEDS_FEATURES}")
     if start.spec.text != "mlp":
-        raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave `model` out")
+        raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave it out, or `model`")
     options = replace(options, steps=STEPS, batch_size=float(dataset.records))
-    if isinstance(dataset.feature_map, SplineMap):
-        slots = len(screened(dataset.feature_map, dataset.classes))
-        dataset = replace(dataset, feature_map=dataset.feature_map.with_slots(slots))
+    if isinstance(dataset.feature_map, SplineMap) and start.tickets is None:
+        dataset = with_room(dataset)
         start = fresh(replace(start.spec, features=dataset.features), options.seed)
         for parameter in start.model.parameters():
             nn.init.zeros_(parameter)
     return options, start, dataset
+
+
+def with_room(dataset: Dataset) -> Dataset:
+    """Return the dataset with room for pairs behind ``splines``; others as they are."""
+    feature_map = dataset.feature_map
+    if not isinstance(feature_map, SplineMap):
+        return dataset
+    return replace(dataset, feature_map=feature_map.with_slots(len(screened(feature_map, dataset.classes))))
+
+
+def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
+    """Return the dataset behind ``splines`` with centre and pairs of these, its public records; others as they are.
+
+    What is released elsewhere is computed with next to no noise, which ``seed`` decides.
+    """
+    if not isinstance(dataset.feature_map, SplineMap):
+        return dataset
+    before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
+    before = before if dataset.feature_map.screens else replace(before, pairs=None)
+    options, mask = TrainOptions(head=LEAST_SQUARES), Mask({})
+    made = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
+    return replace(dataset, feature_map=made.feature_map)
 
 
 def filter_of(dataset: Dataset, other: Filter) -> Filter:
@@ -176,7 +194,7 @@ class Before:
         """Return those of an entry: of others than tables the mean, or both; of a table all but what is left out."""
         feature_map, names = dataset.feature_map, ["mean", "second"]
         if len(mechanisms) > 2 and isinstance(feature_map, SplineMap):
-            names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.slots]
+            names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.screens]
             names = names if len(mechanisms) == len(names) else [name for name in names if name != "second"]
         return cls(**dict(zip(names, mechanisms, strict=False)))
 
@@ -197,7 +215,7 @@ class Before:
         return math.fsum(self.share(item.name) for item in fields(self))
 
 
-def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Before:
+def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: Bits) -> Before:
     """Return the releases beside the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
     feature_map = dataset.feature_map
@@ -205,13 +223,13 @@ def releases(dataset: Dataset, draft: NoisySgd, whole: float, bits: Bits) -> Bef
     def release(share: float, sensitivity: float) -> GaussianRelease:
         return GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits)
 
+    places = None if feature_map is None else _live(feature_map, mask)
+    inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
-        inputs = feature_map.single + 1
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
         made = {name: release(TABLE_SHARES[name], bound) for name, bound in bounds.items()}
-        made = made if feature_map.slots else {name: value for name, value in made.items() if name != "pairs"}
+        made = made if feature_map.screens else {name: value for name, value in made.items() if name != "pairs"}
     else:
-        inputs = dataset.features + 1
         made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
     std = made["second"].noise_std
     # All of it is public: the rule looks at no record.
@@ -270,6 +288,7 @@ class Prepared:
 def prepared(
     options: TrainOptions,
     dataset: Dataset,
+    mask: Mask,
     before: Before,
     opened: Callable[[], Arrays],
     noise: RandomSource,
@@ -310,7 +329,7 @@ def prepared(
     second = None
     if before.second is not None:
         final, of_second = feature_map, before.second
-        inputs = _live(final)
+        inputs = _live(final, mask)
         second = released(SECOND, lambda: release_second_moments(
             _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
             (final.features if inputs is None else len(inputs)) + 1, of_second.noise_std, noise,
@@ -379,9 +398,16 @@ def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
     return torch.cat([features, features.new_ones(len(features), 1)], 1)
 
 
-def _live(feature_map: FeatureMap) -> Tensor | None:
-    """Places of the features that are not 0 of all records; None for all of them."""
-    return feature_map.live.nonzero()[:, 0] if isinstance(feature_map, SplineMap) else None
+def _live_weights(feature_map: FeatureMap | None, mask: Mask) -> Tensor:
+    """Weights of one layer that live, of features that are not 0 of all records, ``(classes, features)`` bool."""
+    (weights,) = (tensor for tensor in mask.values() if tensor.ndim == 2)
+    return weights & feature_map.live if isinstance(feature_map, SplineMap) else weights
+
+
+def _live(feature_map: FeatureMap, mask: Mask) -> Tensor | None:
+    """Places of the features that have such weights; None for all of them."""
+    live = _live_weights(feature_map, mask).any(0)
+    return None if bool(live.all()) else live.nonzero()[:, 0]
 
 
 def shrunk(centre: Tensor, noise_std: float, records: int) -> Tensor:
@@ -455,14 +481,11 @@ class Screen:
 
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
-    noise_std, curvature, live = (
-        0.0 if release is None else release.noise_std,
-        torch.tensor([CURVATURE], dtype=torch.float64),
-        None,
-    )
+    noise_std = 0.0 if release is None else release.noise_std
+    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(made.feature_map, start.mask)
     parameters = list(start.model.parameters())
     if made.shares is not None and isinstance(made.feature_map, SplineMap):
-        classes, live = len(made.shares), made.feature_map.live
+        classes = len(made.shares)
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
         weights = (made.shares * (1 - made.shares)).clamp_min(LEAST_CURVATURE) / made.scale
         curvature = weights * classes / (classes - 1)

@@ -189,7 +189,8 @@ class NewtonSteps:
             for none.
         scale: squared norm of an input, over the public number of records: takes ``second`` to those of a mean gradient.
         curvature: c, of the loss over the second moments: of each class, ``(classes,)``, or of all.
-        live: inputs that ``second`` is of, ``(features,)`` bool; the weights of others stay. None for all.
+        live: weights that move, ``(classes, features)`` bool; None for all. ``second`` is of the inputs that have any, and
+            each class goes by those that it has.
     """
 
     def __init__(
@@ -203,23 +204,32 @@ class NewtonSteps:
     ) -> None:
         self.second, self._parameters = second, list(parameters)
         self._curvature = torch.as_tensor(curvature, dtype=torch.float64).reshape(-1, 1)
-        self._live = slice(None) if live is None else live.nonzero()[:, 0]
+        live = torch.ones_like(self._parameters[0], dtype=torch.bool, device="cpu") if live is None else live
+        self._inputs = live.any(0).nonzero()[:, 0]
+        self._solved: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         if second is None:
             return
-        values, self._vectors = torch.linalg.eigh(second)
-        floor = edge(len(second), noise_std)
-        self._values = scale * (values.clamp(min=0).square() - floor**2).clamp(min=0).sqrt()
+        kinds, kind_of = torch.unique(
+            torch.nn.functional.pad(live[:, self._inputs], (0, 1), value=True), dim=0, return_inverse=True
+        )
+        for number, kind in enumerate(kinds):
+            places = kind.nonzero()[:, 0]
+            values, vectors = torch.linalg.eigh(second[places][:, places])
+            floor = edge(len(places), noise_std)
+            values = scale * (values.clamp(min=0).square() - floor**2).clamp(min=0).sqrt()
+            self._solved.append(((kind_of == number).nonzero(), places, values, vectors))
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
         weight, bias = self._parameters
         assert weight.grad is not None
         assert bias.grad is not None
-        gradient = torch.cat([weight.grad[:, self._live], bias.grad[:, None]], dim=1).double().cpu()
-        if self.second is not None:
-            gradient = gradient @ self._vectors / (1 + lr * self._curvature * self._values) @ self._vectors.T
+        gradient = torch.cat([weight.grad[:, self._inputs], bias.grad[:, None]], dim=1).double().cpu()
+        for rows, places, values, vectors in self._solved:
+            curvature = self._curvature if len(self._curvature) == 1 else self._curvature[rows[:, 0]]
+            gradient[rows, places] = gradient[rows, places] @ vectors / (1 + lr * curvature * values) @ vectors.T
         move = (-lr * gradient).to(weight)
-        weight[:, self._live] += move[:, :-1]
+        weight[:, self._inputs] += move[:, :-1]
         bias.add_(move[:, -1])
 
     def state(self) -> dict[str, Tensor]:

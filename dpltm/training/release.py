@@ -200,7 +200,13 @@ class TrainingPlan(NoisySteps):
         plan = replace(self, paid=secret.entry)  # which checkpoints name
         sources, released = Sources.begin(secret, at, plan), Released(at)
         made = head.prepared(
-            plan.options, plan.dataset, before, lambda: self.inputs.open(secret), sources.noise, released
+            plan.options,
+            plan.dataset,
+            plan.start.mask,
+            before,
+            lambda: self.inputs.open(secret),
+            sources.noise,
+            released,
         )
         plan = replace(plan.behind(made.feature_map), loss_scale=made.scale, lr=plan.lr * made.scale)
         if ranks is not None:

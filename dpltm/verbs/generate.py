@@ -16,7 +16,8 @@ from torch import nn
 
 from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, inputs, network_inputs, tensors
+from dpltm.features.feature_map import SplineMap
+from dpltm.features.inputs import Services, features_of, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_no_target, check_score
 from dpltm.networks.own import OwnModel
@@ -52,7 +53,8 @@ from dpltm.records.settle import check_delta
 from dpltm.records.split import Arrays
 from dpltm.records.units import at_unit
 from dpltm.registry import listed
-from dpltm.training.artifacts import ProvenanceKind, TicketSet, fresh, in_front, with_start
+from dpltm.training import least_squares as head
+from dpltm.training.artifacts import DEFAULT_NETWORK, ProvenanceKind, TicketSet, fresh, in_front, with_start
 from dpltm.training.release import FOR_TICKETS, TrainingPlan
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
@@ -70,6 +72,7 @@ class Generation:
         beside: drafts of what is declared before records are used, and of looks at them with no mechanism.
         training: of ``dp-train``, what the training would be by what the ledger holds now; None where none is priced.
         own: whether the epsilon that is asked for, and reported, is that of the set's lineage alone, as in a sweep.
+        metric: of tickets, in the place of their accuracy.
     """
 
     options: GenerateOptions
@@ -83,6 +86,7 @@ class Generation:
     services: Services
     own: bool = False
     training: TrainingPlan | None = None
+    metric: str = "accuracy"
 
     @property
     def under_dp(self) -> bool:
@@ -142,14 +146,20 @@ def plan(
     """
     provenance = check_options(options)
     check_no_target(dataset, "generate")
-    dataset = in_front(None, dataset, options.features)
+    named, features = options.model if model is None else model, options.features
+    if options.criterion in _OF_ONE_LAYER and model is None and dataset.feature_map is None:
+        features = features_of(dataset, features, options.model)
+    dataset = in_front(None, dataset, features)
+    if provenance == "public":
+        dataset = head.with_room(dataset)
     if provenance == "dp":
         dataset = at_unit(dataset, options.per_unit)
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
-    spec = model_spec(options.model if model is None else model, dataset)
+    usual = "mlp" if isinstance(dataset.feature_map, SplineMap) else DEFAULT_NETWORK
+    spec = model_spec(named or usual, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
-        check_score(spec, "the accuracy of each ticket")
+        check_score(spec, "the accuracy of each ticket", target=dataset.target)
     settled = Generation(
         options=options,
         dataset=dataset,
@@ -182,6 +192,10 @@ def plan(
     training = training_plan(settled_training, book, own=own)
     price(training, book)
     return replace(settled, training=training)
+
+
+_OF_ONE_LAYER = ("magnitude", "random", "dp-train")
+"""Criteria that prune one layer well whose weights begin at 0, as stands behind the features of a table."""
 
 
 def _beside(
@@ -217,13 +231,16 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         lineage = plan.lineage | ledger.declare_once(*plan.beside)
         body = without_data(plan.spec, plan.config)
     else:
-        body, lineage = _with_no_mechanism(plan, checkpoints)
+        body, lineage, plan = _with_no_mechanism(plan, checkpoints)
+        dataset = plan.dataset
     provenance = with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
     if provenance in _ABOUT:
         notes.append(_ABOUT[provenance].format(dataset.part))
+    if plan.metric != "accuracy":
+        notes.append(f"{plan.metric} stands where accuracies do: over {MAJORITY:.0%} of the records are of one class")
     notes += test_notes(dataset) if provenance == "dp" else ()
     notes += [*network_notes(plan.spec), *feature_notes(dataset)]
     return TicketSet(
@@ -332,8 +349,19 @@ def _test(plan: Generation) -> Arrays:
     return network_inputs(split, dataset, plan.services).open(plan.ledger.declared_test(dataset))
 
 
-def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
-    """Make tickets by ordinary training on the records; their lineage is on record before."""
+TABLE_ITERATIONS = 500
+"""Of a round, of one layer behind ``splines``: with more, weights of a few thousand public records fit their chance."""
+
+MAJORITY = 0.8
+"""Share of the most frequent class of public records, above which accuracies hardly differ, and ranks are measured."""
+
+
+def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage, Generation]:
+    """Make tickets by ordinary training on the records; their lineage is on record before.
+
+    Returns:
+        Tickets, lineage, and the plan with what the records say of features and metric.
+    """
     config, ledger, dataset, held = plan.config, plan.ledger, plan.dataset, checkpoints.held
     facts, looks = _facts(plan), [draft for draft in plan.beside if draft.paid]
     if held is not None and held.state.get("facts") != facts:
@@ -342,16 +370,21 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     known = looks and len(before) == len(looks)
     entered = ledger.declare_once(*(draft for draft in plan.beside if not (known and draft.paid)))
     entered = entered | ledger.lineage(*before) if known else entered
-    records = network_inputs(dataset.train, dataset, plan.services)
-    x, y = inputs(records.open(ledger.declared(dataset)), dataset)
+    opened = network_inputs(dataset.train, dataset, plan.services).open(ledger.declared(dataset))
+    public = plan.provenance == "public"  # else this would be told of private records, exactly
+    dataset = head.from_public(dataset, opened, config.seed) if public else dataset
+    x, y = inputs(opened, dataset)
+    classes = public and y.ndim == 1 and plan.spec.labels is None and plan.spec.score is None
+    rare = classes and int(y.bincount().max()) > MAJORITY * len(y)
+    plan = replace(plan, dataset=dataset, metric="auc" if rare else plan.metric)
     evaluation = (x, y) if dataset.test is None else inputs(_test(plan), dataset)
     unprotected = "epsilon inf: no mechanism protects the records"
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
-        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints, state)
-        return tickets, plan.lineage | ledger.book.public(plan.beside) | entered
+        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints, state, plan.metric)
+        return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
 
 def _facts(plan: Generation) -> str:
@@ -377,6 +410,8 @@ def _settings(plan: Generation) -> dict[str, Any]:
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
     if plan.under_dp:
         settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
+    if plan.metric != "accuracy":
+        settings["metric"] = plan.metric
     dataset = plan.dataset
     named = {"columns": list(dataset.columns)} if dataset.columns else {}
     return {**settings, **named, **({"table_schema": dataset.schema} if dataset.schema else {})}
@@ -446,6 +481,8 @@ def _provenance(options: GenerateOptions) -> ProvenanceKind:
 def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
     """Return the settings of generation, with every default filled in."""
     config = _draft(options, dataset.records)
+    if options.iterations is None and isinstance(dataset.feature_map, SplineMap) and provenance != "dp":
+        config = replace(config, iterations=TABLE_ITERATIONS)
     batch = config.batch_size
     make_schedule(spec, config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.

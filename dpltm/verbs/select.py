@@ -16,7 +16,7 @@ from dpltm.networks.own_network import check_labels, check_scored_rows, network_
 from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
-from dpltm.privacy.describe import figure
+from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import RECORD, Entry, Lineage, Part, Secret, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Adjacency, Selection, Unprotected
@@ -70,6 +70,26 @@ class Draw:
         return self.tickets.body.tickets[1:]
 
     @property
+    def notes(self) -> list[str]:
+        """What public facts say of how well the draw tells candidates apart, where that is badly."""
+        least, options = self.settled.resolution, self.options
+        accuracies = [ticket.accuracy for ticket in self.candidates if ticket.accuracy is not None]
+        if self.tickets.config.get("metric", "accuracy") != "accuracy":
+            why = "most of the public records are of one class, where all are about as right as saying that alone"
+        elif self.tickets.provenance == "public" and accuracies and options.metric == "accuracy":
+            spread = max(accuracies) - min(accuracies)
+            why = f"on the public records they differ by {percent(spread)} at most" if spread < least else ""
+        else:
+            why = "no two differ by more" if least >= 1 else ""
+        if not why:
+            return []
+        return [
+            f"`eps1` {options.eps1:g} hardly tells the accuracies of the candidates apart: a difference of {percent(least)}"
+            f" makes one about twice as likely, and {why}; raise it, take another `metric`, or name a round yourself, which"
+            " costs nothing"
+        ]
+
+    @property
     def told(self) -> dict[str, Any]:
         """What is told of how a winner is drawn."""
         settled = self.settled
@@ -84,7 +104,7 @@ class Draw:
         """Return what the report would be, were it drawn."""
         drafts = (self.entry, *self.looks)
         account = self.ledger.account(self.lineage) + drafts
-        notes = [*bounds_notes(self.dataset), *unit_notes(self.dataset)]
+        notes = [*bounds_notes(self.dataset), *unit_notes(self.dataset), *self.notes]
         return statement(account, self.options.delta, adjacency=self.settled.adjacency, notes=notes)
 
     def rehearse(self) -> None:
@@ -117,7 +137,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_no_target(dataset, "select")
     network = tickets.body.spec
     network.check_code(tickets.label)
-    check_score(network, "select")
+    check_score(network, "select", target=dataset.target)
     dataset = at_unit(tickets.takes(dataset), options.per_unit)
     check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)
@@ -144,10 +164,13 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
         f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon goes from"
         f" {figure(before)} to {figure(after)}"
     )
-    return Draw(
+    made = Draw(
         options=options, tickets=tickets, dataset=dataset, settled=settled, metric=metric, entry=entry, looks=looks,
         lineage=lineage, ledger=ledger, services=services,
     )  # fmt: skip
+    for note in made.notes:  # before it pays
+        services.progress.say(note)
+    return made
 
 
 def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str) -> Entry:
@@ -183,6 +206,7 @@ def select(plan: Draw) -> Winner:
         *shares_notes(plan.options.class_shares),
         *unit_notes(dataset),
         *network_notes(plan.tickets.body.spec),
+        *plan.notes,
     ]
     report = statement(plan.ledger.account(lineage), plan.options.delta, notes=notes)
     return Winner(number, lineage, plan.tickets, plan.told, report, _revealed(plan) if plan.options.reveal else ())

@@ -318,7 +318,7 @@ tables (docs/results.md)."""
 
 def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset) -> TrainOptions:
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
-    one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and start.tickets is None
+    one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
@@ -469,7 +469,9 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
     if options.head == LEAST_SQUARES:
-        return head.releases(dataset, mechanism, _whole_noise(options, mechanism, before), mechanism.bits)
+        return head.releases(
+            dataset, settled.start.mask, mechanism, _whole_noise(options, mechanism, before), mechanism.bits
+        )
     if options.centre is None:
         return head.Before()
     check_quantities(dataset, "`centre`")

@@ -66,7 +66,7 @@ loop:                                 | privacy ledger loop
 --audit: 5 canaries                   | {DENSE} --audit 5
 --head:                               | train --dense --head least-squares {PRI} --epsilon 1 --out new
 --head:                               | {HEAD} --model mlp:4
---head:                               | train pub@1 --head least-squares {PRI} --features unit --epsilon 1 --out new
+--head:                               | train pub@1 --head least-squares {PRI} --epsilon 1 --out new
 --noise:                              | {HEAD} --noise nominal
 --epsilon or --noise-multiplier:      | {HEAD.replace("--epsilon 1 ", "")}
 --unit-column nobody:                 | {PERSONS} --unit-column nobody

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import dpltm
+from dpltm.features.feature_map import SplineMap
 
 SHORT = {"delta": 1e-3, "epsilon": 2.0, "batch_size": 100, "epochs": 2, "noise": "fast"}
 TRAIN = "train --dense --dataset t.csv --label y --bounds 0,1 --classes 2 --records 400 --delta 1e-3 --epsilon 2"
@@ -64,3 +66,46 @@ def test_defaults_give_way_to_what_is_named(
     del frame
     assert cli(f"{TRAIN} {more} --out r --json").json["features"] == features
     assert said(json.loads(Path("r/config.json").read_text())) == told
+
+
+RARE = {"classes": 2, "bounds": (0, 1), "delta": 1e-4}
+
+
+def test_a_ticket_has_what_a_table_has_and_a_draw_that_tells_nothing_says_so(cwd: Path) -> None:
+    """Of public records: which columns go together, and ranks where one class has most records."""
+    del cwd
+    draw = np.random.default_rng(1)
+    x = pandas.DataFrame(draw.random((3000, 5)).round(6), columns=list("abcde"))
+    y = ((x["a"] - 0.5) * (x["b"] - 0.5) + draw.normal(0, 0.02, 3000) > 0.12).astype(int)
+    public, private = (x[:1500], y[:1500]), (x[1500:], y[1500:])
+    ledger, facts = dpltm.Ledger(), {**RARE, "name": "private"}
+    tickets = dpltm.generate(*public, provenance="public", rounds=3, name="pub", ledger=ledger, **RARE)
+    front = tickets.feature_map
+    assert isinstance(front, SplineMap)
+    assert (0, 1) in (front.pairs or ())
+    assert tickets.config["metric"] == "auc"
+    assert tickets.privacy is not None
+    assert any("auc stands where accuracies do" in note for note in tickets.privacy.notes)
+    assert min(ticket.accuracy or 0 for ticket in tickets.body.tickets) > 0.9, "always saying no has 0.5"
+    winner = dpltm.select(tickets, *private, eps1=0.1, records=1500, ledger=ledger, **facts)
+    assert winner.privacy is not None
+    assert any("hardly tells the accuracies" in note for note in winner.privacy.notes)
+    run = dpltm.train(
+        tickets, *private, round=3, epsilon=6, noise="fast", records=1500, ledger=dpltm.Ledger(), **facts
+    )
+    assert run.config["resolved"]["head"] == "least-squares"
+    assert run.config["resolved"]["pairs"] is None, "they are known"
+    assert run.feature_map.pairs == front.pairs
+    assert not (run.model[-1].weight[~run.mask["fc1.weight"]]).any()
+    assert roc_auc_score(y[1500:], dpltm.predict(run, x[1500:]).probabilities[:, 1]) > 0.85
+
+
+def test_a_ticket_of_private_records_keeps_to_dp_sgd(frame: pandas.DataFrame) -> None:
+    """What else a table has takes a part of a certified budget, and there is none."""
+    x, y, ledger = frame.drop(columns="y"), frame["y"], dpltm.Ledger()
+    tickets = dpltm.generate(
+        x, y, provenance="private", rounds=1, ledger=ledger, batch_size=50, unprotected=True, **RARE
+    )
+    run = dpltm.train(tickets, x, y, round=1, epsilon=2, records=400, ledger=ledger, noise="fast", **RARE)
+    assert run.config["resolved"].get("head") is None
+    assert run.config["options"].get("centre") is None

@@ -284,6 +284,9 @@ def ticket_cases() -> Iterator[Case]:
     for name, target in itertools.product(("clip", "per-layer", "tanh as printed", "sigmoid"), ("pub@1", "pub@3")):
         command = f"train {target} {TABLE} {SHORT} {NOISE} {filtered(name)} {OUT}"
         yield Case(f"train {target} {name}", (command,), before=(SET,))
+    free = f"generate {CSV} --criterion random --rounds 3 --out free --quiet"
+    table = f"train free@3 {CSV} {OUT} --noise-multiplier 0.02"
+    yield Case("train a ticket of a table", (free, table), "csv", odd=LONELY)
     train = f"train pub {TABLE} {SHORT} {SMALL} {BUDGET} {OUT}"
     yield Case("select, train", (f"select pub {TABLE} --eps1 1 --json", train), before=(SET,))
 

@@ -60,7 +60,6 @@ from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Parent, ProvenanceKind, StartingPoint, TicketSet, Winner, starting_point
 from dpltm.training.launcher import Place, check_alone, launched
-from dpltm.training.least_squares import NO_TICKET
 from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import TrainingPlan, follow
 from dpltm.verbs import generate as generation
@@ -232,8 +231,6 @@ def check_request(request: TrainRequest) -> None:
                 "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
             )
         return
-    if request.head == LEAST_SQUARES:
-        raise InputError(NO_TICKET)
     check_set_decides(request, request.model)
 
 

@@ -247,6 +247,13 @@ def test_certified_epsilon_of_the_paper_rule(nu, densities, expected):
     assert plan.certified_epsilon == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("score", ["product", "additive"])
+def test_the_resolution_makes_one_candidate_twice_as_likely(score):
+    plan = SelectionPlan(0.1, (0.5, 0.5), 1000, score=score)
+    chances = exponential_probabilities(plan.scores(np.array([0.6, 0.6 - plan.resolution]) * 1000), plan.exponent)
+    assert max(chances) / min(chances) == pytest.approx(2)
+
+
 def test_only_monotone_scores_drop_the_factor_2():
     def exponent(score, adjacency):
         return SelectionPlan(1.0, (0.5,), 100, score=score, adjacency=adjacency, nu=4.0).exponent

@@ -83,7 +83,7 @@ def test_schedule_by_hand():
         "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
     )
     assert refused(live_schedule, (10, 10), (0.2, 0.01), 7) == (
-        "`prune`: the rates are too small: round 7 would drop no weight of any layer"
+        "`prune`: the rates are too small: round 7 would drop no weight of any layer; ask for at most 6 rounds"
     )
 
 

@@ -96,6 +96,21 @@ def test_a_step_solves_the_damped_least_squares_problem():
     assert torch.allclose(found @ curved, -7.0 * gradient.double(), atol=1e-5)
 
 
+def test_classes_go_by_the_weights_that_each_has():
+    """A class with two weights and its bias takes the step of a layer of those alone; the second input has none anywhere."""
+    generator = torch.Generator().manual_seed(4)
+    gradient, second = torch.randn(2, 5, generator=generator), moments(torch.rand(90, 4, generator=generator))
+    live = torch.tensor([[True, False, True, False], [False, False, True, True]])
+    made = layer(gradient * torch.cat([live, torch.ones(2, 1)], 1))
+    NewtonSteps(list(made.parameters()), second, 1.0, 0.5, live=live).step(7.0)
+    assert not made.weight[~live].any()
+    for number, places in enumerate(([0, 1, 3], [1, 2, 3])):  # of inputs 0, 2, 3 and the bias
+        alone = layer(gradient[number : number + 1, [*live[number].nonzero()[:, 0].tolist(), 4]])
+        NewtonSteps(list(alone.parameters()), second[places][:, places], 1.0, 0.5).step(7.0)
+        assert torch.allclose(made.weight[number, live[number]], alone.weight[0], atol=1e-6)
+        assert torch.allclose(made.bias[number], alone.bias, atol=1e-6)
+
+
 @pytest.mark.parametrize("second", [None, moments(torch.zeros(1, 4), 3.0)])
 def test_without_moments_above_their_noise_a_step_is_one_of_sgd(second: Tensor | None):
     """The second has eigenvalues of noise alone; one that rises a little above the edge is told by its size."""
