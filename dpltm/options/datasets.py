@@ -63,7 +63,7 @@ class SchemaRequest(FindOptions, LedgerOptions):
 
     Examples:
         # of private records, in one round
-        dpltm datasets schema visits.csv --label ill --unit-column patient --private 0.2 --out visits.toml
+        dpltm datasets schema visits.csv --label ill --classes no,yes --unit-column patient --private 0.2 --out visits.toml
         # of public records
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
         # with what is known
@@ -74,6 +74,8 @@ class SchemaRequest(FindOptions, LedgerOptions):
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
+    classes: str | None = option(None, "Names of the classes of the label, which then cost nothing.", "NAME,NAME,...")
+    target_bounds: str | None = option(None, "Public range of a label that is a number to be predicted.", "LO,HI")
     schema: str | None = option(None, "What is known already, of some columns or all.", "FILE.toml")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
     records: int | None = option(None, "With `private`: public number of records.", "N")
