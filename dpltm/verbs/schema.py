@@ -206,7 +206,7 @@ class ColumnQuery:
             cells = np.bincount(counted, minlength=size).astype(np.float64)
             cells[:size] *= WEIGHT
             sizes = np.concatenate([_SIZES.get(part, _NO_SIZES) for part in _PARTS[column.kind]])
-            groups = np.add.reduceat(cells, np.cumsum(sizes) - sizes) if size else np.empty(0)
+            groups = np.add.reduceat(cells[:size], np.cumsum(sizes) - sizes) if size else np.empty(0)
             counts.append((cells, groups))
         return counts
 
