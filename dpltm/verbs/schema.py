@@ -83,9 +83,9 @@ releases."""
 TAIL = 0.03
 """Share of a column's numbers that may be left out at either end, by their noisy count and one standard deviation."""
 
-RAREST, SURELY = 0.01, 1.645
-"""Share of the records from which on a class must be found 19 times of 20, or finding classes is refused; and the standard
-deviations of its noise that this takes."""
+RAREST, FEWEST, SURELY = 0.01, 10, 1.645
+"""Share of the records, and number, from which on a class must be found 19 times of 20, or finding classes is refused; and
+the standard deviations of its noise that this takes."""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
@@ -463,11 +463,11 @@ def _rarest(table: Unfinished, options: FindOptions, histograms: GaussianRelease
 def _check_classes(table: Unfinished, rarest: int | None) -> None:
     """Refuse to look for classes of which rare ones are hidden by the noise: that would be paid for in vain."""
     records = table.dataset.records
-    if rarest is not None and table.schema.label.wanted and rarest > RAREST * records:
+    if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
-            f"`classes` is missing: at this epsilon a class with under {rarest:,} of {records:,} {table.dataset.unit}s"
-            f" ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as no,yes,"
-            " or raise `private`"
+            f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
+            f" count ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as"
+            " no,yes, or raise `private`"
         )
 
 
