@@ -80,8 +80,9 @@ STANDS_OUT, NEAR = 5.0, 2.0
 decides what is found, never what it costs. Of the 3,200 groups of 15 empty columns one would stand out by chance in 0.1 % of
 releases."""
 
-TAIL = 0.03
-"""Share of a column's numbers that may be left out at either end, by their noisy count and one standard deviation."""
+TAIL, THIN = 0.03, 0.01
+"""Shares of a column's numbers that may be left out at either end, by their noisy count and a standard deviation: the first
+where noise is large, the second where ``NEAR`` of its standard deviations are less."""
 
 RAREST, FEWEST, SURELY = 0.01, 10, 1.645
 """Share of the records, and number, from which on a class must be found 19 times of 20, or finding classes is refused; and
@@ -314,9 +315,10 @@ def _range(
     mass = float(groups[first : last + 1][some[first : last + 1]].sum())
     starts, inside = np.cumsum(sizes) - sizes, slice(first, last + 1)
     split = [cells[start : start + size] for start, size in zip(starts[inside], sizes[inside], strict=True)]
-    low, below = _left_out(split, groups[inside], TAIL * mass, noise_std)
+    most = min(TAIL * mass, max(THIN * mass, NEAR * noise_std))
+    low, below = _left_out(split, groups[inside], most, noise_std)
     split = [part[::-1] for part in reversed(split)]
-    high, above = _left_out(split, groups[inside][::-1], TAIL * mass, noise_std)
+    high, above = _left_out(split, groups[inside][::-1], most, noise_std)
     begin, end = int(starts[first]) + low, int(starts[last] + sizes[last]) - 1 - high
     return mass, min(begin, end), end, min((below + above) / mass, 1.0)
 
