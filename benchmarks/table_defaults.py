@@ -1,157 +1,275 @@
-"""AUC of the defaults for tables at epsilon 1, beside other settings, on public tables: none of them tests the defaults.
+"""The default of a table beside other settings, DP-EBM and models without privacy, on made tables that nothing was tuned on.
 
-    DPLTM_DATA=... python benchmarks/table_defaults.py [--tables adult few ...] [--seeds 2] [--epsilon 1]
+    pip install interpret-core    # DP-EBM (Nori et al. 2021); without it its column is empty
+    python benchmarks/table_defaults.py [--kinds additive rare ...] [--seeds 100:112] [--epsilons 1 3] [--out lines.jsonl]
+    python benchmarks/table_defaults.py --regression [--seeds 100:112]
+    DPLTM_DATA=... python benchmarks/table_defaults.py --adult
 
-``adult`` are the raw files of Adult by ``examples/schemas/adult.toml``, ``isolet`` the spoken letters, ``letters`` the
-table of ``fourier_table.py``. The others are scikit-learn's ``make_classification``, one class of which has 10 to 30 %:
-``few`` columns, those of 5,000 records (``small``), ``many`` columns, a hundred (``wide``), and ``mixed``, where half
-of the columns are cut into categories, and a category of 16 words says nothing. In ``additive`` no two columns
-interact. Bounds, classes and numbers of records are stated.
+Of each kind and seed a table is drawn: 5,000 to 40,000 records, 4 to 19 numbers, some skewed, some correlated, up to five
+categories. Effects add up, most linearly (``additive``, ``balanced``), with an outcome of 1.5 to 5 % (``rare``); or pairs of
+columns go together (``interacting``), or both (``mixed``). Bounds are the 0.1 % quantiles of a larger sample, widened.
 
-Prints one line a table and setting: the mean AUC on test records (one against rest), accuracy, and seconds of a training.
-Sampling and noise come from statistical bits, which a real run takes only if asked.
+Prints a line a table, then means. ``share`` is mean chance over share on 8,000 other records; ``best`` the best of the other
+settings, chosen by its mean over the other seeds. Noise comes from statistical bits, which a real run takes only if asked.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import tempfile
 import time
+import warnings
+from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fourier_table
 import numpy as np
+import pandas
 import torch
-from sklearn.datasets import make_classification
-from sklearn.metrics import roc_auc_score
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
 import dpltm
-from dpltm.records import Public, load
+from dpltm.records.load import load
+from dpltm.records.split import Public
 
-HERE = Path(__file__).parent
-TEST = 10_000
+TEST = 8_000
+KINDS = {
+    "additive": (0.08, 0.4),
+    "rare": (0.015, 0.05),
+    "balanced": (0.5, 0.5),
+    "interacting": (0.3, 0.5),
+    "mixed": (0.1, 0.3),
+}
+"""And between which shares their outcome has."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "unit": {"features": "unit"},
-    "fourier:1024,0.5": {"features": "fourier:1024,0.5"},
-    "fourier:1024,2": {"features": "fourier:1024,2"},
-    "fourier:1024,8": {"features": "fourier:1024,8"},
-    "not centred": {"centre": 0.0},
-    "constant steps": {"schedule": "constant"},
-    "mlp:300,100": {"model": "mlp:300,100", "features": None},
+    "unit": {"features": "unit", "head": "dp-sgd"},
+    "fourier": {"features": "fourier", "head": "dp-sgd"},
+    "unit+fourier": {"features": "unit+fourier", "head": "dp-sgd"},
+    "splines, dp-sgd": {"features": "splines", "head": "dp-sgd"},
 }
 
-Table = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[float, float]]
-"""Records and labels, test records and labels, and bounds."""
+
+@dataclass(frozen=True)
+class Table:
+    """A frame, its outcome, and the schema of its features; the last ``TEST`` records are for tests."""
+
+    frame: pandas.DataFrame
+    y: np.ndarray
+    schema: str
+
+    @property
+    def records(self) -> int:
+        return len(self.frame) - TEST
+
+    def plain(self) -> np.ndarray:
+        """Numbers, and categories one hot."""
+        return pandas.get_dummies(self.frame).to_numpy(dtype=float)
 
 
-def made(count: int, columns: int, informative: int, share: float, apart: float, clusters: int, seed: int) -> Table:
-    """Two classes, of which the first has that share; a tenth of the labels are drawn anew."""
-    x, y = make_classification(
-        count + TEST, columns, n_informative=informative, n_redundant=(columns - informative) // 3,
-        n_clusters_per_class=clusters, weights=[share], class_sep=apart, flip_y=0.1, random_state=seed,
+def columns(draw: np.random.Generator, count: int) -> tuple[np.ndarray, pandas.DataFrame, str]:
+    """Standardised numbers, and the frame with them within their bounds, skewed or not, and categories."""
+    width = int(draw.integers(4, 20))
+    mixing = np.eye(width) + draw.normal(size=(width, width)) * draw.choice([0, 0.3, 0.6]) / np.sqrt(width)
+    z = draw.normal(size=(count, width)) @ mixing
+    z /= z.std(0)
+    x = np.where(draw.random(width) < 0.3, np.exp(0.8 * z), z)
+    low, high = np.quantile(x, [0.001, 0.999], axis=0)
+    low, high = low - draw.random(width) * (high - low) * 0.2, high + draw.random(width) * (high - low) * 0.3
+    frame = pandas.DataFrame(
+        {f"x{at}": np.clip((x[:, at] - low[at]) / (high[at] - low[at]), 0, 1) for at in range(width)}
+    )
+    text = [f'[column.x{at}]\nkind = "number"\nbounds = [0, 1]\n' for at in range(width)]
+    for at in range(int(draw.integers(0, 6))):
+        size = int(draw.integers(2, 9))
+        frame[f"c{at}"] = draw.choice(size, p=draw.dirichlet(np.full(size, 3.0)), size=count).astype(str)
+        text.append(
+            f'[column.c{at}]\nkind = "category"\nvalues = {json.dumps([str(value) for value in range(size)])}\n'
+        )
+    return z, frame, "\n".join(text)
+
+
+def scores(draw: np.random.Generator, kind: str, z: np.ndarray, frame: pandas.DataFrame) -> np.ndarray:
+    """What the outcome depends on."""
+    width = z.shape[1]
+    added = z @ (draw.normal(size=width) * (draw.random(width) < 0.7))
+    for name in frame.columns[width:]:
+        codes = frame[name].astype(int).to_numpy()
+        added = added + 0.7 * draw.normal(size=codes.max() + 1)[codes]
+    bent = sum(
+        draw.normal() * (np.abs(z[:, at]) if draw.random() < 0.5 else z[:, at] > 0.7 * draw.normal())
+        for at in range(0, width, 2)
+    )
+    together = 0
+    for _ in range(int(draw.integers(2, 6))):
+        product = np.prod(z[:, draw.choice(width, 2, replace=False)], axis=1)
+        together = together + (draw.normal() + np.sign(draw.normal())) * (
+            product if draw.random() < 0.5 else np.sign(product)
+        )
+    parts = {"added": added, "bent": bent, "together": together}
+    added, bent, together = ((part - part.mean()) / part.std() for part in parts.values())
+    return {
+        "additive": added + 0.6 * bent, "rare": added + 0.6 * bent, "balanced": added, "interacting": together,
+        "mixed": 0.8 * added + 0.4 * bent + 0.8 * together,
+    }[kind]  # fmt: skip
+
+
+def made(kind: str, seed: int, regression: bool = False) -> Table:
+    draw = np.random.default_rng([sum(map(ord, kind)), seed])
+    count = int(np.exp(draw.uniform(np.log(5_000), np.log(40_000)))) + TEST
+    z, frame, text = columns(draw, count)
+    score = scores(draw, kind, z, frame)
+    if regression:
+        y = score + draw.normal(size=count) * draw.uniform(0.5, 1.1)
+        low, high = np.quantile(y, [0.001, 0.999])
+        return Table(frame, np.clip((y - low + 0.1 * (high - low)) / (1.3 * (high - low)), 0, 1), text)
+    score, share = score * draw.uniform(0.8, 2.0), draw.uniform(*KINDS[kind])
+    ends = [-20.0, 20.0]
+    for _ in range(60):
+        middle = sum(ends) / 2
+        ends[int(expit(score + middle).mean() >= share)] = middle
+    return Table(frame, (draw.random(count) < expit(score + sum(ends) / 2)).astype(int), text)
+
+
+def fitted(table: Table, epsilon: float, seed: int, settings: dict[str, Any], regression: bool = False) -> np.ndarray:
+    """What a model says of the test records: chances, or targets."""
+    kind: Callable[..., Any] = dpltm.TicketRegressor if regression else dpltm.TicketClassifier
+    label = "" if regression else '\n[column.y]\nkind = "label"\nclasses = ["0", "1"]\n'
+    with tempfile.TemporaryDirectory() as folder:
+        schema = Path(folder) / "schema.toml"
+        schema.write_text(table.schema + label)
+        model = kind(
+            epsilon=epsilon, schema=schema, n_records=table.records, ledger=dpltm.Ledger(), noise="fast", random_state=seed,
+            rows_coincide=True, **({"target_bounds": (0, 1)} if regression else {}), **settings,
+        )  # fmt: skip
+        y = table.y[:-TEST]
+        model.fit(table.frame[:-TEST], y if regression else y.astype(str))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.asarray(
+                model.predict(table.frame[-TEST:]) if regression else model.predict_proba(table.frame[-TEST:])[:, 1]
+            )
+
+
+def by_boosting(table: Table, epsilon: float, seed: int) -> np.ndarray | None:
+    """Chances by DP-EBM, with the same bounds; None where it is not installed."""
+    try:
+        from interpret.privacy import DPExplainableBoostingClassifier
+    except ImportError:
+        return None
+    numbers = [name.startswith("x") for name in table.frame.columns]
+    x = table.frame.apply(pandas.to_numeric).to_numpy()
+    model = DPExplainableBoostingClassifier(
+        epsilon=epsilon, delta=1e-5, random_state=seed, n_jobs=1,
+        feature_types=["continuous" if number else "nominal" for number in numbers],
+        privacy_bounds={at: (0.0, 1.0) for at, number in enumerate(numbers) if number},
     )  # fmt: skip
-    x = np.clip(x, -6, 6)
-    return x[:count], y[:count], x[count:], y[count:], (-6, 6)
+    return np.asarray(model.fit(x[:-TEST], table.y[:-TEST]).predict_proba(x[-TEST:])[:, 1])
 
 
-def mixed() -> Table:
-    """Four numbers, four columns in 2 to 8 categories, and one of 16 words that say nothing."""
-    x, y, more, other, _ = made(20_000, 9, 4, 0.83, 0.6, 2, 11)
-    x, y = np.concatenate([x, more]), np.concatenate([y, other])
-    columns = [np.clip(x[:, :4], -4, 4) / 8 + 0.5]
-    for at, count in ((4, 2), (5, 8), (6, 6), (7, 4)):
-        cuts = np.quantile(x[:, at], np.linspace(0, 1, count + 1)[1:-1])
-        columns.append(np.eye(count)[np.searchsorted(cuts, x[:, at])])
-    columns.append(np.eye(16)[np.random.default_rng(3).integers(0, 16, len(x))])
-    x = np.concatenate(columns, axis=1)
-    return x[:-TEST], y[:-TEST], x[-TEST:], y[-TEST:], (0, 1)
+def line_of(
+    table: Table, epsilon: float, seed: int, plain: dict[str, np.ndarray], regression: bool, others: list[str]
+) -> dict[str, Any]:
+    y, line = table.y[-TEST:], {}
+    if regression:
+        found = {**plain, "default": fitted(table, epsilon, seed, {}, True)}
+        return {name: r2_score(y, values) for name, values in found.items()}
+    began = time.perf_counter()
+    chances = fitted(table, epsilon, seed, {})
+    line["seconds"] = time.perf_counter() - began
+    found = {**plain, "default": chances, "DP-EBM": by_boosting(table, epsilon, seed)}
+    found |= {name: fitted(table, epsilon, seed, SETTINGS[name]) for name in others}
+    line |= {name: roc_auc_score(y, values) for name, values in found.items() if values is not None}
+    best = min(log_loss(y, values) for name, values in plain.items())
+    return line | {"share": chances.mean() / y.mean(), "log loss": log_loss(y, chances) / best}
 
 
-def additive() -> Table:
-    """Ten numbers and three categories, each of which says a little; what they say adds up."""
-    draw, count = np.random.default_rng(17), 20_000 + TEST
-    numbers = np.clip(draw.normal(size=(count, 10)), -3, 3) / 6 + 0.5
-    codes = [draw.integers(0, size, count) for size in (3, 5, 8)]
-    told = 1.2 * (numbers - 0.5) @ draw.normal(size=10) - 1.4
-    told += sum(0.4 * draw.normal(size=size)[code] for size, code in zip((3, 5, 8), codes, strict=True))
-    y = (draw.random(count) < 1 / (1 + np.exp(-told))).astype(int)
-    x = np.concatenate([numbers, *(np.eye(size)[code] for size, code in zip((3, 5, 8), codes, strict=True))], axis=1)
-    return x[:-TEST], y[:-TEST], x[-TEST:], y[-TEST:], (0, 1)
+def without_privacy(table: Table, regression: bool) -> dict[str, np.ndarray]:
+    x, y = table.plain(), table.y[:-TEST]
+    train, test = x[:-TEST], x[-TEST:]
+    if regression:
+        return {
+            "ridge": Ridge().fit(train, y).predict(test),
+            "HGB": HistGradientBoostingRegressor().fit(train, y).predict(test),
+        }
+    logistic, boosted = LogisticRegression(max_iter=2_000), HistGradientBoostingClassifier()
+    return {
+        "logistic": logistic.fit(train, y).predict_proba(test)[:, 1],
+        "HGB": boosted.fit(train, y).predict_proba(test)[:, 1],
+    }
 
 
-def adult() -> Table:
-    """The raw files, encoded by the public schema."""
-    home, schema = Path(os.environ["DPLTM_DATA"]), HERE.parent / "examples" / "schemas" / "adult.toml"
+def adult() -> None:
+    """Adult from its raw files, by the public schema."""
+    home, schema = Path(os.environ["DPLTM_DATA"]), Path(__file__).parents[1] / "examples" / "schemas" / "adult.toml"
     whole = load(str(home / "adult.csv"), schema=schema, test=str(home / "adult-test.csv"), rows_coincide=True)
     assert whole.test is not None
-    train, test = whole.train.open(Public("a benchmark")), whole.test.open(Public("a benchmark"))
-    return train.x, train.y, test.x, test.y, (0, 1)
+    test = whole.test.open(Public("a benchmark"))
+    for epsilon in (1.0, 3.0):
+        found = []
+        for seed in range(3):
+            run = dpltm.train("mlp", whole, epsilon=epsilon, seed=seed, ledger=dpltm.Ledger(), noise="fast")
+            chances = dpltm.predict(run, test.x).probabilities[:, 1]
+            found.append(
+                (roc_auc_score(test.y, chances), np.mean((chances > 0.5) == test.y), chances.mean() / test.y.mean())
+            )
+        print(
+            "adult, epsilon {:g}: AUC {:.4f}, accuracy {:.4f}, share {:.3f}".format(epsilon, *np.mean(found, axis=0))
+        )
 
 
-def isolet() -> Table:
-    """The published split."""
-    with np.load(Path(os.environ["DPLTM_DATA"]) / "isolet.npz") as stored:
-        return stored["x_train"], stored["y_train"], stored["x_test"], stored["y_test"], (-1, 1)
-
-
-def letters() -> Table:
-    """A made table of 26 classes."""
-    (x, y), count = fourier_table.table(), fourier_table.RECORDS
-    return x[:count], y[:count], x[count:], y[count:], (0, fourier_table.HIGHEST)
-
-
-TABLES: dict[str, Callable[[], Table]] = {
-    "adult": adult,
-    "isolet": isolet,
-    "letters": letters,
-    "few": lambda: made(20_000, 12, 5, 0.83, 0.5, 2, 1),
-    "small": lambda: made(5_000, 12, 5, 0.7, 0.8, 2, 3),
-    "many": lambda: made(20_000, 40, 8, 0.83, 0.5, 2, 2),
-    "wide": lambda: made(20_000, 100, 15, 0.9, 0.7, 1, 6),
-    "mixed": mixed,
-    "additive": additive,
-}
-
-table = cache(lambda name: TABLES[name]())
-
-
-def run(name: str, settings: dict[str, Any], epsilon: float, seed: int) -> tuple[float, float, float]:
-    """AUC, accuracy and seconds of one training."""
-    x, y, x_test, y_test, bounds = table(name)
-    made_of = dpltm.TicketClassifier(
-        epsilon=epsilon, bounds=bounds, classes=int(y.max()) + 1, n_records=len(x), noise="fast", random_state=seed,
-        rows_coincide=True, ledger=dpltm.Ledger(), **settings,
-    )  # fmt: skip
-    began = time.perf_counter()
-    made_of.fit(x, y)
-    seconds, chances = time.perf_counter() - began, made_of.predict_proba(x_test)
-    auc = roc_auc_score(y_test, chances[:, 1] if chances.shape[1] == 2 else chances, multi_class="ovr")
-    return float(auc), float(np.mean(chances.argmax(1) == y_test)), seconds
+def summary(lines: list[dict[str, Any]]) -> None:
+    """Print means by kind and epsilon, and the best of other settings by its mean over other seeds."""
+    grouped = defaultdict(list)
+    for line in lines:
+        grouped[line["kind"], line["epsilon"]].append(line)
+    for (kind, epsilon), group in grouped.items():
+        names = [name for name in group[0] if name not in ("kind", "epsilon", "seed")]
+        told = {name: float(np.mean([line[name] for line in group])) for name in names}
+        if SETTINGS.keys() <= told.keys() and len(group) > 1:
+            behind = []
+            for line in group:
+                others = {name: np.mean([other[name] for other in group if other is not line]) for name in SETTINGS}
+                behind.append(line["default"] - max(line["default"], line[max(others, key=lambda name: others[name])]))
+            told |= {"behind best": float(np.mean(behind)), "farthest": float(min(behind))}
+        print(kind, epsilon, len(group), {name: round(value, 4) for name, value in told.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seeds", default="100:112")
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--regression", action="store_true")
+    parser.add_argument("--adult", action="store_true")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    for name in given.tables:
-        for told in given.settings:
-            each = np.array([run(name, SETTINGS[told], given.epsilon, seed) for seed in range(given.seeds)])
-            auc, accuracy, seconds = each.mean(0)
-            spread = each[:, 0].max() - each[:, 0].min()
-            print(
-                f"{name:8} {told:18} AUC {auc:.3f} (range {spread:.3f}) accuracy {accuracy:.3f} {seconds:.0f} s",
-                flush=True,
-            )
+    torch.set_num_threads(1)
+    if given.adult:
+        adult()
+        return
+    lines: list[dict[str, Any]] = []
+    for seed in range(*map(int, given.seeds.split(":"))):
+        for kind in given.kinds:
+            table = made(kind, seed, given.regression)
+            plain = without_privacy(table, given.regression)
+            for epsilon in given.epsilons:
+                line = line_of(table, epsilon, seed, plain, given.regression, given.settings)
+                if not given.regression:
+                    line |= {name: roc_auc_score(table.y[-TEST:], values) for name, values in plain.items()}
+                lines.append({"kind": kind, "epsilon": epsilon, "seed": seed, **line})
+                print(json.dumps(lines[-1]), flush=True)
+                if given.out is not None:
+                    given.out.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    summary(lines)
 
 
 if __name__ == "__main__":

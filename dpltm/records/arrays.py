@@ -89,21 +89,19 @@ def from_arrays(
     """
     valued = classes == VALUES and not isinstance(classes, bool)
     bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
-    classes, target = VALUES if valued else classes, declared_target(target_bounds)
+    classes, target = VALUES if valued else classes, declared_target(target_bounds, classes)
     check_name(name)
     known = as_schema(schema)
     if known is not None:
         said = {"bounds": bounds, "classes": classes, "words": words, "target_bounds": target}
         check_none("the schema says what the columns hold", **said)
-    if target is not None:
-        check_none("`target_bounds` says that labels are numbers", classes=classes)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = _split(x, y, known, name, "x", "y", words)
+    train = replace(_split(x, y, known, name, "x", "y", words), target=target)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
@@ -111,7 +109,7 @@ def from_arrays(
     held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
     if valued and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "target": target, "rows_coincide": rows_coincide}
+    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
     return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
 
 

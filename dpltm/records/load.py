@@ -75,7 +75,7 @@ def load(
         label: the label column of a table.
         bounds: finite ``(low, high)`` of every feature.
         classes: number of classes, 2 or more.
-        target_bounds: public range of labels that are numbers to be predicted, in place of ``classes``.
+        target_bounds: public range of labels that are numbers, in place of ``classes``.
         records: public number of training records, after ``subset``; 1 or more.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
@@ -99,7 +99,7 @@ def load(
         DataError: anything about the arguments or the data is not what it must be.
     """
     bounds, classes, records = declared_facts(bounds, classes, records)
-    target = declared_target(target_bounds)
+    target = declared_target(target_bounds, classes)
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
     for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
@@ -109,21 +109,13 @@ def load(
         if size is not None:
             whole_number(name, size)
     dataset, home = str(dataset), home or data_home()
-    said = {
-        "label": label,
-        "bounds": bounds,
-        "classes": classes,
-        "words": words,
-        "length": length,
-        "target_bounds": target,
-    }
+    said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
+    said |= {"target_bounds": target}
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
     known = as_schema(schema)
     if known is not None:
         check_none("the schema says what the columns hold", **said)
-    if target is not None:
-        check_none("`target_bounds` says that labels are numbers", classes=classes)
     source = _Source(dataset, label, units, known, bounds, classes, target, test, words, length, home, rows_coincide)
     everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
     return take_part(everybody, subset, records, for_training)
@@ -173,9 +165,8 @@ class _Source:
             for split in (split for split in (train, test) if split is not None):
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
         facts: dict[str, Any] = {"bounds": self.bounds, "classes": self.classes, "rows_coincide": self.rows_coincide}
-        facts["target"] = self.target
         tables = (layout.words,) if train.has_texts or self.words is not None else ()
-        train = replace(train, tables=tables)
+        train = replace(train, tables=tables, target=self.target)
         return settle(name, train, test, description=description, hold_out=hold_out, **facts)
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:

@@ -49,10 +49,11 @@ Declared = tuple[tuple[float, float] | None, int | None, int | None]
 """Bounds, classes and records; None is what was not declared."""
 
 
-def declared_target(given: Any) -> tuple[float, float] | None:
-    """Return the public range of targets as plain numbers; DataError where it is none."""
+def declared_target(given: Any, classes: int | None) -> tuple[float, float] | None:
+    """Return the public range of targets as plain numbers; DataError where it is none, or labels are ``classes``."""
     if given is None:
         return None
+    check_none("`target_bounds` says that labels are numbers", classes=classes)
     try:
         low, high = (float(end) for end in given)
     except (TypeError, ValueError, OverflowError):
@@ -174,14 +175,13 @@ def settle(
     description: Description | None = None,
     bounds: tuple[float, float] | None = None,
     classes: int | None = None,
-    target: tuple[float, float] | None = None,
     hold_out: Fraction | None = None,
     rows_coincide: bool = False,
 ) -> Dataset:
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        bounds, classes, target: as they were declared; None for not, and of a table by its schema.
+        bounds, classes: as they were declared; None for not, and of a table by its schema.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
         rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
@@ -190,7 +190,7 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    target = train.schema.target if train.schema is not None else target
+    target = train.target if train.schema is None else train.schema.target
     if target is not None:
         train, classes = _with_levels(train, target), 2
         test = None if test is None else _with_levels(test, target)

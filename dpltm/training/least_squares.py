@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import gammainccinv
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -444,7 +444,7 @@ class Screen:
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
-        best = best[statistic[best] > stats.chi2.isf(CHANCE, len(variance))]
+        best = best[statistic[best] > 2 * gammainccinv(len(variance) / 2, CHANCE)]  # of a chi-square
         return tuple((one, other) for one, other in self.pairs[best].tolist())
 
 

@@ -1,18 +1,25 @@
-"""dpltm train --head least-squares: what it spends, and that its run works as others do."""
+"""dpltm train --head least-squares, which is the default of a table: what it spends, and what comes of it."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from sklearn.metrics import log_loss, roc_auc_score
 
 from commands import certified
+from dpltm.features import parse
+from dpltm.features.feature_map import SplineMap, map_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import entry_from_json
-from dpltm.training.least_squares import shrunk
+from dpltm.records.dataset import LEVELS
+from dpltm.training.least_squares import Screen, _Labels, shrunk
 
 BARE = "train --dense --head least-squares --dataset digits --delta 1e-4 --ledger l.jsonl --out r --json"
 UNIT = f"{BARE} --features unit"
@@ -73,3 +80,94 @@ def test_ranks_are_refused(refused, monkeypatch):
     for name, value in (("TORCHELASTIC_RUN_ID", "1"), ("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
     assert refused(f"{UNIT} --epsilon 1").startswith("--head least-squares works in one process")
+
+
+# tables
+
+
+TABLE = "train --dense --dataset t.csv --label y --bounds 0,1 --records 4000 --ledger l.jsonl --out r --json"
+
+
+def made(count: int = 8000) -> np.ndarray:
+    """Six columns, of which the first two go together; and chances that their product, and the third, come true."""
+    draw = np.random.default_rng(0)
+    x = draw.random((count, 6))
+    score = 40 * (x[:, 0] - 0.5) * (x[:, 1] - 0.5) + 4 * x[:, 2] - 5
+    return np.column_stack([x.round(4), draw.random(count) < 1 / (1 + np.exp(-score))])
+
+
+@pytest.fixture(name="table")
+def _table(cwd: Path) -> np.ndarray:
+    rows, names = made(), "a,b,c,d,e,f,y"
+    for name, part in (("t.csv", rows[:4000]), ("h.csv", rows[4000:])):
+        np.savetxt(cwd / name, part, delimiter=",", header=names, comments="", fmt=[*6 * ["%.4f"], "%d"])
+    return rows
+
+
+def test_a_table_gets_splines_and_the_pair_that_goes_together(cli, table, entries):
+    """With little noise: most of what can be known is known, and chances add up."""
+    told = cli(f"{TABLE} --classes 2 --test h.csv --noise-multiplier 1 --metric auc").json
+    entered = entry_from_json(entries("l.jsonl")[-1])
+    inverse = sum(getattr(one, "steps", 1) / one.noise_multiplier**2 for one in entered.mechanisms)
+    assert len(entered.mechanisms) == 6, "mean, class sums, pairs, second moments, steps, chances"
+    assert 1 / math.sqrt(inverse) == pytest.approx(1), "a stated multiplier is that of the whole"
+    config = json.loads(Path("r/config.json").read_text())
+    assert config["resolved"]["features"] == "splines:6"
+    assert [0, 1] in config["feature_map"]["splines"]["pairs"]
+    x, y = table[4000:, :6], table[4000:, 6]
+    best = 40 * (x[:, 0] - 0.5) * (x[:, 1] - 0.5) + 4 * x[:, 2]
+    assert told["skill"]["auc"]["value"] > roc_auc_score(y, best) - 0.02
+    cli("predict r --input h.csv --out p.csv")
+    chances = np.loadtxt("p.csv", delimiter=",", skiprows=1)[:, 2]
+    assert chances.mean() / y.mean() == pytest.approx(1, abs=0.03)
+    assert log_loss(y, chances) < 1.1 * log_loss(y, 1 / (1 + np.exp(5 - best)))
+
+
+@pytest.mark.usefixtures("table")
+def test_options_of_dp_sgd_ask_for_it(cli):
+    for options in ("--epochs 2", "--noise nominal --filter tanh --tanh-scale 1", "--class-weight 1,2"):
+        answer = cli(f"{TABLE} --classes 2 --epsilon 2 {options} --dry-run").json
+        assert (answer["features"], answer["optimizer"]) == ("splines:6", "sgd"), options
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("targets", [False, True])
+def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
+    if targets and classes == 3:
+        return
+    x = torch.from_numpy(made()[:4000, :6]).float()
+    screen = Screen(known(x), _Labels(classes, targets), torch.full((classes,), 1 / classes).double(), 0.6)
+    product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
+    told = {
+        "noise": torch.rand(4000, generator=draw),
+        "planted": (0.5 + 2 * product + 0.2 * torch.rand(4000, generator=draw)).clamp(0, 1),
+    }
+    for name, values in told.items():
+        labels = (values * LEVELS).long() if targets else (values * classes).long().clamp_max(classes - 1)
+        kept = screen.kept(screen.rows(x, labels).double().sum(0), 3.0, 4000)
+        assert kept[:1] == (() if name == "noise" else ((0, 1),))
+
+
+def known(x: torch.Tensor) -> SplineMap:
+    """A map with the moments of these columns."""
+    plain = map_of(parse("splines"), (x.shape[1],), (0.0, 1.0))
+    assert isinstance(plain, SplineMap)
+    return plain.with_slots(12).centred_at(plain.moment_rows(x).mean(0))
+
+
+HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])
+
+
+@given(
+    some.lists(some.tuples(HOSTILE, HOSTILE, HOSTILE, some.integers(0, 2)), min_size=1), some.sampled_from([2, 3, 0])
+)
+def test_no_record_adds_more_than_one(values, classes):
+    """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
+    targets, labels = classes == 0, torch.tensor([row[3] for row in values])
+    known_as = _Labels(classes or 2, targets)
+    labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
+    x = torch.tensor([row[:3] for row in values])
+    shares = torch.full((classes or 2,), 1 / (classes or 2)).double()
+    rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as, shares, 0.3)
+    for norms in (known_as.rows(x, labels).norm(dim=1), rows.rows(x, labels).norm(dim=1)):
+        assert (norms[norms.isfinite()] <= 1 + 1e-6).all()

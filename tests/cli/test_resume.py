@@ -111,11 +111,23 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
-    [(least_squares, "second_moments", 1), (NoisyGradients, "backward", 1), (NoisyGradients, "backward", 9)],
-    ids=["after the mean", "after the second moments", "in the middle"],
+    [
+        (least_squares, "release_second_moments", 1),
+        (NoisyGradients, "backward", 1),
+        (NoisyGradients, "backward", 9),
+        (least_squares, "noisy_sum", 3),
+        (least_squares, "noisy_sum", 4),
+    ],
+    ids=["after the mean", "after the second moments", "in the middle", "before pairs", "before chances"],
 )
-def test_least_squares_go_on_to_the_same_bits_and_pay_once(cli, keys, undisturbed, entries, owner, name, call):
+def test_least_squares_go_on_to_the_same_bits_and_pay_once(cli, cwd, keys, undisturbed, entries, owner, name, call):
     command = f"{HEAD} --eval-private 1 --ledger l.jsonl"
+    if name == "noisy_sum":
+        draw = np.random.default_rng(0).random((200, 4)).round(3)
+        rows = np.column_stack([draw, draw[:, 0] > 0.5])
+        np.savetxt(cwd / "t.csv", rows, delimiter=",", header="a,b,c,d,y", comments="")
+        facts = "--label y --bounds 0,1 --classes 2 --records 200 --noise-multiplier 0.1"
+        command = f"train --dense --dataset t.csv {facts} --eval-private 1 --delta 1e-4 --out r --ledger l.jsonl"
     _, files = undisturbed(command)
     keys(1)
     with ending(owner, name, call, die), pytest.raises(Killed):
