@@ -50,6 +50,13 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class ChanceRatio(Estimate):
+    """Mean chance of a class over its share of the records; the interval follows Wilson's of the share."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class ClassSkill:
     """One class, by its name: ``recall`` is the share of its records that the network takes for it, None without any;
     ``precision`` the share of what it takes for the class that is, None where it takes nothing for it."""
@@ -117,6 +124,10 @@ class Skill:
             these records, so a little better than on others.
         confusion: records by class (rows) and by what the network says; None for more than ``MOST_SHOWN`` classes.
         metric: by which it is judged: ``accuracy``, ``balanced-accuracy`` or ``auc``.
+        chance_over_share: of two classes that of the second, None where it has no records; of more the one farthest from 1.
+            None, as the next two, in answers of versions before 0.3.
+        log_loss: mean of -ln of the chance of the class that a record is of; and
+        shares_log_loss: that of always saying the shares of these records.
         groups: subgroups by one column, where that was asked for.
     """
 
@@ -133,6 +144,9 @@ class Skill:
     points: tuple[OperatingPoint, ...]
     confusion: tuple[tuple[int, ...], ...] | None
     metric: str = "accuracy"
+    chance_over_share: ChanceRatio | None = None
+    log_loss: float | None = None
+    shares_log_loss: float | None = None
     groups: tuple[GroupSkill, ...] = ()
 
     @property
@@ -199,7 +213,7 @@ def skill_of(
     most, there = int(of_class.argmax()), of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
-    two = classes == 2
+    two, shares = classes == 2, of_class[there] / count
     bins = _bins(np.exp(logs[:, 1]), labels == 1) if two else _bins(np.exp(logs.max(1)), said == labels)
     apart = [
         abs(one.chance - one.share) * one.records for one in bins if one.chance is not None and one.share is not None
@@ -223,8 +237,28 @@ def skill_of(
         points=_points(np.exp(logs[:, 1]), labels == 1) if two and there.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
+        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, named),
+        log_loss=float(-logs[np.arange(count), labels].mean()),
+        shares_log_loss=float(-(shares * np.log(shares)).sum()),
         groups=() if groups is None else tuple(_by_group(outputs, labels, groups)),
     )
+
+
+def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence[str]) -> ChanceRatio | None:
+    """Return the ratio of the second of two classes, or of the class whose ratio is farthest from 1.
+
+    Args:
+        chances, records: mean chance and records of each class, ``(K,)``.
+    """
+    count, there = int(records.sum()), records.nonzero()[0]
+    with np.errstate(divide="ignore"):  # a chance of 0 is farthest
+        distances = np.abs(np.log(chances[there] * count / records[there]))
+    at = 1 if len(records) == 2 else int(there[distances.argmax()])
+    if not records[at]:
+        return None
+    low, high = wilson(records[at] / count, count)
+    chance = float(chances[at])
+    return ChanceRatio(chance * count / int(records[at]), chance / high, chance / low, names[at])
 
 
 def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Iterator[GroupSkill]:

@@ -172,7 +172,11 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     if accuracy is not None and records is not None and not private:
         outcome["test_records"] = records
     if not private and (skill := skill_in(result)) is not None:
-        outcome |= {name: getattr(skill, name) for name in ("majority", "majority_accuracy", "calibration_error")}
+        named = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
+        outcome |= {name: getattr(skill, name) for name in named}
+        if (ratio := skill.chance_over_share) is not None:
+            outcome |= {"chance_over_share": ratio.value, "chance_of": ratio.name}
+            outcome |= {"chance_low": ratio.low, "chance_high": ratio.high}
         outcome |= {"balanced_accuracy": skill.balanced_accuracy.value, "verdict": skill.verdict}
         auc = {"auc": "value", "auc_low": "low", "auc_high": "high"}
         outcome |= {name: None if skill.auc is None else getattr(skill.auc, end) for name, end in auc.items()}
@@ -181,7 +185,8 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
 
 def skill_in(result: Mapping[str, Any]) -> Skill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
-    told = {"points": [], "groups": [], **section(result, "skill")}  # left out where there are none
+    later = {"chance_over_share": None, "log_loss": None, "shares_log_loss": None}  # before 0.3 nobody wrote them
+    told = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
     told.pop("verdict", None)  # it follows from the rest
     try:
         skill: Skill = value_from_json(Skill, told, "skill")

@@ -161,6 +161,7 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
         f"Delta is below one over the number of {people}": _delta(settings["public_records"], certified["delta"]),
         "All else on the same people is counted": _others(outcome),
         "It is better than what takes no skill": _skill(outcome),
+        **({} if outcome["chance_over_share"] is None else {"Its chances are right on average": _chances(outcome)}),
     }
     answers = {True: MET, False: MISSED, None: OPEN}
     return [Criterion(question, answers[met], why) for question, (met, why) in asked.items()]
@@ -202,6 +203,22 @@ def _skill(outcome: _Values) -> Answer:
     if outcome["auc"] is not None:
         return True, f"{_auc(outcome)}, {_right(outcome)}"
     return None, "nothing here says how well guessing would do on records that are not protected"
+
+
+RIGHT_CHANCES = (0.8, 1.25)
+"""Range that the mean chance of a class over its share is to be in."""
+
+
+def _chances(outcome: _Values) -> Answer:
+    (least, most), ratio = RIGHT_CHANCES, outcome["chance_over_share"]
+    told = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
+    if least <= ratio <= most:
+        return True, told
+    ends = f"(95 %: {outcome['chance_low']:.3g} to {outcome['chance_high']:.3g})"
+    if outcome["chance_low"] <= most and outcome["chance_high"] >= least:
+        return None, f"{told} {ends}, by too few test records to tell whether its chances are right"
+    fix = "train with the default --head, or with a larger --epsilon"
+    return False, f"its chances are not right: {told} {ends}, and {least:g} to {most:g} is asked; {fix}"
 
 
 def _auc(outcome: _Values) -> str:

@@ -350,6 +350,7 @@ def test_a_comparison(trained: Any) -> None:
         assert row["low"] < row["accuracy"] < row["high"]
         assert row["majority"] == stored["skill"]["majority_accuracy"]
         assert row["auc"] == stored["skill"]["auc"]["value"]
+        assert row["chance_over_share"] == stored["skill"]["chance_over_share"]["value"]
     assert body["together"]["runs"] == 2
     assert body["together"]["epsilon"] > max(row["certified"] for row in body["rows"])
     with Path("c.csv").open(newline="") as stream:

@@ -139,6 +139,7 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
     accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
     tested = None if _measured_privately(one) else count(config.get("test_records"))
     ends, skill = interval(accuracy, tested), skill_in(result)
+    ratio = None if skill is None else skill.chance_over_share
     return {
         "run": one.label,
         "state": one.state,
@@ -153,6 +154,8 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "test_records": tested,
         "majority": None if skill is None else skill.majority_accuracy,
         "auc": None if skill is None or skill.auc is None else skill.auc.value,
+        "chance_over_share": None if ratio is None else ratio.value,
+        "log_loss": None if skill is None else skill.log_loss,
         "certified": certified.get("epsilon"),
         "nominal": section(privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},

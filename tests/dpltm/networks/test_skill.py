@@ -90,6 +90,26 @@ def test_calibration_is_that_of_scikit_learn(classes: int) -> None:
     assert found.calibration_error == pytest.approx(float((weights * np.abs(chance - share)).sum()), rel=1e-9)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_log_loss_and_mean_chance(classes: int) -> None:
+    """The second class, or the one whose mean chance is farthest from its share; classes without records are left out."""
+    outputs, labels = made(classes)
+    outputs[:, -1] -= 2
+    labels[labels == 2] = 1
+    found, stated = skill_of(outputs, labels, [f"c{one}" for one in range(classes)]), chances(outputs)
+    assert found.log_loss == pytest.approx(metrics.log_loss(labels, stated, labels=range(classes)), rel=1e-9)
+    share = np.bincount(labels, minlength=classes) / len(labels)
+    always = metrics.log_loss(labels, np.tile(share, (len(labels), 1)), labels=range(classes))
+    assert found.shares_log_loss == pytest.approx(always, rel=1e-9)
+    ratios = {f"c{one}": stated[:, one].mean() / share[one] for one in range(classes) if share[one]}
+    ratio = found.chance_over_share
+    assert ratio.name == ("c1" if classes == 2 else max(ratios, key=lambda name: abs(math.log(ratios[name]))))
+    assert ratio.value == pytest.approx(ratios[ratio.name], rel=1e-9)
+    ends = wilson(share[int(ratio.name[1:])], len(labels))
+    assert [ratio.value * share[int(ratio.name[1:])] / end for end in ends] == pytest.approx([ratio.high, ratio.low])
+    assert skill_of(outputs[labels == 0][:, :2], labels[labels == 0]).chance_over_share is None
+
+
 def test_outputs_that_saturate_still_rank() -> None:
     """Chances of these are all 1 in floating point, and tie."""
     outputs = np.array([[0, 900], [0, 901], [0, 902], [0, 903]], np.float32)
@@ -223,8 +243,12 @@ def test_is_read_again(classes: int) -> None:
     assert set(body) == {
         *("records", "accuracy", "majority", "majority_accuracy", "difference", "balanced_accuracy", "auc", "classes"),
         *("calibration_error", "bins", "points", "confusion", "metric", "verdict"),
+        *("chance_over_share", "log_loss", "shares_log_loss"),
     }
     assert skill_in({"skill": body}) == found
+    for name in ("chance_over_share", "log_loss", "shares_log_loss"):  # as versions before 0.3 wrote it
+        del body[name]
+    assert skill_in({"skill": body}).calibration_error == found.calibration_error
 
 
 @pytest.mark.parametrize(

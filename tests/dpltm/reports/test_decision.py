@@ -17,9 +17,10 @@ SETTINGS = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records":
 SKILL = {
     "accuracy": 0.9, "test_records": 100, "majority": "no", "majority_accuracy": 0.8, "balanced_accuracy": 0.7,
     "auc": 0.8, "auc_low": 0.7, "auc_high": 0.9, "calibration_error": 0.1, "verdict": None,
+    "chance_over_share": 0.9, "chance_of": "yes", "chance_low": 0.8, "chance_high": 1.1,
 }  # fmt: skip
 COUNTED = {"others": 2, "together": 1.5, "limit": 2.0, "limit_delta": 1e-5}
-BUDGET, DELTA, ALL, BETTER = range(4)
+BUDGET, DELTA, ALL, BETTER, CHANCES = range(5)
 
 
 def body(*, settings: Any = (), kind: str = "run", state: str = "finished", bare: bool = False, **outcome: Any):
@@ -47,7 +48,7 @@ def fields(statement: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def test_all_are_met() -> None:
-    assert [one.met for one in criteria(body())] == [MET] * 4
+    assert [one.met for one in criteria(body())] == [MET] * 5
     assert verdict(body()) == "By its criteria this may go out: all of them are met."
 
 
@@ -70,12 +71,16 @@ def test_all_are_met() -> None:
         (ALL, OPEN, {"others": "gone", "together": "gone", "limit": "gone"}, "not at hand"),
         (BETTER, MISSED, {"verdict": "No better than chance"}, "no better than chance"),
         (BETTER, OPEN, {"auc": "gone"}, "nothing here says"),
+        (CHANCES, MET, {"chance_over_share": 1.25}, "over its share is 1.25"),
+        (CHANCES, MISSED, {"chance_over_share": 0.31, "chance_low": 0.2, "chance_high": 0.5}, "default --head"),
+        (CHANCES, MISSED, {"chance_over_share": 1.4, "chance_low": 1.3, "chance_high": 1.5}, "not right"),
+        (CHANCES, OPEN, {"chance_over_share": 0.7, "chance_low": 0.5, "chance_high": 0.9}, "too few test records"),
     ],
 )
 def test_one_is_not(which: int, met: str, changed: dict[str, Any], why: str) -> None:
     one = body(**changed)
     found = criteria(one)
-    assert [each.met for each in found] == [met if at == which else MET for at in range(4)]
+    assert [each.met for each in found] == [met if at == which else MET for at in range(5)]
     assert why in found[which].why
     starts = {MISSED: "By its criteria this should not go out: ", OPEN: "By its criteria this is not decided yet: "}
     if met == MET:
