@@ -361,8 +361,8 @@ def sweep_cases() -> Iterator[Case]:
     yield Case("tune", (f"{search} --quiet --out t.toml",), before=(SET,), spends=False, reads=False)
 
 
-DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcde")
-DRAFT += '[column.f]\nkind = "?"\n\n[column.y]\nkind = "label"\nclasses = ["0", "1", "2"]\n'
+DRAFT = "".join(f'[column.{name}]\nkind = "number"\nbounds = "private"\n\n' for name in "abcdef")
+DRAFT += '[column.y]\nkind = "label"\nclasses = ["0", "1", "2"]\n'
 """Of the table of neighbours: with so few records an epsilon of hundreds finds something."""
 
 
