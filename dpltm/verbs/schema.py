@@ -324,8 +324,12 @@ def _range(
 
 
 def _left_out(split: Sequence[np.ndarray], groups: np.ndarray, most: float, noise_std: float) -> tuple[int, float]:
-    """Return how many intervals from the outermost on hold ``most`` numbers, and how many, with a standard deviation."""
-    left_out, passed, spread, whole = (0, noise_std), 0, 0.0, 0.0
+    """Return how many intervals from the outermost on hold ``most`` numbers, and how many may lie outside of the rest.
+
+    The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
+    """
+    unseen = NEAR * noise_std
+    left_out, passed, spread, whole = (0, unseen), 0, 0.0, 0.0
     for cells, group in zip(split, groups, strict=True):
         for count in range(1, len(cells) + 1):
             inner = len(cells) - count
@@ -333,7 +337,7 @@ def _left_out(split: Sequence[np.ndarray], groups: np.ndarray, most: float, nois
             estimate, terms = min(outer, (float(group - cells[count:].sum()), 1 + inner), key=lambda sum_: sum_[1])
             likely = whole + estimate + noise_std * math.sqrt(spread + terms)
             if likely <= most:
-                left_out = passed + count, max(likely, noise_std)
+                left_out = passed + count, max(likely, unseen)
         passed, spread, whole = passed + len(cells), spread + 1, whole + float(group)
         if whole - noise_std * math.sqrt(spread) > most:
             break
