@@ -126,9 +126,9 @@ def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
         )
     told["calibration error"] = skill["calibration_error"]
     if ratio := skill.get("chance_over_share"):  # of a run of an earlier version there is none
-        told["mean chance over share"] = "{value:.3g}, of {name} (95 %: {low:.3g} to {high:.3g})".format(**ratio)
+        told["chance over share"] = "{value:.3g} of {name} ({low:.3g} to {high:.3g})".format(**ratio)
     if "log_loss" in skill:
-        told["log loss"] = f"{skill['log_loss']:.4f} (always saying the shares: {skill['shares_log_loss']:.4f})"
+        told["log loss"] = f"{skill['log_loss']:.4f} (by shares: {skill['shares_log_loss']:.4f})"
     for group in skill.get("groups", ()):
         told[group["name"]] = _of_group(group)
     return told

@@ -23,11 +23,14 @@ import contextlib
 import copy
 import math
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -79,6 +82,19 @@ GRID = 1024
 NO_LIMIT = (
     "`noise_multiplier` was given, so `epsilon` limited nothing: what the fits cost is what their noise comes to"
 )
+
+TRAINED = (
+    "some of these records are protected by a fit or a paid score of this estimator or a clone: predictions for them, and"
+    " figures made of these (ROC curves, calibration), are exact, private, and not covered by `privacy_`"
+)
+
+CROSS_VALIDATION = ("sklearn.model_selection.", "sklearn.calibration")
+"""Modules of scikit-learn that fit estimators to parts of some records, and look at predictions for the others."""
+
+
+class UncoveredWarning(UserWarning):
+    """What is done with private records is not covered by the guarantee."""
+
 
 _TRAINING = {item.name for item in fields(TrainOptions)} - {"features", "unit"}
 """Parameters that are options of ``dpltm.train`` and mean the same here."""
@@ -167,6 +183,41 @@ def noisy_sums(values: np.ndarray, epsilon: float, secret: Secret) -> np.ndarray
     """
     source = KeyedSource(secret.child("score"))
     return np.array([int(total) + two_sided_geometric(source, epsilon) for total in values.sum(1)]) / GRID
+
+
+def _warn(text: str) -> None:
+    """Warn the first caller outside of this package, scikit-learn and joblib."""
+    modules = enumerate(_modules(), start=1)
+    level = next(level for level, name in modules if name.split(".")[0] not in ("dpltm", "sklearn", "joblib"))
+    warnings.warn(UncoveredWarning(text), stacklevel=level)
+
+
+def _modules() -> list[str]:
+    """Return the modules of the functions that are being called, from the caller of this one outward."""
+    return [str(frame.f_globals.get("__name__")) for frame, _ in walk_stack(sys._getframe(1))]
+
+
+def _refuse(method: str, others: Mapping[str, Any]) -> None:
+    """Refuse keywords that a method does not have; scikit-learn sees that ``sample_weight`` is none of its parameters."""
+    if "sample_weight" in others:
+        raise InputError(
+            "`sample_weight`: each record counts alike, since the guarantee bounds what one can do; leave it out, or give"
+            " a classifier `class_weight`"
+        )
+    if others:
+        raise TypeError(f"{method}() got an unexpected keyword argument {min(others)!r}")
+
+
+def _is_rescaled(x: np.ndarray) -> bool:
+    """Tell whether all columns have mean 0 and deviation 1, or ends 0 and 1 and values that hardly coincide."""
+    if x.dtype.kind != "f" or len(x) < 3:
+        return False
+    x = x[:, x.min(0) < x.max(0)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.allclose(x.mean(0), 0, atol=1e-5) and np.allclose(x.std(0), 1, atol=1e-5):
+            return x.shape[1] > 0
+    ends = (x.min(0) == 0) & np.isclose(x.max(0), 1, atol=1e-12)
+    return bool(ends.all()) and any(len(np.unique(column)) > 0.9 * len(x) for column in x.T)
 
 
 def _named_here(text: str) -> str:
@@ -326,9 +377,8 @@ class TicketEstimator(BaseEstimator):
             if self._spent.process != os.getpid():
                 raise InputError(
                     "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be"
-                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give"
-                    " `ledger` as a function that opens a file which processes share:"
-                    " functools.partial(dpltm.tickets.open_ledger, path)"
+                    " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give a"
+                    " `ledger` in a file, which processes share: dpltm.tickets.open_ledger(path)"
                 )
             return of_process(unit or (self.run_.config["unit"] if "run_" in self.__dict__ else "record"))
         opened = self.ledger() if callable(self.ledger) else self.ledger
@@ -345,7 +395,7 @@ class TicketEstimator(BaseEstimator):
 
     # training
 
-    def fit(self, X: Any, y: Any, units: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, units: Any = None, **others: Any) -> Self:
         """Train under differential privacy.
 
         Args:
@@ -361,6 +411,8 @@ class TicketEstimator(BaseEstimator):
         before = dict(vars(self))
         try:
             with _named_as_parameters():
+                _refuse("fit", others)
+                self._check_scores(units)
                 x, targets = self._validated(X, y)
                 self._fit(x, targets, units)
         except BaseException:
@@ -384,6 +436,10 @@ class TicketEstimator(BaseEstimator):
         codes, declared = self._encoded(y)
         whose = None if units is None else owners(units)
         values, known = columns.read(x)
+        if schema is None and _is_rescaled(x):
+            _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
+                  " is not covered; give their public range as `bounds` instead")  # fmt: skip
+        self._warned: set[str] = set()
         with naming():
             dataset = from_arrays(
                 values, codes, **declared, bounds=columns.bounds, records=self.n_records, units=whose,
@@ -400,6 +456,21 @@ class TicketEstimator(BaseEstimator):
             self.run_ = self._train(dataset)
         except Begun:  # another worker was first with a new ledger file; nothing was entered here
             self.run_ = self._train(dataset)
+
+    def _check_scores(self, units: Any) -> None:
+        """Refuse a fit that scikit-learn's cross-validation, search or calibration asks for, and could not score."""
+        if not any(name.startswith(CROSS_VALIDATION) for name in _modules()):
+            return
+        if self.score_epsilon is None:
+            raise InputError(
+                "`score_epsilon` is missing: cross-validation trains on the records of all parts, so scores on the part that"
+                " is left out are private; give it to pay for each, or fit once and call `score` on records held out"
+            )
+        if units is not None and self.get_metadata_routing().score.requests.get("units") is not True:
+            raise InputError(
+                "`units`: cross-validation would not hand them to `score`; call set_score_request(units=True), with"
+                " sklearn.set_config(enable_metadata_routing=True)"
+            )
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
@@ -498,11 +569,16 @@ class TicketEstimator(BaseEstimator):
         check_consistent_length(X, target)
         return X, target
 
-    def _outputs(self, X: Any, *, alike: bool = False) -> np.ndarray:
+    def _outputs(self, X: Any, *, alike: bool = False, told: bool = False) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)`` float64; where ``alike``, as sums that noise is
-        added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up."""
+        added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up. Where they are ``told``,
+        warn once of records that a fit or paid score of this estimator, or of a clone, is of."""
         with _named_as_parameters():
-            records, _ = self._columns.read(X)
+            records, known = self._columns.read(X)
+            compared = told and not (self.rows_coincide or self._warned)
+            if compared and self._spent.protects(known(Rows(records, np.zeros(len(records))))):
+                self._warned.add(TRAINED)
+                _warn(TRAINED)
             few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
             outputs = api.predict(self.run_, np.concatenate([records, few])).outputs
             return outputs[: len(records)].astype(np.float64)
@@ -605,6 +681,12 @@ class TicketEstimator(BaseEstimator):
         return self._open_ledger()
 
     @property
+    def unit_(self) -> str:
+        """Noun of whom the last fit protects."""
+        check_is_fitted(self)
+        return str(self.run_.config["unit"])
+
+    @property
     def privacy_(self) -> PrivacyReport:
         """Certified and nominal, for all fits and paid scores of this estimator and its clones, and all else in its ledger.
 
@@ -678,7 +760,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
             cannot tell by its rows whether a record was trained on, and does not refuse it.
         ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
-            share it.
+            share it, and pickles one in a file.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
         unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``, by default ``user``: a
@@ -687,7 +769,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             mapping from labels (1 for those that it lacks), or ``balanced``, by
         class_shares: public shares of the classes, likewise. The guarantee is the same.
         score_epsilon: what each :meth:`score` releases its accuracy for, with noise. None measures it exactly, for records
-            that no release was made from.
+            that no release was made from; then cross-validation and searches of scikit-learn are refused.
 
     Attributes:
         classes_: labels, sorted.
@@ -696,6 +778,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         ticket_: its mask.
         privacy_: what all fits and paid scores of this estimator and its clones cost together.
         ledger_: where this one enters what it spends.
+        unit_: whom the last fit protects, one ``record`` or, say, one ``patient``.
 
     Guarantees:
         Every release is in the ledger before its noise is drawn. One fit costs at most ``epsilon``, certified,
@@ -798,9 +881,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return log_softmax(self._by_class(X), axis=1)
 
     def _by_class(self, X: Any) -> np.ndarray:
-        return self._outputs(self._validated(X, reset=False))[:, self._order]
+        return self._outputs(self._validated(X, reset=False), told=True)[:, self._order]
 
-    def score(self, X: Any, y: Any, units: Any = None) -> float:
+    def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
 
         Args:
@@ -811,6 +894,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Raises:
             ValueError: a label that ``fit`` did not know; or records that are private, without ``score_epsilon``.
         """
+        _refuse("score", others)
         X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
             codes = self._codes(y, self.classes_, "that fit knew")
@@ -837,7 +921,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
             that no release was made from.
 
     Attributes:
-        n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_: as of :class:`TicketClassifier`.
+        n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_, unit_: as of :class:`TicketClassifier`.
 
     Guarantees:
         As of :class:`TicketClassifier`.
@@ -856,13 +940,13 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""
-        return self._expected(self._validated(X, reset=False))
+        return self._expected(self._validated(X, reset=False), told=True)
 
-    def _expected(self, X: Any, *, alike: bool = False) -> np.ndarray:
+    def _expected(self, X: Any, **asked: bool) -> np.ndarray:
         low, high = cast(tuple[float, float], self.run_.target)
-        return np.asarray(low + (high - low) * softmax(self._outputs(X, alike=alike), axis=1)[:, 1])
+        return np.asarray(low + (high - low) * softmax(self._outputs(X, **asked), axis=1)[:, 1])
 
-    def score(self, X: Any, y: Any, units: Any = None) -> float:
+    def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
 
         Args:
@@ -871,6 +955,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         Raises:
             ValueError: records that are private, without ``score_epsilon``.
         """
+        _refuse("score", others)
         X, y = self._validated(X, y, reset=False)
         with _named_as_parameters():
             predicted = self._expected(X, alike=self.score_epsilon is not None)

@@ -20,7 +20,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,11 @@ class FileStore:
         self._check_not_behind(seen.book, record)
         key = self._key()
         return seen.book if key in (None, seen.book.key) else replace(seen.book, key=key)
+
+    def opener(self, unit: str) -> Callable[[], Ledger]:
+        """See :meth:`dpltm.privacy.ledger.Store.opener`."""
+        path, population = os.path.abspath(self._path), self._seen.book.population
+        return partial(open_ledger, path, population=population, unit=unit, links=self._links)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -13,9 +13,9 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
@@ -164,6 +164,10 @@ class Store(Protocol):
         """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         ...
 
+    def opener(self, unit: str) -> Callable[[], Ledger] | None:
+        """Return what opens the ledger in another process; None where nothing does."""
+        ...
+
     def add(self, before: Book, after: Book) -> None:
         """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
         ...
@@ -186,6 +190,9 @@ class _Memory:
             )
         return self._lock
 
+    def opener(self, unit: str) -> None:
+        del unit
+
     def add(self, before: Book, after: Book) -> None:
         del before
         self._book = after
@@ -201,8 +208,8 @@ class Ledger:
         store: where it lies; memory by default.
 
     Guarantees:
-        Threads may share one: they enter one after the other. It is never copied or pickled, and a ledger in memory refuses
-        other processes: two of it would each spend the same budget.
+        Threads may share one: they enter one after the other. It is never copied: two of it would each spend the same
+        budget. One on disk is pickled as its path, and opened again; one in memory refuses pickles and other processes.
 
     Example:
         >>> from dpltm.privacy.mechanisms import NoisySgd
@@ -397,11 +404,14 @@ class Ledger:
     def __deepcopy__(self, memo: object) -> Ledger:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        raise InputError(
-            "`ledger`: a Ledger cannot be pickled, since two of them would each spend the same budget; keep it in a file and"
-            " open it in the other process"
-        )
+    def __reduce__(self) -> tuple[Callable[[], Ledger], tuple[()]]:
+        opener = self._store.opener(self.unit)
+        if opener is None:
+            raise InputError(
+                "`ledger`: one in memory cannot be pickled, since two of it would each spend the same budget; keep it in a"
+                " file (dpltm.tickets.open_ledger)"
+            )
+        return opener, ()
 
 
 class Begun(InputError):

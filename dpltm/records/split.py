@@ -13,7 +13,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -187,7 +187,7 @@ class Rows:
         if of_persons:
             assert self._units is not None
             return _hashed(map(str.encode, self._units.tolist()), b"persons")
-        names = hashlib.sha256(_SECRET + repr(sorted(self.columns or ())).encode()).digest()
+        names = hashlib.sha256(_secret() + repr(sorted(self.columns or ())).encode()).digest()
         if self._ragged is not None:
             return _hashed(self._bytes(), names)
         order = slice(None) if self.columns is None else np.argsort(self.columns)
@@ -246,8 +246,10 @@ class RecordSet:
         return bool(np.isin(rows.identities(), self._digests).all())
 
 
-_SECRET = secrets.token_bytes(32)
-"""Of this process: what identities are computed with."""
+@cache
+def _secret() -> bytes:
+    """Of this process: what identities are computed with."""
+    return secrets.token_bytes(24)
 
 
 def _summed(rows: np.ndarray, names: bytes) -> np.ndarray:

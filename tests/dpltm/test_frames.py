@@ -106,6 +106,7 @@ def test_columns_of_all_stages_go_by_name():
 
 
 @pytest.mark.parametrize("name", ["Unnamed: 0", ""])
+@pytest.mark.filterwarnings("ignore::dpltm.estimators.UncoveredWarning")  # of predictions for records of the fit
 def test_row_numbers_of_frames_are_left_out_with_a_note(name):
     x = pandas.DataFrame({name: range(200), "a": np.linspace(0, 1, 200)})
     y = np.arange(200) % 2

@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as arrays
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
 
 import dpltm
 import dpltm.tickets
@@ -36,6 +37,8 @@ from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training.artifacts import Draws
 from dpltm.verbs.evaluate import ROWS
 from stage_cases import kinds
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpltm.estimators.UncoveredWarning")  # predictions here are of fits
 
 FAST = {"epochs": 2, "noise": "fast"}
 
@@ -583,6 +586,21 @@ def test_what_is_no_weight_of_classes(weight, said):
         classifier(class_weight=weight).fit(*table())
 
 
+def test_weights_of_records_are_refused_in_words():
+    x, y = table()
+    made, weights = classifier(ledger=Ledger()), np.ones(len(y))
+    calls = [functools.partial(made.fit, x, y), functools.partial(made.score, x, y)]
+    for call in (*calls, lambda **given: cross_val_score(made, x, y, params=given, error_score="raise")):
+        with refused(
+            "`sample_weight`: each record counts alike, since the guarantee bounds what one can do; leave it out, or give a"
+            " classifier `class_weight`"
+        ):
+            call(sample_weight=weights)
+    assert made.ledger_.entries == ()
+    with pytest.raises(TypeError, match=r"^fit\(\) got an unexpected keyword argument 'weight'$"):
+        made.fit(x, y, weight=weights)
+
+
 # copies
 
 
@@ -622,8 +640,8 @@ def test_what_was_pickled_predicts_but_does_not_train():
     for one in (read, clone(read), pickle.loads(pickle.dumps(classifier()))):
         with refused(
             "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
-            " nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give `ledger` as a function"
-            " that opens a file which processes share: functools.partial(dpltm.tickets.open_ledger, path)"
+            " nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give a `ledger` in a file,"
+            " which processes share: dpltm.tickets.open_ledger(path)"
         ):
             one.fit(x, y)
     read.set_params(ledger=Ledger()).fit(x, y)
@@ -631,12 +649,17 @@ def test_what_was_pickled_predicts_but_does_not_train():
     assert read.privacy_.certified.epsilon > made.privacy_.certified.epsilon, "what went along counts"
 
 
-def test_a_function_opens_a_ledger_file_in_each_process(tmp_path):
+@pytest.mark.parametrize("how", [lambda path: functools.partial(open_ledger, path), open_ledger])
+def test_a_ledger_file_is_opened_in_each_process(how, tmp_path, monkeypatch):
+    """By a function, or by the path of one that is open, wherever the process stands."""
     x, y = table()
-    made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
-    sent = pickle.loads(pickle.dumps(clone(made)))  # as a worker of joblib gets it
-    sent.fit(x, y)
+    monkeypatch.chdir(tmp_path)
+    made = classifier(ledger=how("l.jsonl" if how is open_ledger else tmp_path / "l.jsonl"))
+    pickled = pickle.dumps(clone(made))  # as a worker of joblib gets it
     made.fit(x, y)
+    monkeypatch.chdir("/")
+    sent = pickle.loads(pickled).fit(x, y)
+    monkeypatch.chdir(tmp_path)
     assert kinds(open_ledger(tmp_path / "l.jsonl")) == ["NoisySgd"] * 2
     assert made.privacy_.certified == sent.privacy_.certified
     assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon

@@ -5,19 +5,21 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
 
 import dpltm
 from dpltm.errors import BudgetError
+from dpltm.estimators import UncoveredWarning
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
@@ -72,7 +74,8 @@ def test_a_grid_search_is_paid_for_by_the_estimator_that_it_returns():
 def test_a_scaler_in_front_does_not_make_other_people_of_the_records():
     """Fitted anew in each fold, it changes every row, so that no registry knows them again; they add up all the same."""
     last = classifier(bounds=(-4, 4))
-    cross_val_score(make_pipeline(StandardScaler(), last), *table(), cv=2)
+    with pytest.warns(UncoveredWarning, match="look scaled"):
+        cross_val_score(make_pipeline(StandardScaler(), last), *table(), cv=2)
     fits = [entry for entry in last.ledger_.entries if entry.of(NoisySgd)]
     assert len({entry.part.snapshot for entry in fits}) == 2
     assert last.privacy_.certified.epsilon == composed(last.ledger_)
@@ -86,23 +89,74 @@ def test_a_nominal_figure_of_all_fits_stands_beside_the_certified_one():
     assert stated.nominal.epsilon > made.fit(*table()).run_.privacy.nominal.epsilon / 1.0001
 
 
-@pytest.mark.parametrize(
-    ("front", "said"),
-    [
-        ((), "to cross-validate on private records give `score_epsilon`"),
-        ((StandardScaler(),), "a step in front may have changed their values"),
-    ],
-    ids=["plain", "scaled"],
-)
-def test_without_a_price_scores_on_private_records_are_missing(front, said):
-    """The first fold passes for separate records. A scaler is fitted anew in each fold, so that none is known again."""
-    made = make_pipeline(*front, last := classifier(bounds=(-4, 4), score_epsilon=None))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        scores = cross_val_score(made, *table(), cv=3)
-    assert np.isnan(scores).tolist() == [False, True, True]
-    assert any(said in str(warning.message) for warning in told)
-    assert len(of(NoisySgd, last.ledger_)) == 1
+CROSSED = {
+    "scores": cross_val_score,
+    "a scaler in front": lambda made, x, y: cross_val_score(make_pipeline(StandardScaler(), made), x, y),
+    "AUC": lambda made, x, y: cross_val_score(made, x, y, scoring="roc_auc"),
+    "a grid": lambda made, x, y: GridSearchCV(made, {"epsilon": [0.5]}).fit(x, y),
+    "predictions": cross_val_predict,
+    "calibration": lambda made, x, y: CalibratedClassifierCV(made).fit(x, y),
+}
+
+
+@pytest.mark.parametrize("call", CROSSED.values(), ids=CROSSED)
+def test_without_a_price_nothing_is_crossed(call):
+    """Refused before anything is spent; not a copy that somebody trains and scores by hand."""
+    made = classifier(score_epsilon=None, ledger=Ledger())
+    with pytest.raises(ValueError, match="`score_epsilon` is missing: cross-validation trains on the records of all"):
+        call(made, *table())
+    assert made.ledger_.entries == ()
+
+
+def test_persons_whom_no_score_would_get_are_refused_before_anything_is_spent():
+    x, y = table()
+    made = classifier(ledger=Ledger(unit="user"), n_records=50)
+    with pytest.raises(ValueError, match=r"`units`: .*call set_score_request"):
+        cross_val_score(made, x, y, params={"units": np.arange(150) // 3})
+    assert made.ledger_.entries == ()
+
+
+SEEN = {
+    "AUC": lambda made, x, y: cross_val_score(made, x, y, scoring="roc_auc", cv=2),
+    "calibration": lambda made, x, y: CalibratedClassifierCV(made, cv=2).fit(x, y),
+    "labels": lambda made, x, y: made.fit(x, y).predict(x),
+    "one of many": lambda made, x, y: made.fit(x, y).predict_proba(np.concatenate([1 - x, x[7:8]])),
+    "another clone's": lambda made, x, y: clone(made.fit(x, y)).fit(x[:100], y[:100]).decision_function(x[100:]),
+    "targets": lambda _, x, y: (
+        dpltm.TicketRegressor(bounds=(0, 1), target_bounds=(0, 1), epochs=2).fit(x, y).predict(x)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", SEEN.values(), ids=SEEN)
+def test_exact_predictions_for_records_of_a_fit_warn(call):
+    with pytest.warns(UncoveredWarning, match=r"^some of these records are protected by a fit") as caught:
+        call(classifier(), *table())
+    assert [Path(one.filename).name for one in caught] == ["test_search.py"]
+
+
+def test_predictions_warn_once_a_fit_and_for_no_other_records():
+    x, y = table()
+    made = classifier().fit(x, y)
+    made.predict(1 - x)
+    with pytest.warns(UncoveredWarning):
+        made.predict(x)
+    made.predict_proba(x)
+    made.fit(x, y)
+    with pytest.warns(UncoveredWarning):
+        made.predict(x)
+    classifier(rows_coincide=True).fit(x, y).predict(x)
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()], ids=["deviations", "ends"])
+def test_a_scaler_that_was_fitted_to_the_records_warns(scaler):
+    """Not one that was fitted to others; nor columns of categories, or with public ends that many share."""
+    x, y = table()
+    scaler.fit(x)
+    with pytest.warns(UncoveredWarning, match="look scaled by what was measured on just them"):
+        classifier(bounds=(-4, 4)).fit(scaler.transform(x), y)
+    for other in (scaler.transform(1 - x / 2), (x > 0.5).astype(float), np.clip(2 * x - 0.5, 0, 1)):
+        classifier(bounds=(-4, 4)).fit(other, y)
 
 
 def test_other_settings_may_be_scored_exactly_on_the_same_two_parts():
@@ -144,7 +198,7 @@ def test_a_grid_over_relations_is_stated_for_replace_one():
 
 @pytest.mark.long
 def test_workers_share_a_ledger_file(tmp_path):
-    made = classifier(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
+    made = classifier(ledger=open_ledger(tmp_path / "l.jsonl"))
     scores = cross_val_score(made, *table(), cv=3, n_jobs=2, error_score="raise")
     assert np.isfinite(scores).all()
     ledger = open_ledger(tmp_path / "l.jsonl")
