@@ -12,6 +12,7 @@ from rich.table import Table
 from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_noted, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import InputError, did_you_mean
+from dpltm.options import parse_pair
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
 from dpltm.privacy.entry import NO_LINEAGE, RECORD
 from dpltm.progress import Progress
@@ -21,7 +22,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.schema import Schema, read_schema, schema_text
-from dpltm.records.tables import DRAFTED, READ_OFF, draft, faults_of, public_records, read_off
+from dpltm.records.tables import DRAFTED, READ_OFF, check_decimal, draft, faults_of, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -112,7 +113,9 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         unknown = request.private is not None or request.from_public or out is not None
-        drafted = draft(path, known, request.label, not request.no_header, request.unit_column)
+        classes = [] if request.classes is None else request.classes.split(",")
+        target = None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds)
+        drafted = draft(path, known, request.label, not request.no_header, request.unit_column, classes, target)
         said = () if known is None else known.columns
         numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
         left_out = sorted(
@@ -126,14 +129,20 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(
             f"`label` is missing: the column to learn; {path} has {shown([one.name for one in drafted.columns])}"
         )
+    if known is None and (request.private is not None or request.from_public):
+        check_decimal(path, drafted)
     if request.private is not None:
         return _find(request, path, drafted, out, progress)
     lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
     if request.from_public:
+        unknown_names = [column.name for column in drafted.wanted]
+        finished = read_off(path, drafted, [column.name for column in said])
         records = public_records(path, drafted)
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
-        drafted, words = read_off(path, drafted), READ_OFF.format(name=path.name)
+        taken = [one.name for one in finished.columns if one.kind == "ignored" and one.name in unknown_names]
+        notes += [IDENTIFIERS.format(names=shown(taken))] if taken else []
+        drafted, words = finished, READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
     _write(out, text)
     told = {"notes": notes} if notes else {}
@@ -142,6 +151,13 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
 
 def _check_asked(request: SchemaRequest) -> None:
     """Refuse options that say nothing beside others."""
+    if request.classes is not None and request.target_bounds is not None:
+        raise InputError("`classes`, `target_bounds`: labels are classes or numbers; leave one of them out")
+    for name in ("classes", "target_bounds"):
+        if request.label is None and getattr(request, name) is not None:
+            raise InputError(
+                f"`{name}`: goes with `label`, whose content it says; add it, or write it into the `schema`"
+            )
     if request.private is not None and request.from_public:
         raise InputError("`private`, `from_public`: records are private or public; leave one of them out")
     if request.schema is not None and request.no_header:
@@ -179,6 +195,19 @@ NO_CLASSES = (
 )
 
 
+FEW_OUTSIDE, OUTSIDE = (
+    0.1,
+    "over a tenth of the values of {names} may lie outside of the bounds, and count as the nearest of them: raise `private`,"
+    " or write public bounds into a `schema`",
+)
+"""Share of values outside of which a note tells, and the note."""
+
+IDENTIFIERS = (
+    "columns ignored, since they look like identifiers: {names}; where one is a feature, say its kind in a `schema`"
+)
+"""Said of public records."""
+
+
 def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None, progress: Progress) -> dict[str, Any]:
     """Return the schema with its unknown parts found, and what that cost; refused before anything is spent."""
     if out is None and not request.dry_run:
@@ -198,14 +227,18 @@ def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None,
     wanted = [column.name for column in drafted.wanted]
     noise = {"noise_multiplier": found.mechanism.noise_multiplier, "noise_std": found.mechanism.noise_std}
     facts = {"file": str(path), "columns": wanted, **noise}
+    facts |= {} if found.rarest is None else {"rarest": found.rarest}
     if out is None or request.dry_run:
         return {"dry_run": True, **facts, "privacy": found.privacy.to_json()}
     _write(out, found.text)
     classes = Schema(found.columns).class_names
     features = sum(column.features for column in found.columns if column.kind != "label")
     facts["ignored"] = [column.name for column in found.columns if column.kind == "ignored" and column.name in wanted]
-    facts |= {"classes": list(classes), "features": features}
-    notes = [*([] if features else [NO_FEATURES]), *([] if classes else [NO_CLASSES])]
+    facts |= {"features": features} if drafted.target else {"classes": list(classes), "features": features}
+    facts["outside"] = {name: round(share, 4) for name, share in found.outside.items()}
+    wide = [name for name, share in found.outside.items() if share > FEW_OUTSIDE]
+    notes = [OUTSIDE.format(names=shown(wide))] if wide else []
+    notes += [*([] if features else [NO_FEATURES]), *([] if classes or drafted.target else [NO_CLASSES])]
     facts |= {"notes": notes} if notes else {}
     facts |= {"schema": found.text.rstrip("\n"), "out": str(out)}
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": found.privacy.to_json()}

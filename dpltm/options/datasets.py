@@ -54,6 +54,8 @@ class FindOptions(GuaranteeOptions):
 class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 
+    It is a public input, so nothing in it may be read off private records for nothing: `private` finds kinds, bounds,
+    categories and classes by noisy histograms, and whatever uses the schema carries that release. `from_public` reads them
     A schema is public, so do not fill it in by looking at private records. `private` finds kinds, bounds, categories and
     classes by noisy histograms, and everything that uses the schema carries that release. `from_public` reads them from
     records that are declared public. Without either, the command writes the names of columns, and you fill in the rest.
@@ -62,6 +64,8 @@ class SchemaRequest(FindOptions, LedgerOptions):
     eyes only: what does not fit, by column, and what to do about it.
 
     Examples:
+        # of private records, in one round
+        dpltm datasets schema visits.csv --label ill --classes no,yes --unit-column patient --private 0.2 --out visits.toml
         # from private records, in one round
         dpltm datasets schema visits.csv --label ill --unit-column patient --private 0.2 --out visits.toml
         # from public records
@@ -74,6 +78,8 @@ class SchemaRequest(FindOptions, LedgerOptions):
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
+    classes: str | None = option(None, "Names of the classes of the label, which then cost nothing.", "NAME,NAME,...")
+    target_bounds: str | None = option(None, "Public range of a label that is a number to be predicted.", "LO,HI")
     schema: str | None = option(None, "Schema of the columns that you know already, some or all.", "FILE.toml")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
     records: int | None = option(None, "With `private`: public number of records.", "N")

@@ -276,6 +276,13 @@ def _above(body: dict[str, Any], where: str) -> dict[str, Any]:
     return above
 
 
+def label_column(name: str, classes: Sequence[str] = (), target: tuple[float, float] | None = None) -> Column:
+    """Return the column of labels, by its classes or range; classes are to be found where neither is said."""
+    if target is not None:
+        return _column(name, {"kind": "label", "bounds": list(target)}, "`target_bounds`")
+    return _column(name, {"kind": "label", "classes": list(classes) or PRIVATE}, "`classes`")
+
+
 def _column(name: str, given: object, where: str) -> Column:
     kind = given.get("kind") if isinstance(given, dict) else None
     if not isinstance(given, dict) or kind not in (*KINDS, UNKNOWN):

@@ -10,6 +10,7 @@ import json
 import math
 import mmap
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
@@ -38,7 +40,7 @@ from dpltm.records.cells import (
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
-from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema
+from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
 from dpltm.records.settle import settle
 from dpltm.records.split import Rows
 
@@ -190,11 +192,16 @@ class Table:
 @contextmanager
 def _rows(path: Path, schema: Schema) -> Iterator[Any]:
     """Yield Python's reader of a file: what it takes for rows and cells is what a table holds."""
+    with _lines(path, schema) as lines:
+        yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+
+
+@contextmanager
+def _lines(path: Path, schema: Schema) -> Iterator[Iterator[str]]:
     encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
     with path.open(newline="", encoding=encoding) as stream:
-        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
         try:
-            yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+            yield ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
         except (UnicodeDecodeError, csv.Error) as error:
             mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
             raise DataError(
@@ -605,17 +612,27 @@ true where something else may stand in them. What nobody knows stays "?" and "pr
 READ_OFF = "The schema of {name}, read off its records. They were declared public, and cannot be private any more."
 
 
-def draft(path: Path, known: Schema | None, label: str | None, header: bool, units: str | None = None) -> Schema:
+def draft(
+    path: Path,
+    known: Schema | None,
+    label: str | None,
+    header: bool,
+    units: str | None = None,
+    classes: Sequence[str] = (),
+    target: tuple[float, float] | None = None,
+) -> Schema:
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
     Args:
         known: what is known already: of some columns, and of how the table is written.
         header: whether the first line has names.
         units: the column of persons, which is no feature.
+        classes, target: names of the classes of ``label``, or the range of its numbers.
     """
     above = Schema((), header, MISSING) if known is None else known
-    if known is None and header and path.suffix.lower() == ".csv" and len(first := Table(path).names) == 1:
-        above = replace(above, separator=next((mark for mark in ";\t|" if mark in first[0]), ","))  # names are public
+    if known is None and header and path.suffix.lower() == ".csv":
+        separator = _separator(path)
+        above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
     names, kinds = _names(path, above), _kinds(path)
     for name, option in ((label, "label"), (units, "unit_column")):
         if name is not None and name not in names:
@@ -628,7 +645,7 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
         raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
     for at, name in enumerate(names):
         if name == label and own is None:
-            columns[name] = Column(name, "label", wanted=True)
+            columns[name] = label_column(name, classes, target)
         elif name not in columns and (name == units or at in index_columns(names)):
             columns[name] = Column(name, "ignored")
         columns.setdefault(name, Column(name, kinds.get(name, UNKNOWN), wanted=True))
@@ -636,18 +653,50 @@ def draft(path: Path, known: Schema | None, label: str | None, header: bool, uni
     return replace(above, columns=tuple(marked), text="")
 
 
-def read_off(path: Path, schema: Schema) -> Schema:
-    """Return a draft with what is still to be found read off records, which were declared public."""
-    table, count = Table(path, schema), 0
+def _separator(path: Path) -> str:
+    """Return the mark that most often stands between names in the first line, which is public."""
+    with _lines(path, _PLAIN) as lines:
+        bare = re.sub(r'"[^"]*"', "", next(lines, ""))
+    return max(",;\t|", key=bare.count)
+
+
+def check_decimal(path: Path, schema: Schema) -> None:
+    """Raise DataError where most numbers have another decimal mark than a draft, so that they would count as words.
+
+    It looks at records, as refusals may; more than half of them must speak for it.
+    """
+    if path.suffix.lower() != ".csv" or schema.decimal not in (".", ","):
+        return
+    other = "." if schema.decimal == "," else ","
+    table, times, records = Table(path, schema), Counter[str](), 0
+    for block in table.blocks(range(len(table.names))):
+        records += len(block)
+        for column, mark in itertools.product(block.columns.values(), ".,"):
+            written = pc.match_substring_regex(column, rf"^\s*[+-]?\d+[{mark}]\d+\s*$")
+            times[mark] += pc.sum(written).as_py() or 0
+    if times[other] > max(times[schema.decimal], records / 2):
+        marks = f"separator = {json.dumps(schema.separator)} and decimal = {json.dumps(other)}"
+        raise DataError(f"{path}: writes numbers as 1{other}5, not 1{schema.decimal}5; write {marks} into a `schema`")
+
+
+def read_off(path: Path, schema: Schema, said: Sequence[str] = ()) -> Schema:
+    """Return a draft with what is still to be found read off records, which were declared public.
+
+    Args:
+        said: columns of which somebody said what they hold, so that they are no identifiers.
+    """
+    table = Table(path, schema)
     names = table.names
-    cells: dict[str, dict[str, None]] = {name: {} for name in names}
+    times: dict[str, Counter[str]] = {name: Counter() for name in names}
     for block in table.blocks(range(len(names))):
         for line, width in block.ragged:
             raise DataError(f"{path}: line {line} has {width} cells in place of {len(names)}; correct it")
         for at, column in block.columns.items():
-            cells[names[at]].update(dict.fromkeys(Cells.of(column).texts))
-        count += len(block)
-    columns = (_read_off(one, list(cells[one.name]), count) if one.wanted else one for one in schema.columns)
+            cells = Cells.of(column)
+            counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
+            for text, number in zip(cells.texts, counts, strict=True):
+                times[names[at]][text] += number
+    columns = (_read_off(column, times[column.name], column.name in said) for column in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
@@ -688,13 +737,26 @@ def _kinds(path: Path) -> dict[str, str]:
         return {name: kind for name, type_ in types for kind, is_kind in kinds.items() if is_kind(type_)}
 
 
-def _read_off(column: Column, cells: list[str], count: int) -> Column:
-    """Return a column with what is still to be found, by its different cells and the number of rows."""
-    there = [cell for cell in cells if cell not in MISSING]
-    words = tuple((cell,) for cell in sorted(there))
+NEARLY = 0.95
+"""Part of its cells that are different in a column of identifiers, or more."""
+
+_IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNORECASE)
+
+
+def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
+    """Return a column with what is still to be found, by how often each cell is there."""
+    there = sorted(cell for cell in times if cell not in MISSING)
     if column.kind == "label":
-        return replace(column, wanted=False, values=words)
-    known = replace(column, wanted=False, missing=len(there) < len(cells))
+        return _label_read_off(column, there, times)
+    if not column.wanted:
+        return column
+    words = tuple((cell,) for cell in there)
+    distinct = len(there) >= NEARLY * sum(times[cell] for cell in there)
+    named = _IDENTIFIER.fullmatch(column.name) is not None
+    whole = all(cell.isdecimal() for cell in there)
+    if not said and len(there) > FEW and (named or (distinct and whole)):
+        return Column(column.name, "ignored")
+    known = replace(column, wanted=False, missing=len(there) < len(times))
     for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
         some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
@@ -703,6 +765,28 @@ def _read_off(column: Column, cells: list[str], count: int) -> Column:
             return replace(known, kind=kind, bounds=bounds, missing=known.missing or others, other=others)
     if len(there) <= FEW or column.kind == "category":
         return replace(known, kind="category", other=True, values=words)
-    if len(there) == count:
+    if distinct:
         return Column(column.name, "ignored")  # each has its own, as an id
     return replace(known, kind="hashed", buckets=FEW)
+
+
+def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Column:
+    """Return the column of labels with its classes and their shares, which nobody else may have said."""
+    if column.is_target or column.shares:
+        return column
+    if not column.values and len(there) > FEW and all(as_number(cell, column) is not None for cell in there):
+        raise DataError(
+            f"`label` {column.name}: holds {len(there):,} different numbers; where they are to be predicted as numbers, give"
+            " their public range by `target_bounds` LO,HI, or else name the `classes`"
+        )
+    values = column.values or tuple((cell,) for cell in there)
+    counts = [sum(times[cell] for cell in spellings) for spellings in values]
+    if len(values) < 2 or not all(counts):
+        what = (
+            f"no record is of class {values[counts.index(0)][0]!r}"
+            if len(values) > 1
+            else "all records are of one class"
+        )
+        raise DataError(f"`label` {column.name}: {what}, so its public share is 0 or 1; take records of every class")
+    shares = tuple(max(round(count / sum(counts), 6), 1e-6) for count in counts)
+    return replace(column, wanted=False, values=values, shares=shares)

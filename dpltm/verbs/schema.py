@@ -1,17 +1,21 @@
 """Kinds, bounds and categories of the columns of a table, found under DP: one Gaussian query over all of its columns.
 
-Every record is counted once in a histogram of each column: of numbers over a public grid of magnitudes, of dates over
-months, of categories over whatever values there are; of a column whose kind nobody knows over all three side by side, of
-which its cell is in one. Gaussian noise is added to all counts at once. What stands out of the noise is public from then on:
-an interval of numbers, the names of categories, and which of the three most of it is in.
+Every record is counted in a histogram of each column: of numbers over a public grid of magnitudes, of dates over quarters,
+of categories over whatever values there are; of a column whose kind nobody knows over all three side by side, of which its
+cell is in one. A number or a date counts twice, each time with ``WEIGHT``: in an interval, and in the group of ``SUB_STEPS``
+intervals around it. Groups tell where records are, and intervals where these begin and end in the outermost groups. Gaussian
+noise is added to all counts at once. What stands out of the noise is public from then on: a range of numbers, the names of
+categories, and which of the three most of it is in.
 
 **Guarantee** (docs/privacy-model.md section 1.8). Let there be m columns, k of them with names, and noise of standard
 deviation s. For one record more or less the release is the composition of a Gaussian mechanism of L2 sensitivity sqrt(m)
 and a mechanism that is (0, k Q((t - 1) / s))-DP, where t is the threshold of names and Q the Gaussian tail. With one record
 replaced by another, read sqrt(2m) and 2k.
 
-**Proof.** A record adds e_j to the histogram of a column, or nothing where its cell is empty or no number: an L2 norm of at
-most 1 a column, and sqrt(m) of all together; one replaced changes each by e_i - e_j, of norm sqrt(2). Where the cells of a
+**Proof.** A record adds e_j to the histogram of a column, or w (e_j + e_g) where it is of numbers (g the group of j, 2 w^2 <
+1), or nothing where its cell is empty or no number: an L2 norm of at most 1 a column, and sqrt(m) of all together; one
+replaced changes each by a difference of two such vectors without negative entries, of norm at most sqrt(2). Sums of w, which
+is a multiple of 2^-8, are exact in float64. Where the cells of a
 histogram are public (numbers, dates), that is all. The names of categories are not: a value has a noisy count only where a
 record has it. Let D' be D and one record r more, and S the values of D' that no record of D has: at most one a column,
 each with count 1. The noise on S is independent of all other noise. So M(D') is the product of (a) noisy counts of the
@@ -30,7 +34,7 @@ import datetime
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,18 +66,27 @@ from dpltm.records.split import Split
 from dpltm.records.tables import read_by_schema
 from dpltm.records.units import at_unit
 
-SUB_STEPS, SMALLEST, LARGEST = 32, -20, 60
-"""Intervals of numbers within a power of two, and exponents of the first and the last such power on either side of 0."""
+SUB_STEPS, SMALLEST, LARGEST = 16, -20, 60
+"""Intervals of a group: of numbers within a power of two, of dates in four years; and exponents of the first and the last
+such power on either side of 0."""
+
+WEIGHT = 181 / 256
+"""What a number counts in its interval, and in its group: 2 WEIGHT^2 < 1."""
 
 FIRST_YEAR, LAST_YEAR = 1900, 2100
 
-WIDEST = 32
-"""Neighbouring intervals that may stand out together: a power of two of numbers, 32 months of dates."""
+STANDS_OUT, NEAR = 5.0, 2.0
+"""Standard deviations of its noise that the count of a group must have, and that of one next to those. Post-processing: it
+decides what is found, never what it costs. Of the 3,200 groups of 15 empty columns one would stand out by chance in 0.1 % of
+releases."""
 
-STANDS_OUT = 5.0
-"""Standard deviations of its noise that a count of intervals must have. Post-processing: it decides what is found, never
-what it costs. Of the 10,000 windows of an empty column one would stand out by chance in 0.3 % of releases.
-"""
+TAIL, THIN = 0.03, 0.01
+"""Shares of a column's numbers that may be left out at either end, by their noisy count and a standard deviation: the first
+where noise is large, the second where ``NEAR`` of its standard deviations are less."""
+
+RAREST, FEWEST, SURELY = 0.01, 10, 1.645
+"""Share of the records, and number, from which on a class must be found 19 times of 20, or finding classes is refused; and
+the standard deviations of its noise that this takes."""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
@@ -94,13 +107,21 @@ LEAST = 1e-9
 
 _POWERS = np.exp2(np.arange(SMALLEST, LARGEST, dtype=np.float64))[:, None]
 _ABOVE = np.append(_POWERS * (1 + np.arange(SUB_STEPS) / SUB_STEPS), 2.0**LARGEST)
-_MONTHS = np.arange(f"{FIRST_YEAR}-01", f"{LAST_YEAR}-02", dtype="datetime64[M]").astype("datetime64[D]")
+_QUARTERS = np.arange(f"{FIRST_YEAR}-01", f"{LAST_YEAR}-02", 3, dtype="datetime64[M]").astype("datetime64[D]")
 
 _EDGES = {
     "number": np.concatenate([-_ABOVE[::-1], [0.0], _ABOVE]),
-    "date": _MONTHS.astype(np.float64) + datetime.date(1970, 1, 1).toordinal(),
+    "date": _QUARTERS.astype(np.float64) + datetime.date(1970, 1, 1).toordinal(),
 }
 """Between intervals: interval i goes from edge i - 1 up to edge i, and the first and the last have no end."""
+
+_POWER_SIZES = [SUB_STEPS] * (LARGEST - SMALLEST)
+_SIZES = {
+    "number": np.array([1, *_POWER_SIZES, 1, 1, *_POWER_SIZES, 1]),
+    "date": np.array([1, *[SUB_STEPS] * ((LAST_YEAR - FIRST_YEAR) * 4 // SUB_STEPS), 1]),
+}
+"""Intervals of each group, in order."""
+_NO_SIZES = np.empty(0, dtype=np.int64)
 
 _PARTS = {
     "number": ("number",), "date": ("date",), "category": ("category",), "label": ("category",),
@@ -174,14 +195,25 @@ class ColumnQuery:
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
-    def counts(self, codes: np.ndarray) -> list[np.ndarray]:
-        """Return histograms of all columns by codes ``(n, columns)``, private; of categories up to the largest code."""
+    def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return histograms of all columns by codes ``(n, columns)``, private.
+
+        Of each column what stands for its codes, of categories up to the largest one, and what stands for groups of them.
+        """
         counts = []
         for column, column_codes in zip(self.columns, codes.T, strict=True):
             size = sum(len(_EDGES[part]) + 1 for part in _PARTS[column.kind] if part in _EDGES)
-            held = column_codes[column_codes != HOLE].astype(np.int64)
-            counts.append(np.bincount(held, minlength=size).astype(np.float64))
+            counted = column_codes[column_codes != HOLE].astype(np.int64)
+            cells = np.bincount(counted, minlength=size).astype(np.float64)
+            cells[:size] *= WEIGHT
+            sizes = np.concatenate([_SIZES.get(part, _NO_SIZES) for part in _PARTS[column.kind]])
+            groups = np.add.reduceat(cells[:size], np.cumsum(sizes) - sizes) if size else np.empty(0)
+            counts.append((cells, groups))
         return counts
+
+    def rarest(self, noise_std: float, delta: float) -> int:
+        """Return how many records a category has that is found 19 times of 20; it is public, as noise is."""
+        return math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std)
 
 
 def find_columns(
@@ -191,8 +223,10 @@ def find_columns(
     noise_std: float,
     delta: float,
     noise: RandomSource,
-) -> tuple[Column, ...]:
+) -> tuple[tuple[Column, float], ...]:
     """Return the columns with bounds and values, where something stands out of the noise; as ignored ones elsewhere.
+
+    With each comes the share of its numbers that may be outside of its bounds, by noisy counts and their noise.
 
     Args:
         codes, names: private; ``(n, columns)``, and of their categories.
@@ -203,78 +237,116 @@ def find_columns(
         A column that is found takes empty cells, and whatever else stands in them: no later refusal depends on its cells.
     """
     counts = query.counts(codes)
-    starts = [_starts(column).get("category", len(count)) for column, count in zip(query.columns, counts, strict=True)]
+    starts = [
+        _starts(column).get("category", len(cells)) for column, (cells, _) in zip(query.columns, counts, strict=True)
+    ]
     # a category without a record has no count: nothing tells that it was ever met
-    cells = [np.append(np.arange(start), start + np.flatnonzero(count[start:]))
-             for count, start in zip(counts, starts, strict=True)]  # fmt: skip
-    plain = np.concatenate([count[some] for count, some in zip(counts, cells, strict=True)])
-    noisy = np.split(gaussian_mechanism(plain, noise_std, noise), np.cumsum([len(some) for some in cells])[:-1])
+    kept = [np.append(np.arange(start), start + np.flatnonzero(cells[start:]))
+            for (cells, _), start in zip(counts, starts, strict=True)]  # fmt: skip
+    plain = [part for (cells, groups), some in zip(counts, kept, strict=True) for part in (cells[some], groups)]
+    ends = np.cumsum([len(part) for part in plain])[:-1]
+    noisy = np.split(gaussian_mechanism(np.concatenate(plain), noise_std, noise), ends)
     least = query.threshold(noise_std, delta) if query.lone_names else math.inf
-    largest = np.sort(np.concatenate([values[start:] for values, start in zip(noisy, starts, strict=True)]))[::-1]
+    largest = np.sort(np.concatenate([cells[start:] for cells, start in zip(noisy[::2], starts, strict=True)]))[::-1]
     if len(largest) > MOST_NAMES:  # of noisy counts, so it costs nothing
         least = max(least, largest[MOST_NAMES - 1])
     columns = []
-    for column, values, some, start in zip(query.columns, noisy, cells, starts, strict=True):
-        spelled, counted = list(names.get(column.name, {})), zip(some[start:], values[start:], strict=True)
+    for column, cells, groups, some, start in zip(query.columns, noisy[::2], noisy[1::2], kept, starts, strict=True):
+        spelled, counted = list(names.get(column.name, {})), zip(some[start:], cells[start:], strict=True)
         words = {spelled[code - start]: count for code, count in counted if count >= least}
-        columns.append(_found(column, values, words, noise_std))
+        columns.append(_found(column, cells[:start] / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
 
-def _found(column: Column, values: np.ndarray, words: Mapping[str, float], noise_std: float) -> Column:
+def _found(
+    column: Column, cells: np.ndarray, groups: np.ndarray, words: Mapping[str, float], noise_std: float
+) -> tuple[Column, float]:
     """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values.
 
     Args:
-        values: noisy counts of all its histograms.
+        cells, groups: noisy counts of its intervals, and of groups of them; ``noise_std`` is that of each.
         words: those of the names that are kept.
     """
     total, spelled = float(sum(words.values())), tuple((word,) for word in sorted(words))
     if column.kind == "label":  # all counts are above the threshold, so positive
         shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
-        return replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column
-    likely, most = Column(column.name, "ignored"), 0.0  # of which nothing is known is no feature
+        labelled = replace(column, values=spelled, shares=shares, wanted=False)
+        return (labelled if len(spelled) > 1 else column), 0.0
+    likely, most, outside = Column(column.name, "ignored"), 0.0, 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
-    for part, start in _starts(column).items():
+    for part in _PARTS[column.kind]:
         if part == "category":
-            mass, candidate = total, replace(finished, kind=part, values=spelled, suffix="")
-        else:
-            counts = values[start : start + len(_EDGES[part]) + 1]
-            stands = _standing(counts, noise_std)
-            mass, suffix = float(counts[stands].sum()), column.suffix if part == "number" else ""
-            candidate = replace(finished, kind=part, suffix=suffix, bounds=_bounds(stands, _EDGES[part]))
+            if total > most:
+                likely, most, outside = replace(finished, kind=part, values=spelled, suffix=""), total, 0.0
+            continue
+        sizes, edges = _SIZES[part], _EDGES[part]
+        part_cells, cells = cells[: sizes.sum()], cells[sizes.sum() :]
+        part_groups, groups = groups[: len(sizes)], groups[len(sizes) :]
+        mass, first, last, share = _range(part_cells, part_groups, sizes, noise_std)
         if mass > most:
-            likely, most = candidate, mass
-    return likely
+            low, high = max(first - 1, 0), min(last, len(edges) - 1)
+            if low == high:  # everything lies beyond one end
+                low, high = (low, high + 1) if low == 0 else (low - 1, high)
+            bounds = float(edges[low]), float(edges[high])
+            if part == "number" and not column.log:
+                bounds = _from_zero(*bounds)
+            suffix = column.suffix if part == "number" else ""
+            likely, most, outside = replace(finished, kind=part, suffix=suffix, bounds=bounds), mass, share
+    return likely, outside
 
 
-def _standing(noisy: np.ndarray, noise_std: float) -> np.ndarray:
-    """Return which intervals stand out, alone or with neighbours, ``(cells,)`` of truth values.
+def _range(
+    cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, noise_std: float
+) -> tuple[float, int, int, float]:
+    """Return how many numbers stand out of the noise, the first and last interval of them, and the share beyond these.
 
-    Windows of 1, 2, 4 up to ``WIDEST`` intervals are looked at in turn, each without what stands out already. So bounds are
-    fine where many records are, and thin tails are found by wider windows, or are beyond the bounds.
+    Groups that stand out, and what lies beside them as long as it does so a little, hold the numbers. From either end
+    intervals are left out while those left out, by the less noisy of two sums, are few.
     """
-    size = -(-len(noisy) // WIDEST) * WIDEST
-    values, still = np.zeros(size), np.zeros(size, dtype=bool)
-    values[: len(noisy)], still[: len(noisy)] = noisy, True
-    width = 1
-    while width <= WIDEST:
-        total = np.where(still, values, 0.0).reshape(-1, width).sum(1)
-        count = still.reshape(-1, width).sum(1)
-        stands = (count > 0) & (total >= STANDS_OUT * noise_std * np.sqrt(count))
-        still &= ~np.repeat(stands, width)
-        width *= 2
-    return ~still[: len(noisy)]
-
-
-def _bounds(stands: np.ndarray, edges: np.ndarray) -> tuple[float, float]:
-    """From the first to the last interval that stands out."""
-    out = np.flatnonzero(stands)
+    out = np.flatnonzero(groups >= STANDS_OUT * noise_std)
     if not len(out):
-        return 0.0, 1.0
-    low, high = max(int(out[0]) - 1, 0), min(int(out[-1]), len(edges) - 1)
-    if low == high:  # everything lies beyond one end
-        low, high = (low, high + 1) if low == 0 else (low - 1, high)
-    return float(edges[low]), float(edges[high])
+        return 0.0, 0, 0, 0.0
+    some = groups >= NEAR * noise_std
+    first, last = int(out[0]), int(out[-1])
+    while first and some[first - 1]:
+        first -= 1
+    while last + 1 < len(groups) and some[last + 1]:
+        last += 1
+    mass = float(groups[first : last + 1][some[first : last + 1]].sum())
+    starts, inside = np.cumsum(sizes) - sizes, slice(first, last + 1)
+    split = [cells[start : start + size] for start, size in zip(starts[inside], sizes[inside], strict=True)]
+    most = min(TAIL * mass, max(THIN * mass, NEAR * noise_std))
+    low, below = _left_out(split, groups[inside], most, noise_std)
+    split = [part[::-1] for part in reversed(split)]
+    high, above = _left_out(split, groups[inside][::-1], most, noise_std)
+    begin, end = int(starts[first]) + low, int(starts[last] + sizes[last]) - 1 - high
+    return mass, min(begin, end), end, min((below + above) / mass, 1.0)
+
+
+def _left_out(split: Sequence[np.ndarray], groups: np.ndarray, most: float, noise_std: float) -> tuple[int, float]:
+    """Return how many intervals from the outermost on hold ``most`` numbers, and how many may lie outside of the rest.
+
+    The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
+    """
+    unseen = NEAR * noise_std
+    left_out, passed, spread, whole = (0, unseen), 0, 0.0, 0.0
+    for cells, group in zip(split, groups, strict=True):
+        for count in range(1, len(cells) + 1):
+            inner = len(cells) - count
+            outer = (float(cells[:count].sum()), count)
+            estimate, terms = min(outer, (float(group - cells[count:].sum()), 1 + inner), key=lambda sum_: sum_[1])
+            likely = whole + estimate + noise_std * math.sqrt(spread + terms)
+            if likely <= most:
+                left_out = passed + count, max(likely, unseen)
+        passed, spread, whole = passed + len(cells), spread + 1, whole + float(group)
+        if whole - noise_std * math.sqrt(spread) > most:
+            break
+    return left_out
+
+
+def _from_zero(low: float, high: float) -> tuple[float, float]:
+    """Return bounds from 0 on, where that takes an eighth of their width at most: smaller numbers are inside for nothing."""
+    return (0.0 if 0 < 8 * low <= high else low), (0.0 if 0 < -8 * high <= -low else high)
 
 
 # tables and releases
@@ -341,11 +413,17 @@ class FoundSchema:
     """A finished schema, and what it cost; of a dry run what it would cost, and no columns.
 
     In ``ignored`` columns nothing stood out of the noise, and the label's has no classes where none did.
+
+    Attributes:
+        rarest: records of a category or class that is found 19 times of 20; None where none is looked for.
+        outside: share of the numbers of a column that may be outside of its bounds.
     """
 
     mechanism: GaussianRelease
     privacy: PrivacyReport
+    rarest: int | None = None
     columns: tuple[Column, ...] = ()
+    outside: Mapping[str, float] = field(default_factory=dict)
     text: str = ""
 
 
@@ -370,15 +448,38 @@ def find_schema(
     report = partial(statement, delta=options.delta, adjacency=adjacency, notes=notes)
     if dry_run:
         release = _release(table, options, ledger, ledger.book)
-        return FoundSchema(release.entry.of(GaussianRelease)[0], report(price(release, ledger.book)))
+        histograms = release.entry.of(GaussianRelease)[0]
+        return FoundSchema(histograms, report(price(release, ledger.book)), _rarest(table, options, histograms))
     paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
-    by_name = {column.name: column for column in next(paid.values)}
+    found = next(paid.values)
+    by_name = {column.name: column for column, _ in found}
+    outside = {column.name: share for column, share in found if column.kind in ("number", "date")}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
     text = schema_text(table.schema, columns, paid.lineage, FOUND)
-    return FoundSchema(paid.entry.of(GaussianRelease)[0], report(paid.account), columns, text)
+    histograms = paid.entry.of(GaussianRelease)[0]
+    rarest = _rarest(table, options, histograms)
+    return FoundSchema(histograms, report(paid.account), rarest, columns, outside, text)
 
 
-def _release(table: Unfinished, options: FindOptions, ledger: Ledger, book: Book) -> Once[tuple[Column, ...]]:
+def _rarest(table: Unfinished, options: FindOptions, histograms: GaussianRelease) -> int | None:
+    query = ColumnQuery(table.schema.wanted, histograms.adjacency)
+    return query.rarest(histograms.noise_std, NAMES_DELTA * options.delta) if query.lone_names else None
+
+
+def _check_classes(table: Unfinished, rarest: int | None) -> None:
+    """Refuse to look for classes of which rare ones are hidden by the noise: that would be paid for in vain."""
+    records = table.dataset.records
+    if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
+        raise InputError(
+            f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
+            f" count ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as"
+            " no,yes, or raise `private`"
+        )
+
+
+def _release(
+    table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
+) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget."""
     adjacency, lineage, epsilon = (
         cast(Adjacency, options.adjacency),
@@ -395,8 +496,9 @@ def _release(table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
     words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
+    _check_classes(table, _rarest(table, options, histograms))
 
-    def found(secret: Secret) -> tuple[Column, ...]:
+    def found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         codes, source = table.codes.open(secret).x, KeyedSource(secret.child("noise"))
         return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
 

@@ -111,6 +111,74 @@ def test_one_round_without_a_draft(cli, refused, entries):
     assert cli("datasets schema d.csv --schema f.toml").out.startswith("d.csv fits f.toml")
 
 
+def test_classes_are_named_or_found_for_sure(cli, refused):
+    """Those that are named cost nothing; those that noise may hide are refused before payment."""
+    asked = "datasets schema d.csv --label ill --records 600"
+    said = refused(f"{asked} --private 1 --out f.toml")
+    assert said.startswith("--classes is missing: at this epsilon a class with under ")
+    assert refused(f"{asked} --private 1 --dry-run") == said
+    assert not Path(LEDGER).exists()
+    free = cli(f"{asked} --classes no,yes --private 2 --out f.toml --json").json
+    planned = cli(f"{asked} --private 60 --dry-run --json").json
+    assert (free["columns"], free["classes"]) == (["age", "ward", "who", "seen"], ["no", "yes"])
+    assert (planned["columns"], planned["rarest"] <= 10) == ([*free["columns"], "ill"], True)
+    assert 20 < free["rarest"] < 40
+    assert set(free["outside"]) == {"age", "seen"}
+    assert all(share < 0.2 for share in free["outside"].values())
+
+
+def test_a_target_is_drafted_by_its_bounds(cli):
+    Path("d.csv").write_text(Path("d.csv").read_text().replace("?", "40"))
+    body = cli("datasets schema d.csv --label age --target-bounds 0,120 --private 3 --out f.toml --json").json
+    assert (body["features"] > 0, "classes" in body) == (True, False)
+    assert read_schema(Path("f.toml")).target == (0, 120)
+
+
+def european(path, quoted, decimal=","):
+    draw = np.random.default_rng(2)
+    cells = [[f"{value:.1f}".replace(".", decimal) for value in draw.normal(30, 9, 2)] for _ in range(600)]
+    mark = '"' if quoted else ""
+    rows = [["dose", "temp", "high"], *[[*pair, "no" if place % 2 else "yes"] for place, pair in enumerate(cells)]]
+    Path(path).write_text("".join(";".join(f"{mark}{cell}{mark}" for cell in row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_separator_and_decimal_mark_go_together(cli, refused, quoted):
+    european("d.csv", quoted)
+    asked = "datasets schema d.csv --label high --classes no,yes --private 4 --out"
+    assert cli(f"{asked} f.toml").code == 0
+    dose, temp, _ = read_schema(Path("f.toml")).columns
+    assert (dose.kind, temp.kind, dose.decimal) == ("number", "number", ",")
+    european("d.csv", quoted, ".")
+    assert 'writes numbers as 1.5, not 1,5; write separator = ";" and decimal = "." into' in refused(f"{asked} g.toml")
+    Path("s.toml").write_text('separator = ";"\n')
+    assert cli(f"{asked} g.toml --schema s.toml --ledger l.jsonl").code == 0
+    assert [column.kind for column in read_schema(Path("g.toml")).columns] == ["number", "number", "label"]
+
+
+def test_what_is_read_off_public_records(cli, refused):
+    """Identifiers are no features, classes have shares, and a label without a choice is refused."""
+    rows = [
+        f"{7919 * place % 10**6},{place},{place % 70},{place / 7:.3f},{'no' if place % 4 else 'yes'},1"
+        for place in range(400)
+    ]
+    Path("d.csv").write_text("customer_id,seat,ward_id,fee,ill,only\n" + "\n".join(rows) + "\n")
+    asked = "datasets schema d.csv --from-public --label"
+    body = cli(f"{asked} ill --out f.toml --json").json
+    kinds = {column.name: column.kind for column in read_schema(Path("f.toml")).columns}
+    assert kinds == {"customer_id": "ignored", "seat": "ignored", "ward_id": "ignored", "fee": "number", "ill": "label",
+                     "only": "number"}  # fmt: skip
+    assert read_schema(Path("f.toml")).label.shares == (0.75, 0.25)
+    assert "look like identifiers: 'customer_id', 'seat', 'ward_id'" in body["notes"][0]
+    Path("s.toml").write_text('[column.seat]\nkind = "number"\nbounds = "private"\n')
+    assert cli(f"{asked} ill --schema s.toml --out g.toml").code == 0
+    assert read_schema(Path("g.toml")).columns[1].kind == "number"
+    assert "all records are of one class" in refused(f"{asked} only")
+    assert "holds 400 different numbers" in refused(f"{asked} fee")
+    assert "no record is of class 'perhaps'" in refused(f"{asked} ill --classes no,yes,perhaps")
+    assert refused(f"{asked} ill --classes yes").startswith("--classes:")
+
+
 @pytest.mark.parametrize("ledger", [LEDGER, "other.jsonl"])
 def test_whoever_uses_it_pays_for_it(cli, entries, ledger):
     assert cli(f"{FIND} 1").code == 0
