@@ -336,7 +336,16 @@ def _fix_of(column: Column, cell: str) -> str:
         if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
             return 'decimal = "," above all columns'
         return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
-    return "missing = true and other = true, which make it a hole"
+    if re.search(r"\d", cell):  # a form of the whole column, likely: as holes, all of it would be lost
+        return (
+            "write dates as 2024-12-31"
+            if column.kind == "date"
+            else "write numbers as 1234.5, with nothing before them"
+        )
+    return (
+        'missing = true and other = true where such cells stand for nothing; kind = "category" or "hashed" where the column'
+        " holds words"
+    )
 
 
 def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
