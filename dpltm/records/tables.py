@@ -496,13 +496,20 @@ def read_by_schema(
     )
 
 
-def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
-    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
+def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free.
+
+    And the columns of which most values are outside their bounds.
+    """
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
+    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded, marked=True)
+    outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
-        encoder.arrays(block)
-    return encoder.faults.rows()
+        features = encoder.arrays(block)[0]
+        outside += ((features < 0) | (features > 1)).sum(0)
+        records += len(features)
+    names = [column.name for column in schema.columns for _ in range(column.features)]
+    return encoder.faults.rows(), [names[at] for at in np.flatnonzero(outside > records / 2)]
 
 
 def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:

@@ -393,15 +393,25 @@ def test_what_stands_between_names_is_found(tmp_path, header, mark):
         ("number", "1.5e", 'suffix = "e"'),
         ("number", "1,5", 'decimal = "," above all columns'),
         ("number", "1,200.50", 'thousands = "," (or ".", "\'", " ") and decimal above all columns'),
+        ("label", "1,5", 'decimal = "," above all columns'),
+        ("label", "high", "leave those records out"),
         ("number", "high", 'kind = "category" or "hashed" where the column holds words'),
     ],
 )
 def test_advice_keeps_a_column_that_is_all_written_so(tmp_path, kind, cell, fix):
     (tmp_path / "d.csv").write_text(f'a,y\n"{cell}",0\n')
     bounds = "[2020-01-01, 2025-01-01]" if kind == "date" else "[0, 9]"
-    schema = f'[column.a]\nkind = "{kind}"\nbounds = {bounds}\n[column.y]\nkind = "label"\nclasses = [0, 1]'
-    ((_, _, advice),) = faults_of(tmp_path / "d.csv", parse_schema(schema, "it"))
+    y = 'kind = "number"\nbounds = [0, 1]' if kind == "label" else 'kind = "label"\nclasses = [0, 1]'
+    schema = parse_schema(f'[column.a]\nkind = "{kind}"\nbounds = {bounds}\n[column.y]\n{y}', "it")
+    (((_, _, advice),), _) = faults_of(tmp_path / "d.csv", schema)
     assert advice.endswith(fix)
+
+
+def test_bounds_that_leave_most_values_outside_are_told(tmp_path):
+    (tmp_path / "d.csv").write_text("a,b,y\n1,1,0\n1,50,0\n20,50,1\n,50,1\n")
+    columns = "".join(f'[column.{name}]\nkind = "number"\nbounds = [0, 9]\nmissing = true\n' for name in "ab")
+    schema = parse_schema(f'{columns}[column.y]\nkind = "label"\nclasses = [0, 1]', "it")
+    assert faults_of(tmp_path / "d.csv", schema) == ([], ["b"])
 
 
 def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
