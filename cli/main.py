@@ -46,29 +46,29 @@ COMMANDS = [
     }),
     Group(
         name="tickets",
-        help="Ticket sets: look at them, check, hand on, shrink, carry over.",
+        help="Ticket sets: show, check, export, import, shrink, transfer.",
         epilog="dpltm tickets ls\ndpltm tickets show digits.tickets",
         no_args_is_help=True,
         commands=laters({
             "tickets:ls": "The ticket sets in a folder, and those that come with dpltm.",
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
-            "tickets:export": "Writes a ticket set for somebody else, or one ticket for other tools.",
+            "tickets:export": "Writes a ticket set for other people, or one ticket for other tools.",
             "tickets:import": "Makes a ticket set from a model pruned by torch.nn.utils.prune: its state dict as a safetensors file.",  # noqa: E501
-            "tickets:compact": "Removes for good what a mask leaves without use: a smaller network that computes the same.",
+            "tickets:compact": "Removes the parts of a network that its mask makes useless: a smaller network with the same answers.",  # noqa: E501
             "tickets:transfer": "Makes tickets for other records: another input width, image size, number of channels or of classes.",  # noqa: E501
         }),
     ),
     Group(
         name="privacy",
-        help="The accountant on its own: what settings cost, what a ledger says.",
+        help="The accountant alone: what settings cost, and what a ledger holds.",
         epilog="dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516\ndpltm privacy ledger digits.run/ledger.jsonl",  # noqa: E501
         no_args_is_help=True,
         commands=laters({
             "privacy:epsilon": "What a training costs, by every accountant; or other releases, from all records each.",
             "privacy:noise": "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
             "privacy:curve": "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",  # noqa: E501
-            "ledgers:ledger": "Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.",  # noqa: E501
+            "ledgers:ledger": "Explain a ledger line by line, and recompute its total from the file alone; or the total of several ledgers.",  # noqa: E501
             "ledgers:check": "Compute the figures of a card or a page again, from the entries in it, and say what differs.",
             "ledgers:budget": "Show the budget that a ledger sets on its population, or set one.",
             "ledgers:apart": "Declare that another population has nobody in common with that of a ledger.",
@@ -88,7 +88,7 @@ COMMANDS = [
     ),
     Group(
         name="datasets",
-        help="What data is at hand.",
+        help="Datasets: list, fetch, describe, and the schema of a table.",
         epilog="dpltm datasets ls\ndpltm datasets info digits",
         no_args_is_help=True,
         commands=laters({

@@ -119,35 +119,35 @@ class Criterion:
 
 MAGNITUDE = Criterion(
     "magnitude",
-    "The smallest trained weights go.",
+    "Drops the smallest trained weights.",
     "Han et al. 2015; Frankle and Carbin 2019",
     "trained weights",
     Deferred("dpltm.pruning.unstructured:by_trained_weights"),
 )
 INPUTS = Criterion(
     "inputs",
-    "The same, but for the first layer, which loses whole inputs, columns of a table, or words.",
+    "The same, but the first layer loses whole inputs: columns of a table, or words.",
     "this project",
     "trained weights",
     Deferred("dpltm.pruning.unstructured:by_trained_inputs"),
 )
 RANDOM = Criterion(
     "random",
-    "Weights go in a random order that the seed decides.",
+    "Drops weights in a random order that the seed decides.",
     "the usual control",
     "nothing",
     Deferred("dpltm.pruning.unstructured:at_random"),
 )
 INIT_MAGNITUDE = Criterion(
     "init-magnitude",
-    "The smallest weights at initialisation go.",
+    "Drops the smallest weights at initialisation.",
     "Frankle et al. 2021",
     "initial weights",
     Deferred("dpltm.pruning.unstructured:by_initial_weights"),
 )
 SYNFLOW = Criterion(
     "synflow",
-    "Weights that little of the network's flow goes through go.",
+    "Drops the weights that carry least of the network's flow.",
     "Tanaka, Kunin, Yamins, Ganguli 2020",
     "initial weights",
     Deferred("dpltm.pruning.unstructured:by_flow"),
@@ -156,7 +156,7 @@ SYNFLOW = Criterion(
 )
 STRUCTURED = Criterion(
     "structured",
-    "Whole units go, by their trained weights; the number of weights counts in sum, whatever the scope.",
+    "Drops whole units by their trained weights; only the total number of weights counts, whatever the scope.",
     "Fang et al. 2023",
     "trained weights",
     Deferred("dpltm.pruning.structured:by_units"),
@@ -165,7 +165,7 @@ STRUCTURED = Criterion(
 DP_TRAIN = replace(
     MAGNITUDE,
     name="dp-train",
-    help="The smallest weights of one network trained under DP go, round after round.",
+    help="Drops the smallest weights of one network trained under DP, round after round.",
     source="this project, after DPLTM",
     by="magnitude",
     training=TrainingDefaults(epochs=15, batch_size=1600, fewest_batches=4, lr=1.0),

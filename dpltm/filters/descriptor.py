@@ -17,7 +17,7 @@ MIN_PARAMETER = 1e-6
 CLIP_NORM = Parameter(
     "clip_norm",
     1.0,
-    "Norm C that a gradient comes out with at most; R of clip-then-tanh.",
+    "Largest norm C of a filtered gradient; R of clip-then-tanh.",
     "C",
     MIN_PARAMETER,
     1 / MIN_PARAMETER,
@@ -32,8 +32,8 @@ NO_PRE_CLIP = Parameter("no_pre_clip", False, "tanh as printed in its paper, wit
 CLIP_QUANTILE = Parameter(
     "clip_quantile",
     0.0,
-    "Let the norm follow this quantile of gradient norms, from `clip_norm` on, by a noisy count in each step (1 % more"
-    " noise); gradients are divided by it, so step sizes are those for norm 1. 0 for a norm that stays.",
+    "Let the clip norm follow this quantile of gradient norms, starting from `clip_norm`, by a noisy count in each step (1 %"
+    " more noise); gradients are divided by it, so step sizes are those for norm 1. 0 keeps it constant.",
     "Q",
     0.05,
     0.95,

@@ -37,7 +37,7 @@ class RadialTanh(NormBounded):
 
 RADIAL_TANH = FilterDescriptor(
     "radial-tanh",
-    "The norm through C tanh(norm / k), the direction kept.",
+    "The norm becomes C tanh(norm / k); the direction stays.",
     "this project, after Amian",
     (CLIP_NORM, TANH_RANGE),
     RadialTanh,
@@ -74,7 +74,7 @@ class Automatic(NormBounded):
 
 AUTO = FilterDescriptor(
     "auto",
-    "Every gradient divided by its norm and a little more, so that small ones stay small: AUTO-S.",
+    "Every gradient divided by its norm plus a small number, so that small ones stay small: AUTO-S.",
     "Bu, Wang, Zha, Karypis 2023",
     (CLIP_NORM,),
     Automatic,
@@ -152,7 +152,7 @@ class DpsrCg:
 
 DPSR_CG = FilterDescriptor(
     "dpsr-cg",
-    "As the code of DPSR-CG has it for MNIST: norms up to 8 scaled to C at most, longer ones to 8; a negative control.",
+    "The filter in DPSR-CG's code for MNIST: norms up to 8 are scaled to C at most, longer ones to 8; a negative control.",
     "Huang, Xie 2026, their code",
     (CLIP_NORM,),
     DpsrCg,

@@ -117,7 +117,7 @@ def _clip_last(clip_norm: float, tanh_scale: float, tanh_range: float) -> Tanh:
 
 TANH = FilterDescriptor(
     "tanh",
-    "c tanh(g / k) on each coordinate, behind clipping to R unless told otherwise.",
+    "c tanh(g / k) on each coordinate, by default after clipping to norm R.",
     "Amian",
     (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP),
     _clip_first,

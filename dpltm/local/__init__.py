@@ -55,7 +55,7 @@ def _uer(epsilon: Decimal, alpha: Decimal, bits: int) -> list[Chances]:
 
 CODEBOOK = LocalProtocol(
     "codebook",
-    "One index a record, label included: of random directions, one that is near with a fixed chance.",
+    "One index for record and label: with a fixed probability that of a near random direction.",
     "Ye and Barg 2018; Isik et al. 2023",
     None,
 )
@@ -94,7 +94,7 @@ PROTOCOLS = Registry[LocalProtocol](
         ),
         LocalProtocol(
             "moue",
-            "Optimised unary encoding with another coin for a 1.",
+            "Optimised unary encoding with a different coin for a 1.",
             "LATENT",
             lambda epsilon, alpha, _: _moue(epsilon, alpha),
             has_alpha=True,
@@ -102,7 +102,7 @@ PROTOCOLS = Registry[LocalProtocol](
         ),
         LocalProtocol(
             "moue-hs",
-            "The same, epsilon shared among the bits.",
+            "The same, with epsilon divided among the bits.",
             "LATENT",
             lambda epsilon, alpha, bits: _moue(epsilon / bits, alpha),
             has_alpha=True,

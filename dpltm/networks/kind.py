@@ -365,7 +365,7 @@ def _embed(
 
 EMBED = NetworkKind(
     "embed",
-    "Words looked up in a table, their vectors averaged, two layers.",
+    "A table of word vectors, their average, and two layers.",
     "Bu, Dong, Long, Su 2020",
     "embed[-pad][-tanh]",
     ("texts",),
@@ -377,7 +377,7 @@ EMBED = NetworkKind(
 EMBED_PAD = replace(
     EMBED,
     name="embed-pad",
-    help="The same with a vector of padding that is trained.",
+    help="The same, with a trained vector for padding.",
     metavar="",
     layers=partial(_embed, "table"),
 )

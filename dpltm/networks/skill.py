@@ -172,11 +172,11 @@ class Skill:
             return None if recall.low > guess else told
         if self.difference.low > 0:
             return None
-        ranks = "better" if self.auc.low > 0.5 else "no better"
-        return (
-            f'No better than always saying "{self.majority}", which is right in {percent(self.majority_accuracy)} of test'
-            f" records: accuracy {percent(self.accuracy.value)}; AUC {auc}, so it ranks records {ranks} than chance"
-        )
+        always = f'always saying "{self.majority}" ({percent(self.majority_accuracy)} of test records)'
+        ranks = f"; judge by the AUC, {auc}: it is better than guessing"
+        if self.auc.low <= 0.5:
+            ranks = f", and the AUC, {auc}, is no better than guessing"
+        return f"Accuracy {percent(self.accuracy.value)} is no better than {always}{ranks}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""

@@ -9,11 +9,11 @@ from dpltm.options.data import DataOptions, LedgerOptions, UnprotectedOptions
 class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
     """Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.
 
-    RUN is a training with `audit`, whose made-up records are looked for in what it released. SET is a set of tickets of
-    provenance private: they are made anew from `dataset` and made-up records, which their masks tell apart. SCHEME is one of
-    local privacy: two records that differ as much as any are sent many times, and told apart by what arrives.
+    RUN is a training with `audit`: the attack looks for its made-up records in what it released. SET is a set of tickets of
+    provenance private: the attack makes them again from `dataset` and made-up records, and reads their masks. SCHEME is one
+    of local privacy: the attack sends two records that differ as much as any, many times, and reads the messages.
 
-    A bound above the certified epsilon tells of a bug, and the exit code is 1; claims that fall are listed as violated.
+    A bound above the certified epsilon shows a bug, and the exit code is 1. Refuted claims are listed as violated.
 
     Examples:
         # train with made-up records, then look for them
@@ -30,6 +30,8 @@ class AuditRequest(UnprotectedOptions, LedgerOptions, DataOptions):
         argument=True,
         required=True,
     )
-    confidence: float = option(0.95, "That all bounds hold with, together.", "P", within=Range(0.5, 1, below=True))
+    confidence: float = option(
+        0.95, "Confidence that all bounds hold, together.", "P", within=Range(0.5, 1, below=True)
+    )
     messages: int = option(2000, "Messages of either record, of a scheme.", "N", within=Range(20))
     delta: float | None = option(None, "Delta of every epsilon.", "D", shown="that of the run", within=DELTA)

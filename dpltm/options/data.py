@@ -11,7 +11,7 @@ from dpltm.privacy.checks import PER_UNIT
 
 LEDGER_SHOWN = "dpltm.ledger.jsonl beside a file, NAME.ledger.jsonl of a dataset by name"
 BY_HELP = (
-    "Tell skill of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
+    "Report metrics of subgroups of the test split as well, by the values of a column, or by quarters of its numbers."
 )
 UNIT_COLUMN_HELP = (
     "Column, or array NAME_train of an archive, with the person of each record: all of one person's are protected."
@@ -38,10 +38,10 @@ class DataOptions(Options):
     )
     bounds: str | None = option(None, "Public bounds of every feature; values outside saturate.", "LO,HI")
     classes: int | None = option(None, "Public number of classes.", "K")
-    target_bounds: str | None = option(None, "Public range of a label that is a number to be predicted.", "LO,HI")
+    target_bounds: str | None = option(None, "Label is a number to predict, with this public range.", "LO,HI")
     records: int | None = option(
         None,
-        "Public number of records, or of persons where those are protected; rates and scores are computed from it.",
+        "Public number of records, or of persons where they are protected; rates and scores are computed from it.",
         "N",
     )
     test: str | None = option(
@@ -51,12 +51,12 @@ class DataOptions(Options):
     )
     rows_coincide: bool = option(
         False,
-        "Records of different people may well be equal, so a test record that is a training record too is no fault.",
+        "Allow identical rows in training and test, where records of different people may well be equal.",
     )
     words: int | None = option(
         None,
-        "Public size of the table of words; of a file of features, says that they are positions in it. Of a text the last"
-        " 256 words are kept.",
+        "Public number of words in the table; features of a file are then positions in it. Only the last 256 words of a text"
+        " are kept.",
         "N",
         shown="10000 for texts",
     )
@@ -68,7 +68,7 @@ class PerUnitOptions(Options):
 
     per_unit: int | None = option(
         None,
-        "Most records of a person that count, where persons are protected; the rest is left out.",
+        "With persons as the unit: at most K records of each person count; the others are left out.",
         "K",
         shown=str(PER_UNIT),
         section="What is protected",
@@ -93,7 +93,7 @@ class LedgerOptions(Options):
     ledger: str | None = option(None, "Ledger file that pays.", "FILE", shown=LEDGER_SHOWN, section="Account")
     population: str | None = option(
         None,
-        "Whose account the ledger is; refused where it is another's. A name alone separates nothing.",
+        "Population of the ledger; refused if the ledger names another one. A name alone separates nothing.",
         "NAME",
     )
 
@@ -103,7 +103,7 @@ class UnprotectedOptions(Options):
 
     unprotected: bool = option(
         False,
-        "Release without protection from an account that holds releases with it, and no guarantee from then on.",
+        "Allow a release without protection in a ledger with protected ones; from then on there is no guarantee.",
         section="Account",
     )
 
@@ -127,10 +127,11 @@ class FeatureOptions(Options):
 
     features: str | None = option(
         None,
-        "In front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for signals, unit"
-        " (K neighbours averaged) or fourier (random features of a Gaussian kernel) for any records; several joined by +.",
+        "Features in front of the network, at no cost: drawings, photographs, scatter or conv for images, wavelets for"
+        " signals, splines for tables, unit (K neighbours averaged) or fourier (random features of a Gaussian kernel) for"
+        " any records; several joined by +.",
         metavar(),
-        shown="none; of a table that train gets without a network fourier; a ticket set remembers its own",
+        shown="none; splines for a table without --model; a ticket set remembers its own",
         section="Features",
     )
 
@@ -140,7 +141,7 @@ class MetricOptions(Options):
 
     metric: str = option(
         "accuracy",
-        "What settings, candidates or a run are judged by. auc has no price on private records.",
+        "Figure that judges settings, candidates or a run. auc cannot be paid for on private records.",
         choices=METRICS,
         section="Metric",
     )
@@ -157,7 +158,7 @@ class OptimizerOptions(Options):
     )
     average: str = option(
         "none",
-        "The run ends with the last weights, or with an exponential or polynomial average of all, at no cost.",
+        "Final weights: the last ones, or an exponential or polynomial average of all, at no cost.",
         choices=("none", "ema", "poly"),
     )
 
@@ -173,7 +174,7 @@ class SeedOptions(Options):
 
     seed: int = option(
         0,
-        "Decides starting weights, batches and what is tried; never the noise or the sampling.",
+        "Decides starting weights, batches and the settings to try; never the noise or the sampling.",
         "N",
         within=SEED,
         section="Computation",

@@ -17,8 +17,8 @@ class LsRequest(Options):
 class FetchRequest(Options):
     """Download a dataset that is known by name, from OpenML, into the data home.
 
-    Commands that name it would do so by themselves, and read the download anew each time. What may not be handed on, or is a
-    part that somebody made, is not fetched: the answer says what it is and where it goes.
+    Commands that name the dataset download it, too, but read the download again each time. Datasets that may not be
+    redistributed, or that are parts of others, are not fetched: the answer says what file is needed, and where.
 
     Examples:
         dpltm datasets fetch mnist
@@ -43,28 +43,28 @@ class FindOptions(GuaranteeOptions):
 
     private: float | None = option(
         None,
-        "The records are private: find what is not known by noisy histograms, for this epsilon, such as 0.2.",
+        "The records are private: noisy histograms find what the schema lacks, for this epsilon, such as 0.2.",
         "E",
         section="Finding what is not known",
         within=EPSILON,
     )
-    from_public: bool = option(False, "The records are declared public: read what is not known off them.")
+    from_public: bool = option(False, "The records are declared public: read what the schema lacks from them.")
 
 
 class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 
-    It is a public input, so nothing in it may be read off private records for nothing: `private` finds kinds, bounds,
-    categories and classes by noisy histograms, and whatever uses the schema carries that release. `from_public` reads them
-    off records that are declared public, whole. Without either, names of columns are written down, to be filled in by hand.
+    A schema is public, so do not fill it in by looking at private records. `private` finds kinds, bounds, categories and
+    classes by noisy histograms, and everything that uses the schema carries that release. `from_public` reads them from
+    records that are declared public. Without either, the command writes the names of columns, and you fill in the rest.
 
-    What you know already, `schema` says, of some columns or all. By itself `schema` is compared with the table, for your own
-    eyes: all that does not fit, by column, and what to do about it.
+    `schema` gives what you know already, of some columns or all. By itself it is compared with the table, for your own
+    eyes only: what does not fit, by column, and what to do about it.
 
     Examples:
-        # of private records, in one round
+        # from private records, in one round
         dpltm datasets schema visits.csv --label ill --unit-column patient --private 0.2 --out visits.toml
-        # of public records
+        # from public records
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
         # with what is known
         dpltm datasets schema mine.csv --schema known.toml --private 0.2 --records 40000 --out mine.toml
@@ -74,11 +74,11 @@ class SchemaRequest(FindOptions, LedgerOptions):
 
     file: str | None = option(None, "A .csv, .parquet or .arrow file.", "FILE", argument=True, required=True)
     label: str | None = option(None, "Column of labels.", "COLUMN", section="Table")
-    schema: str | None = option(None, "What is known already, of some columns or all.", "FILE.toml")
+    schema: str | None = option(None, "Schema of the columns that you know already, some or all.", "FILE.toml")
     no_header: bool = option(False, "The file has no names in its first line; columns are called c1, c2 and so on.")
     records: int | None = option(None, "With `private`: public number of records.", "N")
     subset: str | None = option(None, "With `private`: part of the records, as in train.", "FRACTION|A:B")
     test: str | None = option(None, "With `private`: part that train holds out, such as 0.2.", "FRACTION")
     dry_run: bool = option(False, "With `private`: check everything and print the epsilon that it would spend.")
-    out: str | None = option(None, "File to write, in place of the terminal.", "FILE.toml")
+    out: str | None = option(None, "File to write, instead of the terminal.", "FILE.toml")
     unit_column: str | None = option(None, UNIT_COLUMN_HELP, "NAME", section="What is protected")

@@ -10,8 +10,8 @@ from dpltm.options.network import CodeOptions
 class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
     """Accuracy of a run's model on the test split of a dataset, or on all records of `input`.
 
-    They are declared separate from the private records: nothing is spent, and nothing is promised for them. Columns and
-    bounds of a table are those that the training was told, unless others are named.
+    These records are declared separate from the private ones: measuring costs nothing, and nothing is promised for them.
+    Columns and bounds of a table are those of the training, unless you name others.
 
     Examples:
         dpltm evaluate digits.run --dataset digits
@@ -22,19 +22,19 @@ class EvaluateRequest(LedgerOptions, CodeOptions, DataOptions):
     """
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
-    input: str | None = option(None, "Records with labels, in the place of `dataset` and its test split.", "FILE")
+    input: str | None = option(None, "Records with labels, instead of `dataset` and its test split.", "FILE")
     by: str | None = option(None, BY_HELP, "COLUMN")
 
 
 class PredictRequest(CodeOptions):
     """Class and class probabilities that a run's model gives to records without labels.
 
-    For other records than those that it was trained on, predictions are post-processing of the run and cost nothing. What is
-    written depends on the records of `input`, and is as sensitive as they are.
+    Predictions for records that the run was not trained on are post-processing and cost nothing. The output depends on the
+    records of `input`, and is as sensitive as they are.
 
     Examples:
         dpltm predict digits.run --input new.npz -o predicted.csv
-        # a table that has its labels still, and a column that tells records apart
+        # a table that still has its labels, and a column that identifies records
         dpltm predict mine.run --input new.csv --label y --id patient -o predicted.csv
     """
 
@@ -59,9 +59,9 @@ class PredictRequest(CodeOptions):
 class ExportRequest(FolderOptions, CodeOptions):
     """A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.
 
-    In it are the network for ONNX Runtime, `predict.py`, which predicts by it, and `encode.py`, which makes its inputs from
-    a CSV file by names of columns, with Python alone. The network is compared with dpltm's on made-up records before the
-    folder is there.
+    The folder holds the network for ONNX Runtime, `predict.py`, which predicts with it, and `encode.py`, which makes its
+    inputs from a CSV file by names of columns, with Python alone. Before it is written, the network is compared with dpltm's
+    on made-up records.
 
     Examples:
         # python mine/predict.py new.csv predictions.csv then predicts
@@ -70,7 +70,8 @@ class ExportRequest(FolderOptions, CodeOptions):
 
     run: str | None = option(None, "Folder of the run.", "RUN", argument=True, required=True)
     yes: bool = option(
-        False, "Export masks made from private records with no mechanism, knowing what they may reveal."
+        False,
+        "Export masks that come from private records without a mechanism, although they may reveal those records.",
     )
 
 
@@ -78,12 +79,12 @@ class ReportRequest(Options):
     """One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.
 
     The page is a single file of HTML that needs no network. With `card` it is a model card in Markdown instead, which dpltm
-    privacy check computes again. Of a run that is unfinished or damaged there is a page, which says what is missing, and no
-    card. The exit code is 1 if something is damaged, and 0 if it only has not ended.
+    privacy check computes again. An unfinished or damaged run gets a page, which says what is missing, and no card. The exit
+    code is 1 if something is damaged, and 0 if the run has only not ended.
 
     Examples:
         dpltm report digits.run -o report.html
-        # with what whoever decides asks about
+        # with purpose and contact, for the decision
         dpltm report digits.run -o report.html --purpose "reads digits" --contact "Ann, data office"
         # a model card
         dpltm report digits.run --card -o README.md
@@ -100,7 +101,7 @@ class ReportRequest(Options):
     contact: str | None = option(None, "Whom to ask about it, as the page states it.", "TEXT")
     ledger: str | None = option(
         None,
-        "Ledger that paid for the run: the page says what all on the same people comes to.",
+        "Ledger that paid for the run: the page adds up all releases about the same people.",
         "FILE",
         shown="the dataset's, here or beside RUN",
     )

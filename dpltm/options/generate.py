@@ -42,7 +42,7 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
 
     provenance: str | None = option(
         None,
-        "What the tickets depend on; required where `criterion` does not say it.",
+        "What the tickets depend on; required unless `criterion` implies it.",
         choices=("public", "private", "data-free", "dp"),
         section="Pruning",
     )
@@ -61,14 +61,14 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     )
     scope: str | None = option(
         None,
-        "Whether each layer loses its own fraction, or the network as many weights in all.",
+        "Whether the fraction holds for each layer, or for the network in all.",
         choices=SCOPES,
         shown=_default(lambda criterion: criterion.scope, "{value} for {name}"),
     )
     rewind: int = option(0, "Tickets start from the weights after this training step.", "STEP", within=FROM_ZERO)
     iterations: int | None = option(
         None,
-        "Minibatch steps per round; of dp-train, in all.",
+        "Minibatch steps per round; with dp-train, in all.",
         "N",
         shown=_default(_iterations),
         section="Training of a round",
@@ -90,17 +90,17 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
     no_predictors: bool = option(
         False, "Leave out the trained networks that select scores: a third of the size.", section="The set"
     )
-    reveal: bool = option(False, "Show accuracies even where they are private; entered in the ledger as unprotected.")
+    reveal: bool = option(False, "Show accuracies even if they are private; the ledger enters them as unprotected.")
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
 
 
 class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOptions):
     """Phase 1: make lottery tickets by iterative pruning and write them as a ticket set.
 
-    Ordinary training on the records of `dataset`, round after round (train, prune, rewind), unless `criterion` says
-    otherwise: random, init-magnitude and synflow look at no data; dp-train looks at private records through a mechanism
-    that spends `epsilon`. Say what else the tickets depend on with `provenance`: public if
-    these records are public; private if they are not, in which case nothing can be certified for them afterwards.
+    By default this trains on the records of `dataset` without noise, round after round (train, prune, rewind). The criteria
+    random, init-magnitude and synflow use no data; dp-train uses private records under DP, and spends `epsilon`.
+    `provenance` says what the tickets depend on otherwise: public if these records are public; private if they are not, and
+    then nothing can be certified for them afterwards.
 
     Examples:
         # tickets of the first half of the digits, declared public
@@ -109,7 +109,7 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
         dpltm generate --dataset mnist --model mlp:100 --criterion synflow --out free.tickets
         # tickets of private records, made under DP
         dpltm generate --dataset mine.csv --label y --bounds 0,1 --classes 2 --criterion dp-train --epsilon 0.5
-        # tickets of a network of one's own
+        # tickets of your own network
         dpltm generate --dataset cifar10 --model nets.py:MyNet --provenance public --out mine.tickets
     """
 
@@ -128,5 +128,5 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")
     dry_run: bool = option(False, "Check everything and print what would be done.")
     fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+        False, "Begin again instead of continuing an interrupted attempt; the ledger keeps what that spent."
     )

@@ -8,7 +8,7 @@ from dpltm.privacy.accountants import ACCOUNTANTS
 
 
 class LedgerRequest(DeltaOptions):
-    """Explain a ledger line by line, and recompute what it comes to from the file alone; or what several come to together.
+    """Explain a ledger line by line, and recompute its total from the file alone; or the total of several ledgers.
 
     Examples:
         dpltm privacy ledger digits.ledger.jsonl
@@ -25,8 +25,8 @@ class LedgerRequest(DeltaOptions):
 class BudgetRequest(DeltaOptions):
     """Show the budget that a ledger sets on its population, or set one.
 
-    Before any release that would exceed it, every command that pays by this ledger refuses. The last one set counts; all
-    stay on record.
+    Every command that this ledger pays for refuses a release that would exceed the budget. The last budget counts; all of
+    them stay in the ledger.
 
     Examples:
         # set a budget for everybody whose records this ledger pays for
@@ -37,10 +37,10 @@ class BudgetRequest(DeltaOptions):
 
     file: str | None = option(None, "Ledger file.", "LEDGER", argument=True, required=True)
     epsilon: float | None = option(
-        None, "Largest certified epsilon of everything on record together.", "E", within=EPSILON
+        None, "Limit for the certified epsilon of everything in the ledger together.", "E", within=EPSILON
     )
     unit: str | None = option(None, "Of a new ledger: whom it protects.", "NOUN", shown="record")
-    population: str | None = option(None, "Of a new ledger: whose account it is, by name.", "NAME")
+    population: str | None = option(None, "Of a new ledger: its population, by name.", "NAME")
 
 
 class ApartRequest(Options):
@@ -59,9 +59,9 @@ class ApartRequest(Options):
 class CheckRequest(Options):
     """Compute the figures of a card or a page again, from the entries in it, and say what differs.
 
-    Of a run: whether its weights are those that its lineage, its figures, and the cards and pages in its folder are of, and
-    whether its figure follows from its entries. Nothing is signed. It shows figures and words that do not follow from the
-    events; the events are taken at their word.
+    For a run, it compares the weights with its lineage, its figures, and the cards and pages in its folder, and computes the
+    epsilon again from its entries. Nothing is signed: the command finds figures and words that do not follow from the
+    entries, and trusts the entries.
 
     Examples:
         dpltm privacy check README.md
@@ -72,4 +72,4 @@ class CheckRequest(Options):
     card: str | None = option(
         None, "Card or page that dpltm report wrote; or the folder of a run.", "CARD|RUN", argument=True, required=True
     )
-    run: str | None = option(None, "Folder of the run that the card is to be of.", "RUN")
+    run: str | None = option(None, "Folder of the run that the card should describe.", "RUN")

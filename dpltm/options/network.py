@@ -20,7 +20,7 @@ class NetworkOptions(Options):
 
     start: str | None = option(None, "Weights to start from, by parameter name.", "FILE", section="Your own network")
     start_provenance: str | None = option(
-        None, "What given weights depend on; you declare it.", choices=("data-free", "public")
+        None, "What the given weights depend on; you declare it.", choices=("data-free", "public")
     )
     freeze: str | None = option(None, "Parameters that are not trained, such as encoder.*", "PATTERN,...")
 

@@ -29,7 +29,7 @@ class SettingOptions(GuaranteeOptions):
     sampling_rate: str | None = option(None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q")
     sampling: str | None = option(
         None,
-        "How records enter steps: by a coin each; of those at most B; or each in just K of the `steps`, without"
+        "How records enter steps: by a coin each; at most B of those; or each in exactly K of the `steps`, without"
         " `sampling_rate`.",
         "poisson|truncated:B|allocation:K",
         shown="poisson",
@@ -70,8 +70,8 @@ class EpsilonRequest(ReleaseOptions):
 class NoiseRequest(SettingOptions):
     """What a budget allows: the least noise, the most steps, or the largest sampling rate.
 
-    Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the third is found. The certified epsilon of
-    what is found is at most `epsilon`, and within 0.1 % of it where whole steps and sensible settings allow.
+    Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the command computes the third. The certified
+    epsilon is then at most `epsilon`, and within 0.1 % of it if whole steps and sensible settings allow.
 
     Examples:
         # the least noise
@@ -91,7 +91,7 @@ class CurveRequest(ReleaseOptions):
 
     Examples:
         dpltm privacy curve --noise-multiplier 1.1 --sampling-rate 256/60000 --epochs 15 --plot curve.png
-        # of all that a ledger holds
+        # of everything in a ledger
         dpltm privacy curve --ledger digits.ledger.jsonl
     """
 

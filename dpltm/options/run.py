@@ -13,11 +13,11 @@ class RunRequest(LedgerOptions, DeltaOptions):
     go into generate (what the tickets are made from) and train (the private records, which select scores as well unless
     it says otherwise).
 
-    `epsilon` is the whole budget: what the ledger already holds is part of it.
+    `epsilon` is the whole budget. It includes what the ledger already holds.
 
     A file with a table named recipe is an experiment of several arms and seeds (examples/papers). Its trials run in `jobs`
-    processes; what is finished is not run again, so an interrupted sweep goes on with the same command. One ledger pays for
-    all of them. The epsilon that an arm asks for is that of each trial by itself; what all cost together is said first.
+    processes. Finished trials are not run again: to continue an interrupted sweep, run the same command. One ledger pays for
+    all of them. The epsilon of an arm is that of each trial by itself; the first figure is the total of all trials.
 
     Examples:
         # the three stages, as the file has them
@@ -34,10 +34,10 @@ class RunRequest(LedgerOptions, DeltaOptions):
     seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
     out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
     seeds: int | None = option(None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own")
-    quick: bool = option(False, "Of a recipe: its quick version, which shows that it works and no more.")
+    quick: bool = option(False, "Of a recipe: its quick version, which only shows that it works.")
     jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor")
     scheduler: str | None = option(
-        None, "Of a recipe: Dask scheduler whose workers make the trials; your own.", "ADDRESS"
+        None, "Of a recipe: your own Dask scheduler, whose workers run the trials.", "ADDRESS"
     )
     dry_run: bool = option(False, "Check everything and print what would be done.")
 

@@ -33,7 +33,7 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
     lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda", within=FROM_ZERO)
     sensitivity: str | None = option(
         None,
-        "Exact where it holds (tickets not made from these records); paper is DPLTM's |1 - nu|.",
+        "exact holds for tickets that were not made from these records; paper is DPLTM's |1 - nu|.",
         choices=("exact", "paper"),
         shown="exact where it holds",
     )
@@ -51,7 +51,7 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
         0.1, "Only with `rule` smallest-within: density that may be kept.", "X", within=Range(high=1, above=True)
     )
     reveal: bool = option(
-        False, "Print scores and probabilities; entered in the ledger as unprotected.", section="Output"
+        False, "Print scores and probabilities; the ledger enters them as unprotected.", section="Output"
     )
 
 

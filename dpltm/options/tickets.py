@@ -41,7 +41,7 @@ class ShowRequest(Options):
 class VerifyRequest(Options):
     """Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.
 
-    The exit code is 0 if all is well and 1 if not. A set is no signature: who can rewrite all of it can make it fit.
+    The exit code is 0 if all is well and 1 if not. Nothing is signed: whoever can rewrite the whole set can make it fit.
 
     Examples:
         dpltm tickets verify digits.tickets
@@ -51,14 +51,14 @@ class VerifyRequest(Options):
 
 
 class ExportRequest(Options):
-    """Writes a ticket set for somebody else, or one ticket for other tools.
+    """Writes a ticket set for other people, or one ticket for other tools.
 
-    A set leaves its winner behind, and so it does predictors and accuracies that private records made
-    with no mechanism; masks that they made need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
+    The exported set has no winner, and no predictors or accuracies from private records without a mechanism; masks from such
+    records need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
     weights and masks (torch-prune).
 
     Examples:
-        # for somebody else
+        # for other people
         dpltm tickets export digits.tickets --out shared.tickets
         # one ticket for ONNX
         dpltm tickets export digits.tickets@5 --to onnx --out ticket.onnx
@@ -69,9 +69,9 @@ class ExportRequest(Options):
     )
     to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune", "onnx"))
     out: str | None = option(None, "Folder or file to write.", "PATH", required=True)
-    predictor: bool = option(False, "The network trained in that round rather than the starting weights.")
+    predictor: bool = option(False, "Export the network trained in that round instead of the starting weights.")
     no_predictors: bool = option(False, "A set without the trained networks that select scores.")
-    yes: bool = option(False, "Export a set made from private records, knowing what it may reveal.")
+    yes: bool = option(False, "Export a set made from private records, although it may reveal them.")
 
 
 class ImportOptions(UnprotectedOptions):
@@ -80,7 +80,7 @@ class ImportOptions(UnprotectedOptions):
     model: str = option("mlp:300,100", "Network.", network_metavar(), section="Model")
     provenance: str | None = option(
         None,
-        "What masks and weights depend on; required where the file does not say it.",
+        "What masks and weights depend on; required unless the file says it.",
         choices=("public", "private", "data-free"),
     )
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the file's name")
@@ -102,7 +102,7 @@ class ImportRequest(FolderOptions, ImportOptions, LedgerOptions, FeatureOptions,
 
 
 class CompactRequest(FolderOptions):
-    """Removes for good what a mask leaves without use: a smaller network that computes the same.
+    """Removes the parts of a network that its mask makes useless: a smaller network with the same answers.
 
     SET@ROUND becomes a set for the smaller network, to train; RUN a run of it, to use, with constants folded into biases.
 

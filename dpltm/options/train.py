@@ -45,19 +45,23 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
     )
     class_weight: str | None = option(
         None,
-        "Multiply the filtered gradient of a record by the weight of its class over the largest; the bound stays.",
+        "Multiply filtered gradients by the weight of their class, divided by the largest; the bound stays the same.",
         "balanced|W,W,...",
-        shown="all alike",
+        shown="equal weights",
     )
     compile: bool = option(False, "Compile the element-wise filter (tanh, sigmoid): slower to start, faster to run.")
     precision: str = option(
         "float32",
-        "Of the passes through the network; norms, sums and noise are as before, and so is the bound.",
+        "Precision of forward and backward passes; norms, sums, noise and the bound do not change.",
         choices=("float32", "bfloat16"),
         hidden=True,
     )
     physical_batch: int | None = option(
-        None, "Most records in the network at once, whatever the batch size.", "N", within=COUNT, hidden=True
+        None,
+        "At most so many records in the network at once, whatever the batch size.",
+        "N",
+        within=COUNT,
+        hidden=True,
     )
     epsilon: float | None = option(
         None,
@@ -68,13 +72,13 @@ class NoiseOptions(SharesOptions, GuaranteeOptions):
     )
     noise_multiplier: float | None = option(
         None,
-        "Noise over sensitivity, instead of `epsilon`; of `head` least-squares, of all its releases together.",
+        "Noise over sensitivity, instead of `epsilon`; with `head` least-squares, for all releases together.",
         "S",
         within=NOISE,
     )
     audit: int | None = option(
         None,
-        "Made-up records that attack the training from within; dpltm audit says what they found.",
+        "Add M made-up records that attack the training; dpltm audit reports the result.",
         "M",
         section="Audit",
     )
@@ -106,8 +110,8 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
     )
     sampling: str | None = option(
         None,
-        "How records enter steps: by a coin each; of those at most B; or each in just K steps, drawn before the first"
-        " (add-remove).",
+        "How records enter steps: poisson, by a coin each; truncated, at most B of those; allocation, each in exactly K"
+        " steps that are drawn beforehand (add-remove only).",
         "poisson|truncated:B|allocation:K",
         shown="poisson",
     )
@@ -115,19 +119,19 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         None,
         "Step size.",
         "X",
-        shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; of one layer behind features, by the noise",
+        shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behind features, by the noise",
         section="Optimizer",
         within=POSITIVE,
     )
     schedule: str | None = option(
         None,
-        "Step size over the run: constant, or down to zero.",
+        "Step size over the run: constant, or falling to zero.",
         choices=("constant", "linear", "cosine"),
-        shown="constant; of one layer behind features of a table, unit or fourier linear",
+        shown="constant; for one layer behind splines, unit or fourier: linear",
     )
     accountant: str = option(
         "pld",
-        "Accountant of the certified figure, and of the budget; clt adds its approximation as nominal, and satisfies none.",
+        "Accountant of the certified figure and the budget; clt adds a nominal approximation, which no budget accepts.",
         choices=ACCOUNTANTS,
         section="Accounting and stopping",
     )
@@ -143,10 +147,10 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
     by: str | None = option(None, BY_HELP, "COLUMN")
     centre: float | None = option(
         None,
-        "Centre features at their noisy mean, for this part of the budget; 0 for not.",
+        "Centre features at their noisy mean, for this part of the budget; 0 does not centre.",
         "F",
         section="Inputs and settings",
-        shown="0.05 of one layer behind features of a table, unit or fourier, else 0",
+        shown="0.05 for one layer behind splines, unit or fourier, else 0",
         within=PART,
     )
     lineage: str | None = option(
@@ -157,8 +161,8 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
     )
     noise: str = option(
         "secure",
-        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper would add; banded:"
-        " correlated over BANDS steps, of which a record enters one.",
+        "secure: cryptographic bits; fast: statistical bits; nominal: as much noise as the filter's paper adds; banded:"
+        " noise correlated over BANDS steps, of which a record enters one.",
         "secure|fast|nominal|banded[:BANDS]",
         section="Computation",
     )
@@ -171,9 +175,9 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
     )
     head: str | None = option(
         None,
-        "dp-sgd; or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
+        "dp-sgd, or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",
         choices=("dp-sgd", LEAST_SQUARES),
-        shown="least-squares of one layer behind splines, where no option of dp-sgd is set; else dp-sgd",
+        shown="least-squares for one layer behind splines, unless an option of dp-sgd is set; else dp-sgd",
         section="Head",
     )
 
@@ -185,9 +189,9 @@ class StartOptions(Options):
     dense: bool = option(False, "Train the whole network: that of SET, or of `model`.")
     model: str | None = option(
         None,
-        "Network for `dense` without SET; or the code of that of SET.",
+        "Network for `dense` without SET; or the code of the network of SET.",
         f"{network_metavar()}|{CODE}",
-        shown="mlp:300,100; behind features, and of a table, mlp, one layer",
+        shown="mlp:300,100; behind features, and for a table, mlp, one layer",
     )
 
 
@@ -195,13 +199,13 @@ class TrainRequest(NetworkOptions, LedgerOptions, TrainOptions, StartOptions, Da
     """Phase 3: train a ticket under differential privacy (DP-SGD on its live coordinates).
 
     SET trains the winner of its last selection, SET@ROUND the ticket of that round, `dense` the whole network.
-    `epsilon` is the whole budget: what the ledger already holds for these records is part of it.
+    `epsilon` is the whole budget. It includes what the ledger already holds for these records.
 
     Examples:
         # the winner of the last selection; the budget includes what the draw cost
         dpltm train digits.tickets --dataset digits --subset 0.5:1.0 --epsilon 3 --out digits.run
-        # a table of one's own, without tickets
-        dpltm train --dense --dataset mine.csv --label y --bounds 0,1 --classes 2 --test held-out.csv --epsilon 1
+        # a table of people, by its schema (dpltm datasets schema), without tickets
+        dpltm train --dense --dataset visits.csv --schema visits.toml --unit-column patient --test 0.2 --epsilon 1
         # images, through features that use no data
         dpltm train --dense --dataset mnist --features scatter --epsilon 1 --out mnist.run
         # what it would cost
@@ -209,17 +213,15 @@ class TrainRequest(NetworkOptions, LedgerOptions, TrainOptions, StartOptions, Da
     """
 
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.run", section="Output")
-    dry_run: bool = option(False, "Check everything and print the noise and the epsilon it would spend.")
+    dry_run: bool = option(False, "Check everything and print the noise, and the epsilon that it would spend.")
     fresh: bool = option(
-        False, "Begin again where an interrupted attempt would go on; what that spent stays in the ledger."
+        False, "Begin again instead of continuing an interrupted attempt; the ledger keeps what that spent."
     )
-    resume: bool = option(
-        False, "Only go on from an interrupted attempt, as the same command does by itself where there is one."
-    )
+    resume: bool = option(False, "Only continue an interrupted attempt, and never start a new training.")
 
 
 class LoopOptions(NoiseOptions, PerUnitOptions):
-    """What a loop is to be, all of it public. The whole budget is `epsilon`: what the ledger holds is part of it."""
+    """Settings of a loop, all of them public. `epsilon` is the whole budget, and includes what the ledger holds."""
 
     batch_size: float | None = option(
         None, "Expected records a step; each enters with probability `batch_size` / `records`.", required=True
@@ -227,11 +229,11 @@ class LoopOptions(NoiseOptions, PerUnitOptions):
     steps: int | None = option(None, "Noisy gradients, at most.", required=True, within=COUNT)
     delta: float = option(None, "Delta of the guarantee; below 1/n.", required=True, within=DELTA)
     records: int | None = option(
-        None, "Public number of records, or of persons, where the true one is private.", within=COUNT
+        None, "Public number of records, or of persons, if the true number is private.", within=COUNT
     )
     save_every: int | None = option(
         None,
-        "Steps that the ledger hands out at a time, so that what is left of the loop can go on from `state_dict`.",
+        "Steps that the ledger hands out at a time, so that the rest of the loop can continue from `state_dict`.",
         shown="all at once, and no state",
         within=COUNT,
     )

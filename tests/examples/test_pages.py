@@ -141,8 +141,6 @@ def tables(folder: Path) -> None:
         people(folder / f"{name}.csv", seed, 100 * seed)
     text = (folder / "stays.csv").read_text(encoding="utf-8")
     (folder / "claims.csv").write_text(text.replace("patient,ill", "months,fraud"), encoding="utf-8")
-    facts = np.random.default_rng(0).random((1200, 3)).round(3)
-    np.savez(folder / "claims.npz", x_train=facts, y_train=(facts.sum(1) > 1.5).astype(int))
     x, y = images(300)
     archive(folder / "scans.npz", x, y % 4, held_out=60)
     archive(folder / "photos.npz", *images(60, channels=3), held_out=10)

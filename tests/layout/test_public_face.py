@@ -80,7 +80,7 @@ def test_the_reference_of_commands_shows_bars_and_options_as_they_are_typed() ->
     codes = re.findall(r"`([^`\n]+)`", text)
     assert "NAME|FILE" in codes
     assert [code for code in codes if "\\|" in code] == []
-    assert "with `--provenance`: public" in text
+    assert "`--provenance` says what the tickets" in text
 
 
 def test_pages_of_the_site_load_nothing_from_elsewhere() -> None:

@@ -171,8 +171,8 @@ def test_a_network_that_always_says_the_same() -> None:
     assert [one.recall for one in found.classes] == [1.0, 0.0]
     assert [one.precision for one in found.classes] == [0.83, None]
     assert found.verdict == (
-        'No better than always saying "0", which is right in 83.00 % of test records: accuracy 83.00 %; AUC 0.500 (95 %:'
-        " 0.285 to 0.715), so it ranks records no better than chance"
+        'Accuracy 83.00 % is no better than always saying "0" (83.00 % of test records), and the AUC, 0.500 (95 %: 0.285 to'
+        " 0.715), is no better than guessing"
     )
 
 
