@@ -87,7 +87,7 @@ class Later(TyperCommand):
     def command(self) -> Command:
         """The command itself."""
         options: Any = self.options.resolve()  # a class
-        return command_of(str(self.name), options, self.run)
+        return command_of(str(self.name), options, self.run, self.summary)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
@@ -144,10 +144,10 @@ def flag_of(item: Field[Any]) -> str:
     return item.metadata["flag"] or "--" + item.name.replace("_", "-")
 
 
-def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Command:
+def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary: str = "") -> Command:
     """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
-    The help text of the command is the docstring of ``cls``.
+    The help text of the command is the docstring of ``cls``, or ``summary`` where Python has stripped it.
     """
 
     def command(**values: Any) -> None:
@@ -164,7 +164,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None]) -> Comma
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help, examples = in_flags("\n\n".join(paragraphs_of(cls))), "\n".join(examples_of(cls))
+    help, examples = in_flags("\n\n".join(paragraphs_of(cls)) or summary), "\n".join(examples_of(cls))
     app.command(name, cls=Command, help=help, epilog=examples)(command)
     made = typer.main.get_command(app)
     assert isinstance(made, Command)

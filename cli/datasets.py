@@ -175,11 +175,13 @@ def _write(out: Path | None, text: str) -> None:
 
 def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[str]) -> dict[str, Any]:
     """Return what of a table does not fit its schema, by column."""
-    rows = faults_of(path, drafted, request.unit_column)
+    rows, outside = faults_of(path, drafted, request.unit_column)
     faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
     wanted = [column.name for column in drafted.wanted]
     notes += [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
-    notes += [OWN_EYES] if faults else []
+    if outside:
+        notes.append(f"most values of {shown(outside)} are outside their bounds, and count as the nearest of them")
+    notes += [OWN_EYES] if faults or outside else []
     return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
 

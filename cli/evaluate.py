@@ -21,7 +21,7 @@ from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records.files import TABLES, kind_of, reading
+from dpltm.records.files import TABLES, kind_of, reading, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
@@ -32,6 +32,7 @@ from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.predict import no_formula
 from dpltm.tickets.run import load_run
 from dpltm.tickets.workbench.code import with_code_of_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
@@ -77,7 +78,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     run = with_code_of_run(load_run(path), request.model)
     check_score(run.spec, "evaluate")
     asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
-    schema = run.schema if Path(asked.dataset or "").suffix.lower() in TABLES else None
+    schema = run.schema if suffix_of(Path(asked.dataset or "")) in TABLES else None
     layout = stage.text_layout(run)
     opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
     dataset = opened()
@@ -131,7 +132,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
 
 def _beside(source: Path, features: set[str], schema: Schema | None, known: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, what is ``known``, and its schema's."""
-    if not features or source.suffix.lower() not in TABLES:
+    if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = column_names(source, schema)
@@ -162,14 +163,14 @@ def _write(
                 [f"p{number}" for number in range(chances.shape[1])] if names is None else [f"p {n}" for n in names]
             )
             heads, cells = ["label", *named], (
-                [label if names is None else names[label], *(f"{chance:.9g}" for chance in row)]
+                [label if names is None else no_formula(names[label]), *(f"{chance:.9g}" for chance in row)]
                 for label, row in zip(told["label"], chances, strict=True)
             )  # fmt: skip
         with staging.open("w", encoding="utf-8", newline="") as text:
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerow([*([] if ids is None else [ids[0]]), *heads])
+            rows.writerow([*([] if ids is None else [no_formula(ids[0])]), *heads])
             for place, row in enumerate(cells):
-                rows.writerow([*([] if ids is None else [ids[1][place]]), *row])
+                rows.writerow([*([] if ids is None else [no_formula(ids[1][place])]), *row])
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:

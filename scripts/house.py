@@ -223,11 +223,12 @@ def longest_chain(graph: dict[str, set[str]]) -> int:
 
 
 def packages_of(graph: dict[str, set[str]], sources: Mapping[str, tuple[Path, str]]) -> dict[str, set[str]]:
-    """Imports between packages: a module directly in ``dpltm`` is a package of its own."""
+    """Imports between packages: a module directly in ``dpltm`` is a package of its own, but for the entry to ``cli``."""
     home = {
         name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, (path, _) in sources.items()
     }
     home |= {name: name for name, package in home.items() if package == "dpltm"}
+    home |= {name: "dpltm.cli" for name in home if name == "dpltm.__main__"}
     merged: dict[str, set[str]] = {package: set() for package in home.values()}
     for name, others in graph.items():
         merged[home[name]] |= {home[other] for other in others} - {home[name]}

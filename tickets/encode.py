@@ -8,6 +8,7 @@
 
 import csv
 import datetime
+import gzip
 import json
 import math
 import re
@@ -30,16 +31,18 @@ def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[s
 
 
 def _table(path: str | Path, settings: dict[str, Any]) -> tuple[dict[str, list[str]], list[int]]:
-    skip = settings["skip"]
-    with open(path, newline="", encoding=settings["encoding"]) as stream:
+    skip, mark, name = settings["skip"], settings["separator"], Path(path).name.lower()
+    mark = "\t" if mark == "," and name.removesuffix(".gz").endswith(".tsv") else mark
+    csv.field_size_limit(2**31 - 1)
+    opening: Any = gzip.open if name.endswith(".gz") else open
+    with opening(path, "rt", newline="", encoding=settings["encoding"]) as stream:
         lines_read = ("" if skip and line.startswith(skip) else line for line in stream)
-        rows = csv.reader(lines_read, strict=True, skipinitialspace=True, delimiter=settings["separator"])
-        names = settings["names"] or [name.strip() for name in next(rows, [])]
+        rows = csv.reader(lines_read, strict=True, skipinitialspace=True, delimiter=mark)
+        filled = (row for row in rows if len(row) > 1 or "".join(row).strip())
+        names = settings["names"] or [name.strip() for name in next(filled, [])]
         cells: list[list[str]] = [[] for _ in names]
         lines: list[int] = []
-        for row in rows:
-            if len(row) < 2 and not "".join(row).strip():
-                continue
+        for row in filled:
             if len(row) != len(names):
                 raise ValueError(f"{path}: line {rows.line_num} has {len(row)} cells in place of {len(names)}")
             lines.append(rows.line_num)

@@ -30,7 +30,7 @@ from dpltm.options.data import LedgerOptions
 from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_json, to_json
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
-from dpltm.records.files import SUFFIXES
+from dpltm.records.files import SUFFIXES, suffix_of
 from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
@@ -491,7 +491,7 @@ def ledger_path(dataset: str | None, named: str | None = None) -> Path:
         return Path(named or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
-    if separators & set(dataset) or path.suffix.lower() in SUFFIXES:
+    if separators & set(dataset) or suffix_of(path) in SUFFIXES:
         there = path.resolve().parent  # where it really lies: a link to it is of the same people
         return (path.parent if path.parent.resolve() == there else there) / BESIDE
     known = catalogue()

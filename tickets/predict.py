@@ -38,6 +38,15 @@ def read(source: Path, folder: Path) -> Inputs:
     return {"records": values.reshape(len(values), *wanted["shape"]).astype(wanted["dtype"])}
 
 
+def no_formula(text: str) -> str:
+    """Return a text for a cell of a table, behind an apostrophe where a spreadsheet would take it for a formula."""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if len(text) > 1 and text[0] in "=+-@\t\r" else text
+    return text
+
+
 def main() -> None:
     """Write the predictions for a file of records."""
     if len(sys.argv) not in (3, 4):
@@ -59,11 +68,13 @@ def main() -> None:
         with open(sys.argv[2], "x", newline="", encoding="utf-8") as stream:
             rows = csv.writer(stream, lineterminator="\n")
             heads = ["prediction"] if names is None else ["label", *(f"p {name}" for name in names)]
-            rows.writerow([*(name for name, _ in first), *heads])
+            rows.writerow([*(no_formula(name) for name, _ in first), *heads])
             for place, each in enumerate(outputs):
-                label = [] if names is None else ["" if np.isnan(each).any() else names[int(each.argmax())]]
+                label = (
+                    [] if names is None else ["" if np.isnan(each).any() else no_formula(names[int(each.argmax())])]
+                )
                 figures = [f"{value:.9g}" for value in np.atleast_1d(each)]
-                rows.writerow([*(cells[place] for _, cells in first), *label, *figures])
+                rows.writerow([*(no_formula(cells[place]) for _, cells in first), *label, *figures])
     except (OSError, ValueError, KeyError, csv.Error) as error:
         sys.exit(f"predict.py: {error}")
 

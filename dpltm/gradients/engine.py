@@ -99,6 +99,7 @@ class RecordGradients:
         self._fillings: Tensor | None = None
         self.pass_rows: int | None = None
         self._parameters = list(model.parameters())
+        self._trained = {name: value.requires_grad for name, value in model.named_parameters()}
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         widest = max((max(module.weight.shape) for module in linear), default=0)
@@ -136,11 +137,17 @@ class RecordGradients:
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
             self._plan = None
-            check_model(self._model)
             if [id(value) for value in self._model.parameters()] != [id(value) for value in self._parameters]:
                 raise InputError(
                     "model: its parameters are not those that it had at first; begin anew with this model"
                 )
+            for name, value in self._model.named_parameters():
+                if value.requires_grad != self._trained[name]:
+                    raise InputError(
+                        f"model parameter {name}: requires_grad is not {self._trained[name]} any more, as when this began;"
+                        " set it back, or begin anew with this model"
+                    )
+            check_model(self._model)
             with full_precision():
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 settings = self._compile, self._kernels, self._grouped

@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -112,6 +112,11 @@ def check_model(model: nn.Module) -> None:
         if value.device.type not in ("cpu", "cuda"):  # Apple's (mps) has no float64, which sums are taken in
             raise InputError(
                 f"model parameter {name}: is on {value.device.type}; use the processor (cpu) or a GPU (cuda)"
+            )
+        if value.requires_grad and hooks_of(value):
+            raise InputError(
+                f"model parameter {name}: has a hook on its gradient, which no record's gradient goes through; remove()"
+                " it by its handle, and change `grad` behind backward, or give a mask"
             )
         if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
             raise InputError(f"model parameter {name}: its coordinates share memory (expand); use clone()")

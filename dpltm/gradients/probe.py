@@ -12,6 +12,7 @@ numbers by place, so they come from a key of each record instead (``draws``), in
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,8 +89,13 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """Modules, hooks, own ``forward`` and settings: what decides how records go through a model, as far as that is seen."""
-    return tuple(
+    """Modules and parameters, hooks, own ``forward`` and settings: what decides how records go through a model, as far as
+    that is seen."""
+    parameters = (
+        (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
+        for value in model.parameters()
+    )
+    return *parameters, *(
         (
             module,
             module.training,
@@ -123,6 +129,12 @@ def _setting(value: object, depth: int) -> object:
     if isinstance(value, Mapping):
         return tuple((repr(key), _setting(each, depth + 1)) for key, each in value.items())
     return id(value) if callable(value) and not isinstance(value, nn.Module) else None
+
+
+def hooks_of(parameter: nn.Parameter) -> list[dict[int, Any]]:
+    """Return the hooks on a parameter's gradient, of both kinds, where it has any."""
+    kinds: Any = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+    return [hooks for hooks in kinds if hooks]
 
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
@@ -222,6 +234,12 @@ MIXED = (
 )
 
 
+ROUTED = (
+    "sees as many rows as records hold certain values (experts that get the rows routed to them, packed sequences), so which"
+    " row is whose cannot be known; give every layer all records, and weigh or select what it gives"
+)
+
+
 @dataclass(frozen=True)
 class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
@@ -283,19 +301,31 @@ class MadeUp:
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
     """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
-    if draws is None:
-        losses = loss(model(x), y)
-    else:
-        with draws:
-            losses = loss(model(x), y)
+    with contextlib.nullcontext() if draws is None else draws:
+        outputs = model(x)
+        losses = loss(outputs, y)
+    if draws is not None:
         draws.close()
     if losses.shape != (len(x),):
-        raise InputError(
-            f"loss: shape {tuple(losses.shape)}, expected one value for each of {len(x)} records; use reduction='none'"
-        )
+        raise InputError(_of_shape(losses, outputs, y, len(x)))
     if not losses.requires_grad:
         raise InputError("loss: does not depend on any parameter of the model")
     return losses
+
+
+def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
+    """Return what is wrong with the shape of losses, and the likely remedy."""
+    gave = tuple(outputs.shape) if isinstance(outputs, Tensor) else (records,)
+    if gave[:1] != (records,):
+        fix = "let the model keep dimension 0 for records (squeeze(1) or flatten(1) in place of squeeze(), say)"
+    elif losses.ndim == 0:
+        fix = "use reduction='none'"
+    elif records in losses.shape[1:]:
+        fix = "every output is compared with every label: give both one shape (outputs.squeeze(1), say)"
+    else:
+        fix = "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one dimension, squeeze(1)"
+    of = f"outputs {gave} and labels {tuple(y.shape)}" if isinstance(outputs, Tensor) else f"labels {tuple(y.shape)}"
+    return f"loss: shape {tuple(losses.shape)} of {of}, expected one value for each of {records} records; {fix}"
 
 
 @dataclass(frozen=True)
@@ -503,7 +533,7 @@ class Probe:
                     raise
                 except Exception:  # a class or token that is none, or values that a model will not take
                     continue
-                _refuse_mixed(_difference(base, seen, record, along))
+                _refuse_mixed(base, seen, record, along)
 
     def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
         """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
@@ -515,7 +545,7 @@ class Probe:
                 raise
             except Exception:  # a token that is none, or records that a model will not take
                 continue
-            _refuse_mixed(_difference(base, seen, 0, along))
+            _refuse_mixed(base, seen, 0, along)
 
     def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
         """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
@@ -635,8 +665,14 @@ def _of_all(call: Call) -> bool:
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
 
 
-def _refuse_mixed(place: str | None) -> None:
-    if place:
+def _refuse_mixed(
+    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], but: int, along: dict[int, int]
+) -> None:
+    """Refuse a network where two passes differ at other records than one."""
+    if place := _difference(first, second, but, along):
+        pairs = enumerate(zip(first, second, strict=False))
+        if any(number not in along and one.shape != other.shape for number, ((_, one), (_, other)) in pairs):
+            raise InputError(f"model: {place} {ROUTED}")
         raise InputError(f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}")
 
 

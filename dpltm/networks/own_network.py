@@ -384,9 +384,10 @@ class _Trial:
                 raise CodeError(f"`{name}`: fails on {RECORDS} made-up records: {first_line(error)}") from error
             shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             if shape != (RECORDS,):
+                fix = ", with reduction='none'" if name == "loss" and shape == () else ""
                 raise InputError(
-                    f"`{name}`: gives {shape} for {RECORDS} records; give one value a record"
-                    + (", with reduction='none'" if name == "loss" else "")
+                    f"`{name}`: gives {shape} for outputs {tuple(outputs.shape)} and labels {tuple(labels.shape)} of"
+                    f" {RECORDS} records; give one value a record{fix}"
                 )
             if name == "score":
                 self._check_score(function, labels, values)

@@ -123,7 +123,9 @@ class Options:
     """
 
     def __init_subclass__(cls) -> None:
+        said = cls.__doc__
         dataclass(frozen=True, kw_only=True)(cls)
+        cls.__doc__ = said  # where docstrings are stripped (-OO), a dataclass shows its constructor in their place
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -330,13 +330,24 @@ _NUMBER = re.compile(r"[+-]?\d[\d.,' ]*?\s?([^\d\s.,']*)")
 def _fix_of(column: Column, cell: str) -> str:
     """Return what to write where a cell is no number or no date, by what it looks like."""
     likely = _NUMBER.fullmatch(cell)
-    if column.kind == "number" and likely is not None:
+    if column.kind != "date" and likely is not None:
         if likely[1] and likely[1] != column.suffix:
             return f"suffix = {toml_text(likely[1])}"
         if column.decimal == "." and cell.count(",") == 1 and not re.search(r",\d{3}\b", cell):
             return 'decimal = "," above all columns'
         return 'thousands = "," (or ".", "\'", " ") and decimal above all columns'
-    return "missing = true and other = true, which make it a hole"
+    if re.search(r"\d", cell):  # a form of the whole column, likely: as holes, all of it would be lost
+        return (
+            "write dates as 2024-12-31"
+            if column.kind == "date"
+            else "write numbers as 1234.5, with nothing before them"
+        )
+    if column.is_target:
+        return "leave those records out"
+    return (
+        'missing = true and other = true where such cells stand for nothing; kind = "category" or "hashed" where the column'
+        " holds words"
+    )
 
 
 def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.ndarray:
@@ -347,7 +358,8 @@ def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.n
     if column.is_target:
         values = cells.parsed(column)
         for row in cells.rows_of(np.isnan(values))[:1]:
-            faults.add(column.name, "is no number", "leave those records out", line, row, cells.text(row))
+            cell = cells.text(row)
+            faults.add(column.name, "is no number", _fix_of(column, cell), line, row, cell)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
     for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:

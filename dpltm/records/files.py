@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import struct
 import zipfile
 import zlib
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet", ".arrow")
 SUFFIXES = (".npz", *TABLES)
+"""Kinds of files, by :func:`suffix_of`."""
 
-KINDS = ".npz, .csv, .parquet or .arrow"
+KINDS = ".npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"
 """The same for messages."""
 
 FOLDER = "a folder"
@@ -77,10 +79,15 @@ class Layout:
             raise DataError(f"`length` {self.length}: must be 1 to {LONGEST:,}; pass how many words of a text to keep")
 
 
+def suffix_of(path: Path) -> str:
+    """Return what a file's name says that it is: ``.csv`` of a ``.tsv`` and a ``.csv.gz`` file as well, else its suffix."""
+    return ".csv" if re.search(r"\.[ct]sv(\.gz)?$", path.name.lower()) else path.suffix.lower()
+
+
 def kind_of(path: Path) -> str:
-    """Return the suffix of a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
+    """Return :func:`suffix_of` a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
     if not path.is_dir():
-        return path.suffix.lower()
+        return suffix_of(path)
     return FOLDER if any((path / f"{name}.npy").is_file() for name in (*PARTS, "x")) else ""
 
 

@@ -29,6 +29,7 @@ from dpltm.records.files import (
     read_arrays,
     read_new_arrays,
     reading,
+    suffix_of,
 )
 from dpltm.records.input_parts import check_words
 from dpltm.records.schema import Schema, as_schema
@@ -172,9 +173,9 @@ class _Source:
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
         dataset, path = self.dataset, Path(self.dataset)
-        if self.schema is not None and path.suffix.lower() not in TABLES:
+        if self.schema is not None and suffix_of(path) not in TABLES:
             raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
-        if {os.sep, os.altsep or os.sep} & set(dataset) or path.suffix.lower() in SUFFIXES:
+        if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
             return None, path.stem, *self._file(path, "`dataset`", layout)
         if self.label is not None:
             raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")

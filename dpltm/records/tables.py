@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import functools
+import gzip
 import itertools
 import json
 import math
 import mmap
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -38,6 +41,7 @@ from dpltm.records.cells import (
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.files import TABLES, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
@@ -98,9 +102,6 @@ class Frame:
     def blocks(self, read: Sequence[int]) -> Iterator[Block]:
         """Yield the records, some at a time."""
         keys = list(self.values.columns)
-        names = list(map(str, keys))
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"{self.name}: has twice the columns {shown(twice)}; rename one of them")
         for start in range(0, int(self.values.shape[0]), BLOCK):
             some = {at: self.values[keys[at]][start : start + BLOCK] for at in read}
             yield Block(
@@ -115,10 +116,16 @@ def _as_arrow(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and its records some at a time. ``schema`` says how a ``.csv`` file is written."""
+    """A table: its columns, and its records some at a time. ``schema`` says how a ``.csv`` file is written; cells of a
+    ``.tsv`` file are between tabs where it does not say otherwise."""
 
     source: Path | Frame
     schema: Schema = _PLAIN
+
+    def __post_init__(self) -> None:
+        of_tabs = self.path is not None and self.path.name.lower().removesuffix(".gz").endswith(".tsv")
+        if of_tabs and self.schema.separator == _PLAIN.separator:
+            object.__setattr__(self, "schema", replace(self.schema, separator="\t"))
 
     def __str__(self) -> str:
         return str(self.source)
@@ -126,7 +133,7 @@ class Table:
     @property
     def path(self) -> Path | None:
         """Of a ``.csv`` file; None of other tables."""
-        return self.source if isinstance(self.source, Path) and self.source.suffix.lower() == ".csv" else None
+        return self.source if isinstance(self.source, Path) and suffix_of(self.source) == ".csv" else None
 
     @cached_property
     def names(self) -> list[str]:
@@ -139,7 +146,7 @@ class Table:
         if not self.schema.header:
             return [column.name for column in self.schema.columns]
         with _rows(self.path, self.schema) as rows:
-            return [cell.strip() for cell in next(rows, [])]
+            return [cell.strip() for cell in next(rows, (0, []))[1]]
 
     def place(self, name: str, option: str) -> int:
         """Return the place of a column that an option names; DataError where it is not there, or twice."""
@@ -190,18 +197,19 @@ class Table:
 
 
 @contextmanager
-def _rows(path: Path, schema: Schema) -> Iterator[Any]:
-    """Yield Python's reader of a file: what it takes for rows and cells is what a table holds."""
-    with _lines(path, schema) as lines:
-        yield csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
-
-
-@contextmanager
-def _lines(path: Path, schema: Schema) -> Iterator[Iterator[str]]:
+def _rows(path: Path, schema: Schema) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
+    rows and cells is what a table holds."""
     encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
-    with path.open(newline="", encoding=encoding) as stream:
+    csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
+    opening: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opening(path, "rt", newline="", encoding=encoding) as stream:
+        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
         try:
-            yield ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
+            rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
+            yield ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
         except (UnicodeDecodeError, csv.Error) as error:
             mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
             raise DataError(
@@ -218,10 +226,7 @@ def _is_utf8(schema: Schema) -> bool:
 def _numbered(path: Path, schema: Schema, start: int) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Yield the lines of records, from one of them on, and their cells."""
     with _rows(path, schema) as rows:
-        if schema.header:
-            next(rows, None)
-        records = ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
-        yield itertools.islice(records, start, None)
+        yield itertools.islice(rows, start + schema.header, None)
 
 
 def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Iterator[Block]:
@@ -263,15 +268,15 @@ def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
 def _read_alike(path: Path, schema: Schema) -> bool:
     """Return whether Arrow finds the cells in a file that Python finds, if it finds as many in each line.
 
-    They differ on quotes that stand behind a blank, or close before a cell ends, or never. Arrow reads one-byte separators,
-    and drops no lines.
+    They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
+    header. Arrow reads one-byte separators, and drops no lines.
     """
     mark = schema.separator
-    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " ":
+    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
-        quoted, start = False, stream.read(4)
-        if start == codecs.BOM_UTF8 + b'"':
+        quoted = False
+        if re.match(rb'%b"|(?:%b)?\s*[\r\n]' % (codecs.BOM_UTF8, codecs.BOM_UTF8), stream.read(AT_ONCE)):
             return False
         stream.seek(0)
         while not quoted and (piece := stream.read(AT_ONCE)):
@@ -404,6 +409,8 @@ def _features(
         table.place(units, "unit_column")
         _check_no_label(table, units, label)
     left_out = [at for at in index_columns(names) if names[at] not in (label, units)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):  # whatever goes by names later would fail
+        raise DataError(f"{table}: has twice the columns {shown(twice)}; rename one of them")
     read = [at for at, name in enumerate(names) if at not in left_out and name != label and name not in spare]
     if not any(names[at] != units for at in read):
         but = " but a row number" if left_out else ""
@@ -491,13 +498,20 @@ def read_by_schema(
     )
 
 
-def faults_of(source: Path, schema: Schema, units: str | None = None) -> list[tuple[str, str, str]]:
-    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free."""
+def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Return what of a table does not fit a schema, as rows of column, fault and fix; columns still to be found are free.
+
+    And the columns of which most values are outside their bounds.
+    """
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
+    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded, marked=True)
+    outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
-        encoder.arrays(block)
-    return encoder.faults.rows()
+        features = encoder.arrays(block)[0]
+        outside += ((features < 0) | (features > 1)).sum(0)
+        records += len(features)
+    names = [column.name for column in schema.columns for _ in range(column.features)]
+    return encoder.faults.rows(), [names[at] for at in np.flatnonzero(outside > records / 2)]
 
 
 def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:
@@ -591,7 +605,7 @@ def column_names(path: Path, schema: Schema | None = None) -> list[str]:
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
-    if path.suffix.lower() not in (".csv", ".parquet", ".arrow"):
+    if suffix_of(path) not in TABLES:
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
     table = Table(path, schema or _PLAIN)
     at = table.place(name, "id")
@@ -630,7 +644,7 @@ def draft(
         classes, target: names of the classes of ``label``, or the range of its numbers.
     """
     above = Schema((), header, MISSING) if known is None else known
-    if known is None and header and path.suffix.lower() == ".csv":
+    if known is None and header and suffix_of(path) == ".csv":
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
     names, kinds = _names(path, above), _kinds(path)
@@ -653,19 +667,12 @@ def draft(
     return replace(above, columns=tuple(marked), text="")
 
 
-def _separator(path: Path) -> str:
-    """Return the mark that most often stands between names in the first line, which is public."""
-    with _lines(path, _PLAIN) as lines:
-        bare = re.sub(r'"[^"]*"', "", next(lines, ""))
-    return max(",;\t|", key=bare.count)
-
-
 def check_decimal(path: Path, schema: Schema) -> None:
     """Raise DataError where most numbers have another decimal mark than a draft, so that they would count as words.
 
     It looks at records, as refusals may; more than half of them must speak for it.
     """
-    if path.suffix.lower() != ".csv" or schema.decimal not in (".", ","):
+    if suffix_of(path) != ".csv" or schema.decimal not in (".", ","):
         return
     other = "." if schema.decimal == "," else ","
     table, times, records = Table(path, schema), Counter[str](), 0
@@ -726,9 +733,20 @@ def _names(path: Path, schema: Schema) -> list[str]:
     return names
 
 
+def _separator(path: Path) -> str:
+    """Return what stands between the names of columns, which are public: a comma, or else what makes most names."""
+
+    def count(mark: str) -> int:
+        with contextlib.suppress(DataError):  # names in quotes, by another mark
+            return len(Table(path, replace(_PLAIN, separator=mark)).names)
+        return 0
+
+    return "," if count(",") > 1 else max(",;\t|", key=count)
+
+
 def _kinds(path: Path) -> dict[str, str]:
     """Return kinds by the types of columns, where a file has them: no value is looked at."""
-    if path.suffix.lower() == ".csv":
+    if suffix_of(path) == ".csv":
         return {}
     kinds = {"number": is_numeric, "category": lambda kind: is_text(kind) or pa.types.is_boolean(kind)}
     kinds["date"] = lambda kind: pa.types.is_date(kind) or pa.types.is_timestamp(kind)

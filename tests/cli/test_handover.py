@@ -58,12 +58,12 @@ def test_predictions_with_an_id(cli: Any, run: str, refused: Any) -> None:
         rows = [*csv.reader(stream)]
     assert [row[0] for row in told] == [row[-1] for row in rows]
     with Path("more.csv").open("w", newline="") as stream:
-        csv.writer(stream).writerows([[*row, f"v{place}" if place else "visit"] for place, row in enumerate(rows)])
+        csv.writer(stream).writerows([[*row, f"=v{place}" if place else "visit"] for place, row in enumerate(rows)])
     notes = cli(f"predict {run} --input more.csv -o beside.csv --json").json["notes"]
     assert notes[0] == "more.csv has columns that the run does not take; they are passed over: 'visit'"
     assert Path("beside.csv").read_text() == Path("plain.csv").read_text()
     cli(f"predict {run} --input more.csv --id visit -o more.out.csv")
-    assert Path("more.out.csv").read_text().splitlines()[1].startswith("v1,")
+    assert Path("more.out.csv").read_text().splitlines()[1].startswith("'=v1,"), "no formula"
     said = "--id nobody: new.csv has no such column; it has 'returned', 'note'"
     assert refused(f"predict {run} --input new.csv --id nobody -o m.csv").startswith(said)
 

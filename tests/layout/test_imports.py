@@ -27,7 +27,7 @@ PACKAGES = ("dpltm", "tickets", "cli")
 SOURCES = dict(program("scripts/house.py").modules(ROOT))
 """Files of the source, by the name that a module is installed under."""
 
-LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2}
+LAYERS = {"dpltm": 0, "dpltm.tickets": 1, "dpltm.cli": 2, "dpltm.__main__": 2}
 
 PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 # of a pickler, what hands calls to processes of one's own

@@ -22,6 +22,7 @@ from dpltm.reports.subjects import count, number, section, skill_in, text
 from dpltm.reports.wording import as_share
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.files import check_free, check_writable, new_file
+from dpltm.tickets.predict import no_formula
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep
 
@@ -300,8 +301,7 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: f"'{one}" if str(one)[:1] in "=+-@" and isinstance(one, str) and one else one
-                         for key, one in row.items()})  # fmt: skip
+        writer.writerow({key: no_formula(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
     return stream.getvalue()
 
 

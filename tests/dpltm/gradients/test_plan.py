@@ -73,6 +73,10 @@ BY_FREQUENCY = "scales gradients by frequency in the batch, which mixes records;
 MAX_NORM = "has max_norm, which changes weights by the records outside the ledger; leave it out"
 HALF = " parameter 1.1.weight: dtype {}; the bound is proven for float32 and float64 only"
 FROZEN = ": every parameter is frozen (requires_grad=False), so there is nothing to train"
+HOOK = (
+    ": has a hook on its gradient, which no record's gradient goes through; remove() it by its handle, and change `grad`"
+    " behind backward, or give a mask"
+)
 SHARE = " parameter scale: its coordinates share memory (expand); use clone()"
 PERMANENT = (
     "1.1 is reparametrised by {}; make that permanent (prune.remove, or remove_weight_norm) and give its"
@@ -94,6 +98,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "frozen": (lambda: nn.Linear(6, 2).requires_grad_(False), FROZEN),
     "no parameter": (nn.ReLU, FROZEN),
+    "hook on a weight": (lambda: hooked(nn.Linear(6, 2), "register_hook"), " parameter weight" + HOOK),
+    "hook behind a gradient": (
+        lambda: hooked(nn.Linear(6, 2), "register_post_accumulate_grad_hook"), " parameter weight" + HOOK
+    ),
     "expanded rows": (lambda: expanded((1, 6), (3, 6)), SHARE),
     "l1": (
         lambda: reparametrised(lambda layer: prune.l1_unstructured(layer, "weight", 0.5)),
@@ -115,6 +123,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         ": has lazy layers without a shape; run one batch of made-up records through it first",
     ),
 }  # fmt: skip
+
+
+def hooked(model: nn.Module, register: str) -> nn.Module:
+    getattr(model.weight, register)(lambda _: None)
+    return model
 
 
 def expanded(shape: tuple[int, ...], size: tuple[int, ...]) -> nn.Module:
@@ -141,20 +154,37 @@ def test_a_mask_of_another_shape_is_refused():
 
 # Losses, randomness, failures, and what torch.func cannot take.
 
+OWN_MEAN = (
+    "take the mean of a record's losses (flatten(1).mean(1)), or give outputs and labels one dimension, squeeze(1)"
+)
+PAIRS = "every output is compared with every label: give both one shape (outputs.squeeze(1), say)"
+
 
 @once
 @pytest.mark.parametrize(
-    ("loss", "shape"),
+    ("loss", "shape", "fix"),
     [
-        (lambda out, y: squared_error(out, y).mean(), "()"),
-        (lambda out, y: squared_error(out, y)[:, None], "(11, 1)"),
-        (lambda out, y: squared_error(out, y)[:4], "(4,)"),  # which happens to fit the batch
+        (lambda out, y: squared_error(out, y).mean(), "()", "use reduction='none'"),
+        (lambda out, y: squared_error(out, y)[:, None], "(11, 1)", OWN_MEAN),
+        (lambda out, y: (out - y[:, None]).square(), "(11, 2)", OWN_MEAN),
+        (lambda out, y: (out[:, :1] - y).square(), "(11, 11)", PAIRS),
+        (lambda out, y: squared_error(out, y)[:4], "(4,)", OWN_MEAN),  # which happens to fit the batch
     ],
-    ids=["mean", "column", "as many as the batch"],
+    ids=["mean", "column", "outputs", "pairs", "as many as the batch"],
 )
-def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape):
-    message = f"loss: shape {shape}, expected one value for each of 11 records; use reduction='none'"
-    assert refusal(nn.Linear(6, 2), loss) == message
+def test_a_loss_that_is_not_one_value_a_record_is_refused(loss, shape, fix):
+    expected = "of outputs (11, 2) and labels (11,), expected one value for each of 11 records; "
+    assert refusal(nn.Linear(6, 2), loss) == f"loss: shape {shape} {expected}{fix}"
+
+
+@once
+def test_a_model_that_drops_the_dimension_of_records_is_told_so():
+    """With one record alone, squeeze() takes it away as well."""
+    model = Applied(lambda self, x: self.layer(x[:, None]).squeeze(), layer=nn.Linear(6, 3))
+    assert refusal(model, cross_entropy, y=torch.zeros(4, dtype=torch.long)) == (
+        "loss: shape () of outputs (3,) and labels (1,), expected one value for each of 1 records; let the model keep"
+        " dimension 0 for records (squeeze(1) or flatten(1) in place of squeeze(), say)"
+    )
 
 
 @once
@@ -471,11 +501,18 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "namespace": (lambda model: setattr(model.loss_scale, "mix", True), MIXES),
     "buffer": (lambda model: model.mix.fill_(1.0), MIXES),
     "function": (lambda model: setattr(model, "then", mixing), MIXES),
+    "frozen": (lambda model: model[0].requires_grad_(False), "parameter 0.weight: requires_grad is not True any more"),
+    "unfrozen": (lambda model: model[2].requires_grad_(True), "parameter 2.weight: requires_grad is not False any more"),
+    "another parameter": (
+        lambda model: setattr(model[0], "weight", nn.Parameter(torch.ones(5, 4))), "are not those that it had at first"
+    ),
+    "hook on a weight": (lambda model: hooked(model[0], "register_hook"), "parameter 0.weight: has a hook"),
 }  # fmt: skip
 
 
 def switched() -> tuple[Switched, RecordGradients]:
     model = Switched()
+    model[2].requires_grad_(False)
     gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
     gradients.filtered_sum(X, Y, Clip(1.0))
     return model, gradients

@@ -193,6 +193,19 @@ def test_a_forgotten_batch_first_is_refused(kind, time):
     assert refusal(model, x=torch.zeros(4, time, 3)) == MIXED.format("the loss")
 
 
+def experts(self: Applied, x: Tensor) -> Tensor:
+    """Each record's output is its own, from the expert that it is routed to."""
+    chosen, out = self.gate(x).argmax(-1), torch.zeros(len(x), 3)
+    for place, expert in enumerate((self.one, self.two)):
+        out[chosen == place] = expert(x[chosen == place])
+    return out
+
+
+def test_layers_that_see_some_of_the_records_are_refused_for_that():
+    layers = {"gate": nn.Linear(6, 2), "one": nn.Linear(6, 3), "two": nn.Linear(6, 3)}
+    assert classes(Applied(experts, **layers)) == f"model: a Linear {probe.ROUTED}"
+
+
 def test_sorting_is_seen_where_losses_and_gradients_are_alike():
     """Every record's output is its own, but what layers see in a row is another's."""
 

@@ -50,10 +50,13 @@ def test_missing_folder_and_kind(tmp_path):
         (
             folder,
             "is a folder without x_train.npy;"
-            " give one that has it, or a file in it that ends in .npz, .csv, .parquet or .arrow",
+            " give one that has it, or a file in it that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow",
         ),
-        (kind, "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
-        (tmp_path / "bare", "unknown kind of file; give one that ends in .npz, .csv, .parquet or .arrow"),
+        (kind, "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow"),
+        (
+            tmp_path / "bare",
+            "unknown kind of file; give one that ends in .npz, .csv (or .tsv, .csv.gz), .parquet or .arrow",
+        ),
     ):
         assert refused(read_file, path, None) == f"`dataset` {path}: {fault}"
 

@@ -1,6 +1,7 @@
 """load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
 
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -299,12 +300,14 @@ def test_csv_with_test_split(tmp_path):
         ("a,c,y", "lacks 'b'; it has, beside those, 'c'"),
         ("a,y", "lacks 'b'"),
         ("a,b,c,y", "has, beside those, 'c'"),
-        ("a,b,b,y", "has twice 'b'"),
     ):
         path = csv(tmp_path, "other", f"{header}\n{','.join('1' for _ in header.split(','))}\n")
         assert refused(load, train, label="y", test=path, bounds=(0, 9)) == (
             f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
         )
+    twice = csv(tmp_path, "twice", "a,b,b,y\n1,1,1,1\n")
+    for call in (partial(load, twice), partial(load, train, test=twice)):
+        assert refused(call, label="y", bounds=(0, 9)) == f"{twice}: has twice the columns 'b'; rename one of them"
     path = csv(tmp_path, "nan", "a,y,b\n1,0,2\n3,1,nan\n")
     fault = f"{path}: the feature table has nan at record 1, column 'b' {FINITE}{OR_SAY}"
     assert refused(load, path, label="y", bounds=(0, 1)) == fault

@@ -1,6 +1,9 @@
 """Schemas of tables: what each kind of column becomes, what does not fit, and that a row depends on its record alone."""
 
+import codecs
+import csv
 import datetime
+import gzip
 import os
 
 import numpy as np
@@ -14,7 +17,8 @@ from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.records import load
 from dpltm.records.cells import as_days
 from dpltm.records.schema import parse_schema, schema_text
-from dpltm.records.tables import draft, read_off
+from dpltm.records.tables import draft, faults_of, read_off
+from dpltm.tickets import encode
 from opened import arrays_of
 from refusals import refused
 
@@ -163,10 +167,10 @@ def test_all_faults_are_said_at_once(table):
     said = refused(table, rows)
     assert said.partition("d.csv: ")[2] == (
         "does not fit its schema: whole lines: 3 cells in place of 7 (line 4), give every line one cell a column; age:"
-        " 'forty' is no number (line 3), missing = true and other = true, which make it a hole; seen: '2020-13-01' is no"
-        " date (YYYY-MM-DD) (line 3), missing = true and other = true, which make it a hole; street: empty cells (line 3),"
-        " missing = true; ill: 'maybe' is none of its classes (line 3), add it to classes, or leave those records out"
-        " (dpltm datasets schema FILE `schema` THIS shows all)"
+        " 'forty' is no number (line 3), missing = true and other = true where such cells stand for nothing; kind ="
+        ' "category" or "hashed" where the column holds words; seen: \'2020-13-01\' is no date (YYYY-MM-DD) (line 3), write'
+        " dates as 2024-12-31; street: empty cells (line 3), missing = true; ill: 'maybe' is none of its classes (line 3),"
+        " add it to classes, or leave those records out (dpltm datasets schema FILE `schema` THIS shows all)"
     )
     short = refused(table, [ROWS[0], "20,1,north"])  # not one whole row
     assert short.partition("d.csv: ")[2].startswith("does not fit its schema: whole lines: 3 cells in place of 7")
@@ -328,6 +332,86 @@ suffix = "%"
 kind = "label"
 classes = ["nein", "ja"]
 """
+
+
+PAGE = "\n".join(ROWS) + "\n"
+TABBED = "\n".join(map("\t".join, csv.reader(ROWS, skipinitialspace=True)))
+FORMS = {
+    "remarks above": ("d.csv", 'skip = "#"', b"# exported\n# by a station\n" + PAGE.encode()),
+    "what Excel says": ("d.csv", 'skip = "sep="', b"sep=,\n" + PAGE.encode()),
+    "blank lines above": ("d.csv", "", codecs.BOM_UTF8 + b" \n\n" + PAGE.encode()),
+    "a long text": ("d.csv", "", PAGE.replace("Elm Road, x", f"Elm Road, {'x' * 200_000}").encode()),
+    "tabs": ("d.tsv", "", TABBED.encode()),
+    "compressed": ("d.csv.gz", "", gzip.compress(PAGE.encode())),
+    "compressed tabs": ("D.TSV.GZ", 'separator = ","', gzip.compress(TABBED.encode())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_table_is_what_it_is_however_its_file_is_written(tmp_path, table, name):
+    """Here, and by the program that goes with an exported network."""
+    file, above, body = FORMS[name]
+    (tmp_path / file).write_bytes(body)
+    schema = parse_schema(f"{above}\n{TEXT}", "it")
+    read, plain = load(str(tmp_path / file), schema=schema, for_training=False), table()
+    assert np.array_equal(arrays_of(read.train).x, arrays_of(plain.train).x)
+    assert arrays_of(read.train).y.tolist() == arrays_of(plain.train).y.tolist()
+    settings = {"skip": schema.skip, "separator": schema.separator, "encoding": "utf-8-sig", "names": None}
+    cells = encode.table(tmp_path / file, settings)[0]
+    assert (list(cells), cells["age"]) == (ROWS[0].split(","), ["40", "70", "?", "20"])
+    assert [column.name for column in draft(tmp_path / file, schema, None, True).columns] == list(cells)
+
+
+def test_what_was_cut_off_is_no_table(tmp_path):
+    path = tmp_path / "d.csv.gz"
+    for body in (gzip.compress(PAGE.encode())[:-9], b"none", b""):
+        path.write_bytes(body)
+        assert "d.csv.gz: " in refused(load, str(path), schema=parse_schema(TEXT, "it"))
+
+
+@pytest.mark.parametrize(
+    ("header", "mark"),
+    [
+        ('"age";"job";"y"', ";"),
+        ("age\tjob\ty", "\t"),
+        ('"one, and more";"y"', ";"),
+        ('id,"a;b;c"', ","),
+        ("a|b;c|d", "|"),
+    ],
+)
+def test_what_stands_between_names_is_found(tmp_path, header, mark):
+    (tmp_path / "d.csv").write_text(f"{header}\n")
+    assert draft(tmp_path / "d.csv", None, None, True).separator == mark
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "fix"),
+    [
+        ("date", "31/12/2024", "write dates as 2024-12-31"),
+        ("date", "5 January", "write dates as 2024-12-31"),
+        ("number", "$1.200,50", "write numbers as 1234.5, with nothing before them"),
+        ("number", "1.5e", 'suffix = "e"'),
+        ("number", "1,5", 'decimal = "," above all columns'),
+        ("number", "1,200.50", 'thousands = "," (or ".", "\'", " ") and decimal above all columns'),
+        ("label", "1,5", 'decimal = "," above all columns'),
+        ("label", "high", "leave those records out"),
+        ("number", "high", 'kind = "category" or "hashed" where the column holds words'),
+    ],
+)
+def test_advice_keeps_a_column_that_is_all_written_so(tmp_path, kind, cell, fix):
+    (tmp_path / "d.csv").write_text(f'a,y\n"{cell}",0\n')
+    bounds = "[2020-01-01, 2025-01-01]" if kind == "date" else "[0, 9]"
+    y = 'kind = "number"\nbounds = [0, 1]' if kind == "label" else 'kind = "label"\nclasses = [0, 1]'
+    schema = parse_schema(f'[column.a]\nkind = "{kind}"\nbounds = {bounds}\n[column.y]\n{y}', "it")
+    (((_, _, advice),), _) = faults_of(tmp_path / "d.csv", schema)
+    assert advice.endswith(fix)
+
+
+def test_bounds_that_leave_most_values_outside_are_told(tmp_path):
+    (tmp_path / "d.csv").write_text("a,b,y\n1,1,0\n1,50,0\n20,50,1\n,50,1\n")
+    columns = "".join(f'[column.{name}]\nkind = "number"\nbounds = [0, 9]\nmissing = true\n' for name in "ab")
+    schema = parse_schema(f'{columns}[column.y]\nkind = "label"\nclasses = [0, 1]', "it")
+    assert faults_of(tmp_path / "d.csv", schema) == ([], ["b"])
 
 
 def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):

@@ -71,7 +71,7 @@ def rows(count):
 
     return list(
         zip(
-            [f"p{place}" for place in range(count)],
+            [f"=p{place}" for place in range(count)],
             ["n/a" if draw.random() < 0.1 else f"{draw.normal(60, 40):.3f}" for _ in range(count)],
             [f"{draw.lognormal(5, 2):.1f}" if draw.random() < 0.9 else "unknown" for _ in range(count)],
             [f" {value!r}" for value in draw.normal(0, 3, count).tolist()],
@@ -138,7 +138,7 @@ def chances(path, first):
 
 
 def test_a_folder_predicts_by_itself(home, run, folder):
-    """``predict.py`` of the folder, with an id, from a table in another order."""
+    """``predict.py`` of the folder, with an id, which becomes no formula, from a table in another order."""
     lines = rows(40)
     table = write(home / "new.csv", NAMES[::-1], [line[::-1] for line in lines])
     out = home / "out.csv"
@@ -147,7 +147,7 @@ def test_a_folder_predicts_by_itself(home, run, folder):
     header, *found = csv.reader(out.read_text(encoding="utf-8").splitlines())
     assert header == ["patient no.", "label", "p no", "p yes"]
     assert [row[:2] for row in found] == [
-        [f"p{place}", run.schema.class_names[y]] for place, y in enumerate(expected.labels)
+        [f"'=p{place}", run.schema.class_names[y]] for place, y in enumerate(expected.labels)
     ]
     assert np.abs(chances(out, 2) - expected.probabilities).max() <= 1e-5
 
