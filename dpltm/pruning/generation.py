@@ -222,6 +222,10 @@ def dense_mask(spec: Network) -> Mask:
     return spec.mask({name: torch.ones(shape, dtype=torch.bool) for name, shape in spec.shapes().items()})
 
 
+Evaluation = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str]
+"""Records that rounds are measured on, their labels, and in place of accuracy a metric as ``skill`` has it."""
+
+
 class Rounds:
     """Train, prune, rewind, round after round.
 
@@ -236,12 +240,11 @@ class Rounds:
         y: Tensor,
         config: GenerationConfig,
         schedule: Schedule,
-        evaluation: tuple[Inputs, Tensor] | None,
+        evaluation: Evaluation | None,
         dropout: float = 0.0,
-        metric: str = "accuracy",
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._spec, self._model, self._dropout, self._metric = spec, build(spec, config.seed), dropout, metric
+        self._spec, self._model, self._dropout = spec, build(spec, config.seed), dropout
         self._initial = self.theta0 = weights_of(self._model)
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
         self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
@@ -281,8 +284,8 @@ class Rounds:
                 return
             self._prune()
 
-    def _score(self, x: Inputs, y: Tensor) -> float:
-        judged = None if self._metric == "accuracy" else skill(self._model, x, y, metric=self._metric)
+    def _score(self, x: Inputs, y: Tensor, metric: str = "accuracy") -> float:
+        judged = None if metric == "accuracy" else skill(self._model, x, y, metric=metric)
         if judged is None or judged.estimate is None:  # records of one class, which have no ranks
             return accuracy(self._model, x, y, score=self._spec.score)
         return judged.estimate.value
@@ -363,11 +366,10 @@ def generate(
     x: Inputs,
     y: Tensor,
     config: GenerationConfig,
-    evaluation: tuple[Inputs, Tensor] | None = None,
+    evaluation: Evaluation | None = None,
     progress: Callable[[int, int], None] | None = None,
     checkpoints: Checkpoints = NOT_KEPT,
     beside: Mapping[str, Any] | None = None,
-    metric: str = "accuracy",
 ) -> Tickets:
     """Run Algorithm 1, phase 1: ``config.rounds + 1`` tickets with nested masks and the same theta0.
 
@@ -375,7 +377,6 @@ def generate(
         x: scaled features, ``(n, features)`` float32.
         y: labels, ``(n,)`` int64.
         beside: what else the state of a checkpoint holds.
-        metric: measured in the place of accuracy, as ``skill`` has it.
 
     Raises:
         InputError: a batch larger than the data, or a schedule that empties a layer; before any training.
@@ -385,7 +386,7 @@ def generate(
     """
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
-    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation, metric=metric)
+    rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
     with threads(config.threads):
         if checkpoints.held is not None:
             rounds.resume(checkpoints.held)

@@ -383,7 +383,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
         told = by_round(config.iterations, config.rewind, step, cost)
-        tickets = generation.generate(plan.spec, x, y, config, evaluation, told, checkpoints, state, plan.metric)
+        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), told, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
 
