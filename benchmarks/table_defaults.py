@@ -233,10 +233,11 @@ def summary(lines: list[dict[str, Any]]) -> None:
     for (kind, epsilon), group in grouped.items():
         names = [name for name in group[0] if name not in ("kind", "epsilon", "seed")]
         told = {name: float(np.mean([line[name] for line in group])) for name in names}
-        if SETTINGS.keys() <= told.keys() and len(group) > 1:
+        measured = [name for name in SETTINGS if name in told]
+        if measured and len(group) > 1:
             behind = []
             for line in group:
-                others = {name: np.mean([other[name] for other in group if other is not line]) for name in SETTINGS}
+                others = {name: np.mean([other[name] for other in group if other is not line]) for name in measured}
                 behind.append(line["default"] - max(line["default"], line[max(others, key=lambda name: others[name])]))
             told |= {"behind best": float(np.mean(behind)), "farthest": float(min(behind))}
         print(kind, epsilon, len(group), {name: round(value, 4) for name, value in told.items()})
