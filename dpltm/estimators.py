@@ -10,8 +10,8 @@ Example:
     >>> draw = np.random.default_rng(5)
     >>> X = draw.random((400, 3))
     >>> y = np.where(X[:, 0] > 0.5, "high", "low")
-    >>> classifier = dpltm.TicketClassifier(epsilon=2, bounds=(0, 1), classes=["high", "low"], n_records=400)
-    >>> classifier.fit(X, y).predict_proba(X[:5]).shape
+    >>> classifier = dpltm.TicketClassifier(epsilon=2, bounds=(0, 1), classes=["high", "low"], n_records=395)
+    >>> classifier.fit(X[5:], y[5:]).predict_proba(X[:5]).shape
     (5, 2)
     >>> classifier.privacy_.certified.epsilon <= 2
     True

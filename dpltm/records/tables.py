@@ -339,6 +339,8 @@ def read_table(
     left_out, columns = _features(table, label, labelled, units, spare)
     if table.path is not None:
         _check_names(table, "add a line of names, or rename those columns")
+    if twice := sorted({name for name in names if names.count(name) > 1}):  # whatever goes by names later would fail
+        raise DataError(f"{table}: has twice the columns {shown(twice)}; rename one of them")
     at_label = names.index(label) if label is not None and labelled else None
 
     def arrays(block: Block) -> list[np.ndarray]:
@@ -409,8 +411,6 @@ def _features(
         table.place(units, "unit_column")
         _check_no_label(table, units, label)
     left_out = [at for at in index_columns(names) if names[at] not in (label, units)]
-    if twice := sorted({name for name in names if names.count(name) > 1}):  # whatever goes by names later would fail
-        raise DataError(f"{table}: has twice the columns {shown(twice)}; rename one of them")
     read = [at for at, name in enumerate(names) if at not in left_out and name != label and name not in spare]
     if not any(names[at] != units for at in read):
         but = " but a row number" if left_out else ""
