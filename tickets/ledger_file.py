@@ -42,6 +42,16 @@ _LINE = re.compile(rb'\{"entry": (\{.*\}), "digest": "([0-9a-f]{64})"\}')
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
+def _again(head: Head, path: str, **options: Any) -> Ledger:
+    """Open a ledger that was pickled; InputError where what lies there does not hold what it held."""
+    ledger = open_ledger(path, **options)
+    if head.count and not ledger.book.extends(head):
+        raise InputError(
+            f"`ledger`: {path} holds {ledger.book.head}, and the one that was pickled {head}; put that back"
+        )
+    return ledger
+
+
 def open_ledger(
     path: str | Path, *, population: str | None = None, unit: str | None = None, links: bool = True
 ) -> Ledger:
@@ -136,7 +146,7 @@ class FileStore:
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
         path, population = os.path.abspath(self._path), self._seen.book.population
-        return partial(open_ledger, path, population=population, unit=unit, links=self._links)
+        return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -186,6 +186,8 @@ def settle(
         "model": start.spec.identity,
         "weights": weights_id(start),
         "features": None if feature_map is None else feature_map.uncentred.id,
+        # which no sampling rate tells where all records are in every step
+        **({"public": [dataset.records, dataset.target]} if options.head == LEAST_SQUARES else {}),
         **source_facts(start.spec),
     }
     return TrainingPlan(

@@ -270,6 +270,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
     check_request(request)
     if request.head == LEAST_SQUARES:
         check_alone("`head` least-squares")
+    request = replace(request, head=request.head or "dp-sgd")  # which ranks can share
     if request.dry_run:
         return train(request, progress) if place.rank == 0 else None
     ranks = _joined(place, request)

@@ -664,6 +664,18 @@ def test_a_ledger_file_is_opened_in_each_process(how, tmp_path, monkeypatch):
     assert made.privacy_.certified.epsilon > made.run_.privacy.certified.epsilon
 
 
+def test_a_pickled_ledger_is_not_opened_where_its_file_holds_less(tmp_path, monkeypatch):
+    """As on another machine: what was paid for would be forgotten."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "one"))
+    made = classifier(ledger=open_ledger(tmp_path / "l.jsonl"))
+    made.fit(*table())
+    pickled = pickle.dumps(clone(made))
+    (tmp_path / "l.jsonl").unlink()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"holds 0 entries .*, and the one that was pickled 1 entry"):
+        pickle.loads(pickled)
+
+
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
     x, y = table()
