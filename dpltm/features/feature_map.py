@@ -292,11 +292,8 @@ class SplineMap(FeatureMap):
     @property
     def live(self) -> Tensor:
         """Features that are not 0 of all records, ``(features,)`` bool."""
-        grid, products = self.slots * GRID**2, self.slots
-        places = torch.arange(self.features) - self.single
-        in_grid, in_products = places < self.kept * GRID**2, (places >= grid) & (places < grid + self.kept)
-        assert self.features == self.single + grid + products
-        return in_grid | in_products
+        places, products = torch.arange(self.features) - self.single, self.slots * GRID**2
+        return (places < self.kept * GRID**2) | ((places >= products) & (places < products + self.kept))
 
     @property
     def uncentred(self) -> SplineMap:
@@ -365,7 +362,7 @@ class SplineMap(FeatureMap):
         ((_, (knots,)),) = self.base.parts
         return int(knots)
 
-    @property
+    @cached_property
     def _indicators(self) -> list[int]:
         return sorted(set(range(self.columns)) - set(self.numbers))
 

@@ -216,12 +216,8 @@ def check_loss(network: Network) -> None:
         )
 
 
-def check_score(network: Network, taker: str, *, target: object = None) -> None:
-    """Raise InputError unless something says how good outputs are for a record; ``taker`` needs it, of no ``target``."""
-    if target is not None:
-        raise InputError(
-            f"`dataset`: its labels are numbers, and {taker} is of classes; train `dense`, or a random ticket"
-        )
+def check_score(network: Network, taker: str) -> None:
+    """Raise InputError unless something says how good outputs are for a record; ``taker`` needs it."""
     if network.labels is not None and network.score is None:
         raise InputError(
             f"`score=` is missing: {network.labels} are no class numbers, so {taker} needs, in Python, a function of outputs"

@@ -274,8 +274,7 @@ def weights_of(labels: Tensor, weights: Tensor) -> Tensor:
     labels = labels.long()
     if labels.ndim == 1:
         return weights[labels]
-    there = labels != ABSENT
-    return (weights[labels.clamp_min(0)] * there).sum(1) / there.sum(1).clamp_min(1)
+    return _mean_of_slots(weights[labels.clamp_min(0)], labels)
 
 
 def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], np.ndarray | None]:
@@ -309,11 +308,21 @@ class TargetLoss:
     scale: float = 1.0
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        there = labels != ABSENT
-        part = labels.clamp_min(0).to(outputs.dtype)[..., None] / LEVELS
-        chances = functional.log_softmax(outputs, -1)
-        losses = -(torch.cat([1 - part, part], -1) * chances).sum(-1) / self.scale
-        return losses if losses.ndim == 1 else (losses * there).sum(1) / there.sum(1).clamp_min(1)
+        parts = target_parts(labels.clamp_min(0), outputs.dtype)
+        losses = -(parts * functional.log_softmax(outputs, -1)).sum(-1) / self.scale
+        return losses if losses.ndim == 1 else _mean_of_slots(losses, labels)
+
+
+def target_parts(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return how much of each end of the range a target has, ``(..., 2)``, by its level."""
+    part = labels.to(dtype)[..., None] / LEVELS
+    return torch.cat([1 - part, part], -1)
+
+
+def _mean_of_slots(values: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean over the slots that are filled, ``(batch,)``, of values and labels ``(batch, slots)``."""
+    there = labels != ABSENT
+    return (values * there).sum(1) / there.sum(1).clamp_min(1)
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -322,7 +331,7 @@ def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     Labels are ``ABSENT`` in slots that a user left empty. How many are filled is the user's own affair, so it may divide.
     """
     losses = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=ABSENT, reduction="none")
-    return losses.view_as(labels).sum(1) / (labels != ABSENT).sum(1).clamp_min(1)
+    return _mean_of_slots(losses.view_as(labels), labels)
 
 
 FIRST = "rank 0/"

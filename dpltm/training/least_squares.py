@@ -7,7 +7,7 @@ size, so no setting depends on the records.
 
 Behind ``splines``, the features of a table, there are three more: class sums, by which the bias begins at the log odds and
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
-which pairs become features; and at the end by how much chances add up to too many, so that they are right on average.
+which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
 Gradients are not clipped below the longest that there is: so a rare class counts as much as it is off.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
@@ -39,11 +39,12 @@ from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
-from dpltm.records.dataset import LEVELS, Dataset
+from dpltm.records.dataset import Dataset
 from dpltm.records.mapped import pieces
 from dpltm.records.split import Arrays
 from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint, fresh
+from dpltm.training.descent import target_parts
 from dpltm.training.optimizers import CURVATURE, NewtonSteps
 from dpltm.training.plan import NoisySteps
 
@@ -74,7 +75,7 @@ LEAST_CURVATURE = 0.02
 """Of a class: p (1 - p) of one that has 2 %."""
 
 CHANCE = 6.3e-5
-"""That a product which goes with no class is kept, each."""
+"""Probability that one product is kept though it goes with no class."""
 
 RESIDUALS, LEAST_SCALE = 2.0, 0.01
 """Deviations of targets that their residuals are clipped to; and the least deviation, in a range of length 1."""
@@ -91,8 +92,8 @@ ROWS = 1000
 _SCALE = NORM**2 + 1
 """Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
 
-LABELS, PAIRS, CHANCES, SECOND = "labels", "pairs", "chances", "second_moments"
-"""What checkpoints call releases, beside ``CENTRE``."""
+SECOND = "second_moments"
+"""What checkpoints and answers call ``second``; ``mean`` is ``CENTRE``, and the others have their own names."""
 
 NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
@@ -273,16 +274,17 @@ class Prepared:
     Attributes:
         feature_map: with its centre, and its pairs.
         second: second moments of its features; None for none.
-        shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. None where nobody asked.
-        scale: deviation of targets within their range of length 1, times ``RESIDUALS``; 1 of classes.
-        labels: labels as rows; None where nobody asked.
+        labels: with their shares; None where nobody asked for them.
     """
 
     feature_map: FeatureMap | None
     second: Tensor | None = None
-    shares: Tensor | None = None
-    scale: float = 1.0
-    labels: _Labels | None = None
+    labels: Labels | None = None
+
+    @property
+    def scale(self) -> float:
+        """What residuals are clipped to."""
+        return 1.0 if self.labels is None else self.labels.scale
 
 
 def prepared(
@@ -299,13 +301,12 @@ def prepared(
     Args:
         opened: opens the records as they are stored for the map.
     """
-    feature_map, records, shares, scale, known = dataset.feature_map, dataset.records, None, 1.0, None
+    feature_map, records, labels = dataset.feature_map, dataset.records, None
     if before.mean is None or feature_map is None:
         return Prepared(feature_map)
 
     def sums(release: GaussianRelease, width: int, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        bound = release.sensitivity / (2 if release.adjacency == "replace-one" else 1)
-        return noisy_sum(_rows(opened(), compute), width, bound, release.noise_std, noise)
+        return _noisy_sum(release, _rows(opened(), compute), width, noise)
 
     plain, release = feature_map, before.mean
     if isinstance(plain, SplineMap):
@@ -318,13 +319,12 @@ def prepared(
     feature_map = plain.centred_at(centre)
 
     if before.labels is not None:
-        of_labels, known = before.labels, _Labels(dataset.classes, dataset.target is not None)
-        counts = released(LABELS, lambda: sums(of_labels, dataset.classes, known.rows))
-        shares, scale = known.told(counts, of_labels.noise_std, records)
-    if before.pairs is not None and known is not None and shares is not None and isinstance(feature_map, SplineMap):
-        screen = Screen(feature_map, known, shares, scale)
-        of_pairs = before.pairs
-        cross = released(PAIRS, lambda: sums(of_pairs, screen.width, screen.rows))
+        of_labels, plainly = before.labels, Labels.of(dataset)
+        counts = released("labels", lambda: sums(of_labels, dataset.classes, plainly.rows))
+        labels = plainly.counted(counts, of_labels.noise_std, records)
+    if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
+        screen, of_pairs = Screen(feature_map, labels), before.pairs
+        cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
     if before.second is not None:
@@ -334,7 +334,13 @@ def prepared(
             _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
             (final.features if inputs is None else len(inputs)) + 1, of_second.noise_std, noise,
         ))  # fmt: skip
-    return Prepared(feature_map, second, shares, scale, known)
+    return Prepared(feature_map, second, labels)
+
+
+def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noise: RandomSource) -> Tensor:
+    """Draw a release of a sum of rows; what one record adds is half of what one replaced changes."""
+    bound = release.sensitivity / (2 if release.adjacency == "replace-one" else 1)
+    return noisy_sum(rows, width, bound, release.noise_std, noise)
 
 
 def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterator[Tensor]:
@@ -360,19 +366,32 @@ def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterat
         yield ((of_each * there).sum(1) / there.sum(1).clamp_min(1))[:count]
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """Labels as rows: indicators of their classes, or both parts of a target's range."""
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels as rows: indicators of their classes, or both parts of a target's range.
 
-    classes: int
+    Attributes:
+        shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
+        scale: deviation of targets within their range of length 1, times ``RESIDUALS``; 1 of classes.
+    """
+
     targets: bool
+    shares: Tensor
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Labels:
+        """Return those of a dataset, which nobody has counted."""
+        shares = torch.full((dataset.classes,), 1 / dataset.classes, dtype=torch.float64)
+        return cls(dataset.target is not None, shares)
+
+    @property
+    def classes(self) -> int:
+        return len(self.shares)
 
     def indicators(self, labels: Tensor) -> Tensor:
         """What chances are to be, ``(n, classes)``."""
-        if not self.targets:
-            return functional.one_hot(labels, self.classes).float()
-        part = (labels.float() / LEVELS)[:, None]
-        return torch.cat([1 - part, part], 1)
+        return target_parts(labels) if self.targets else functional.one_hot(labels, self.classes).float()
 
     def rows(self, _: Tensor, labels: Tensor) -> Tensor:
         """What class sums are of, ``(n, classes)``, of norm 1 at most; of targets, sums of themselves and their squares."""
@@ -381,16 +400,17 @@ class _Labels:
         part = self.indicators(labels)[:, 1:]
         return torch.cat([part, part.square()], 1) / math.sqrt(2)
 
-    def told(self, sums: Tensor, noise_std: float, records: int) -> tuple[Tensor, float]:
-        """Return shares, none below what the noise hides, and the scale of residuals."""
+    def counted(self, sums: Tensor, noise_std: float, records: int) -> Labels:
+        """Return the same with shares by noisy sums of ``rows``, none below what the noise hides; and their scale."""
         least = max(2 * noise_std, 1.0)
         if not self.targets:
             counts = sums.clamp_min(least)
-            return counts / counts.sum(), 1.0
+            return replace(self, shares=counts / counts.sum())
         mean, square = (sums * math.sqrt(2) / records).tolist()
         mean = min(max(mean, least / records), 1 - least / records)
         variance = max(square - mean**2, least / records, LEAST_SCALE**2)
-        return torch.tensor([1 - mean, mean], dtype=torch.float64), min(RESIDUALS * math.sqrt(variance), 1.0)
+        shares = torch.tensor([1 - mean, mean], dtype=torch.float64)
+        return replace(self, shares=shares, scale=min(RESIDUALS * math.sqrt(variance), 1.0))
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -429,29 +449,27 @@ class Screen:
     """Cross moments of products of two columns with what is left of the labels once their shares are taken away."""
 
     feature_map: SplineMap
-    labels: _Labels
-    shares: Tensor
-    scale: float
+    labels: Labels
 
     @property
     def _two(self) -> bool:
-        return len(self.shares) == 2  # where what is left of one class is that of the other, but for the sign
+        return self.labels.classes == 2  # where what is left of one class is that of the other, but for the sign
 
     @property
     def _longest(self) -> float:
         """Longest row of residuals: of targets the scale, of two classes the larger share, else the distance of corners."""
         if self.labels.targets:
-            return self.scale
-        return float(self.shares.max()) if self._two else math.sqrt(2)
+            return self.labels.scale
+        return float(self.labels.shares.max()) if self._two else math.sqrt(2)
 
     @property
     def width(self) -> int:
-        return len(self.pairs) * (1 if self._two else len(self.shares))
+        return len(self.pairs) * (1 if self._two else self.labels.classes)
 
     @cached_property
     def pairs(self) -> Tensor:
         """Pairs of columns whose products are screened, ``(products, 2)`` places."""
-        return screened(self.feature_map, len(self.shares))
+        return screened(self.feature_map, self.labels.classes)
 
     def rows(self, values: Tensor, labels: Tensor) -> Tensor:
         """Cross moments of each record, ``(n, width)``, of norm 1 at most: products, clipped, times residuals."""
@@ -459,14 +477,14 @@ class Screen:
         products = z[:, one] * z[:, other]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
-        residuals = (self.labels.indicators(labels) - self.shares.float()) / self._longest
+        residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
         residuals = residuals[:, 1:].clamp(-1, 1) if self._two else residuals
         return (products[:, :, None] * residuals[:, None]).flatten(1)
 
     def kept(self, cross: Tensor, noise_std: float, records: int) -> tuple[tuple[int, int], ...]:
         """Pairs whose moments stand out of noise and sampling, the farthest first."""
         count = len(self.pairs)
-        variance = self.shares * (1 - self.shares) / self._longest**2
+        variance = self.labels.shares * (1 - self.labels.shares) / self._longest**2
         if self.labels.targets:
             variance = torch.full_like(variance, RESIDUALS**-2)
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)
@@ -484,13 +502,13 @@ def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | No
     noise_std = 0.0 if release is None else release.noise_std
     curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(made.feature_map, start.mask)
     parameters = list(start.model.parameters())
-    if made.shares is not None and isinstance(made.feature_map, SplineMap):
-        classes = len(made.shares)
+    if made.labels is not None:
+        shares, classes = made.labels.shares, made.labels.classes
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
-        weights = (made.shares * (1 - made.shares)).clamp_min(LEAST_CURVATURE) / made.scale
+        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / made.scale
         curvature = weights * classes / (classes - 1)
         with torch.no_grad():
-            parameters[1].copy_(made.shares.log())
+            parameters[1].copy_(shares.log())
     return NewtonSteps(parameters, made.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
@@ -500,9 +518,8 @@ def calibrate(
     released: Released, records: int,
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end."""
-    feature_map, shares, labels = made.feature_map, made.shares, made.labels
+    feature_map, labels = made.feature_map, made.labels
     assert feature_map is not None
-    assert shares is not None
     assert labels is not None
     device = next(model.parameters()).device
 
@@ -511,13 +528,10 @@ def calibrate(
         chances = torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
         return (chances - labels.indicators(codes)) / math.sqrt(2)
 
-    bound = release.sensitivity / (2 if release.adjacency == "replace-one" else 1)
-    sums = released(
-        CHANCES, lambda: noisy_sum(_rows(opened(), residuals), len(shares), bound, release.noise_std, noise)
-    )
+    sums = released("chances", lambda: _noisy_sum(release, _rows(opened(), residuals), labels.classes, noise))
     excess = (sums - sums.mean()) * math.sqrt(2)  # they add up to 0
     bias = list(model.parameters())[1]
-    bias.sub_((1 + excess / (shares * records)).clamp(math.exp(-1), math.e).log().to(bias))
+    bias.sub_((1 + excess / (labels.shares * records)).clamp(math.exp(-1), math.e).log().to(bias))
 
 
 # --- what is said of it --------------------------------------------------------------------------------------------------
@@ -540,8 +554,6 @@ WORDS = {
     "chances": "chances that are right on average",
     "second": "their second moments",
 }
-
-
 OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions that are right on average"}
 
 

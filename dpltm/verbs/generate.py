@@ -159,7 +159,7 @@ def plan(
     usual = "mlp" if isinstance(dataset.feature_map, SplineMap) else DEFAULT_NETWORK
     spec = model_spec(named or usual, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
-        check_score(spec, "the accuracy of each ticket", target=dataset.target)
+        check_score(spec, "the accuracy of each ticket")
     settled = Generation(
         options=options,
         dataset=dataset,

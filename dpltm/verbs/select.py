@@ -137,7 +137,7 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     check_no_target(dataset, "select")
     network = tickets.body.spec
     network.check_code(tickets.label)
-    check_score(network, "select", target=dataset.target)
+    check_score(network, "select")
     dataset = at_unit(tickets.takes(dataset), options.per_unit)
     check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)

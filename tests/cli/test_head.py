@@ -19,7 +19,7 @@ from dpltm.features.feature_map import SplineMap, map_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records.dataset import LEVELS
-from dpltm.training.least_squares import Screen, _Labels, shrunk
+from dpltm.training.least_squares import Labels, Screen, shrunk
 
 BARE = "train --dense --head least-squares --dataset digits --delta 1e-4 --ledger l.jsonl --out r --json"
 UNIT = f"{BARE} --features unit"
@@ -136,7 +136,7 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
     if targets and classes == 3:
         return
     x = torch.from_numpy(made()[:4000, :6]).float()
-    screen = Screen(known(x), _Labels(classes, targets), torch.full((classes,), 1 / classes).double(), 0.6)
+    screen = Screen(known(x), Labels(targets, torch.full((classes,), 1 / classes).double(), 0.6))
     product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
     told = {
         "noise": torch.rand(4000, generator=draw),
@@ -164,10 +164,9 @@ HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])
 def test_no_record_adds_more_than_one(values, classes):
     """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
     targets, labels = classes == 0, torch.tensor([row[3] for row in values])
-    known_as = _Labels(classes or 2, targets)
+    known_as = Labels(targets, torch.full((classes or 2,), 1 / (classes or 2)).double(), 0.3)
     labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
     x = torch.tensor([row[:3] for row in values])
-    shares = torch.full((classes or 2,), 1 / (classes or 2)).double()
-    rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as, shares, 0.3)
+    rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as)
     for norms in (known_as.rows(x, labels).norm(dim=1), rows.rows(x, labels).norm(dim=1)):
         assert (norms[norms.isfinite()] <= 1 + 1e-6).all()
