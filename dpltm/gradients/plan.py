@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
+from dpltm.gradients.probe import ROWS, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -139,6 +139,7 @@ def make_plan(
     compile: bool,
     kernels: str,
     written: bool = False,
+    rows: int = ROWS,
 ) -> Plan:
     """Plan for batches like ``like``; leaves ``model`` as it was.
 
@@ -148,7 +149,7 @@ def make_plan(
     off = torch.autocast(like.x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
-        probe = Probe.first(model, units.values(), loss, like).apart()
+        probe = Probe.first(model, units.values(), loss, like).apart(rows)
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, kernels, written)

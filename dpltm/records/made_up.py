@@ -1,13 +1,28 @@
-"""Made-up rows that show whether a function of a batch keeps its rows apart: what others a row is put among."""
+"""Made-up rows, and the trial on them of whether a function of a batch keeps its rows apart.
+
+What a function gives for a row alone is known from ``torch.func.vmap``, which runs it on one row and maps that over all of
+them: no row is there for another to see, and a function that asks for a value, to go one way or another, cannot be run so.
+What it gives for the batch must be the same. Where ``vmap`` cannot follow an operation, rows are replaced instead, and not a
+bit of the others may change.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
+
+from dpltm.errors import InputError, first_line
 
 PADDINGS = (0, 1, -1, -100)
 """Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images the ends
@@ -83,3 +98,200 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
             long = short.clone()
             long[0] = x[0]
             yield short, long
+
+
+class Sight(NamedTuple):
+    """What is looked at of a batch: where, its values, and whether they are a gradient."""
+
+    place: str
+    values: Tensor
+    slope: bool = False
+
+
+Sights = list[Sight]
+
+ALIKE, FLOOR = 1e-9, 1e-12
+"""Largest difference, in float64, between a row in the batch and alone: of the row's largest magnitude, and of the largest
+that anything is looked at has for it, since what is zero by nature comes out as rounding."""
+
+
+class CannotFollow(Exception):
+    """``vmap`` has no rule for an operation; says for which."""
+
+
+class Decides(Exception):
+    """A function goes one way or another by values of the batch; says where."""
+
+
+class Mixes(Exception):
+    """What a row gives depends on others: the place where that is seen, and whether there are other rows altogether."""
+
+    def __init__(self, place: str, routed: bool = False) -> None:
+        super().__init__(place)
+        self.place, self.routed = place, routed
+
+
+_ASKED = (".item()", "data-dependent control flow", "output dynamic shape")
+"""What ``vmap`` says where a value is asked for: as a number, as a truth value, or to make a shape of it."""
+
+
+def alone(function: Callable[..., Sequence[Tensor]], *rows: Tensor) -> tuple[Tensor, ...]:
+    """Return what a function of batches gives for each row in a batch of its own, ``(n, ...)`` each.
+
+    Raises:
+        Decides: it asks for values of the batch, in code that is no installed library.
+        CannotFollow: it asks for them in a library, or does what ``vmap`` has no rule for.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
+            return tuple(mapped(*rows))
+    except InputError:
+        raise
+    except Exception as error:  # whatever the function's own code raises
+        if where := _asks(error):
+            raise Decides(where) from error
+        raise CannotFollow(first_line(error)) from error
+
+
+def _asks(error: Exception) -> str:
+    """Line of the user's own code that asks for a value; nothing where a library does, or nobody."""
+    if not any(said in str(error) for said in _ASKED):
+        return ""
+    ours, torch_itself = Path(__file__).parents[1], Path(torch.__file__).parent
+    libraries = (ours, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")))
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(torch_itself) and not path.is_relative_to(torch_itself / "nn"):
+            continue
+        installed = {"site-packages", "dist-packages"} & {*path.parts}
+        return "" if installed or any(map(path.is_relative_to, libraries)) else f"{path.name}, line {line}"
+    return ""
+
+
+Way = tuple[int, Tensor, bool]
+"""Which of the tensors of a batch has another row, that row, and whether gradients at it are smooth."""
+
+
+def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings: Tensor | None = None) -> list[Way]:
+    """Return rows to be put in the place of some of ``x``: other, huge, of one value, short behind and before padding.
+
+    Gradients are not smooth at rows that are of one value in part: rounding decides which of equal values is the largest.
+    """
+    row, whole = x[0], not x.is_floating_point()
+    if whole:
+        ways = [(0, (row == 0).to(x.dtype), True)] if largest else []
+    else:
+        ways = [(0, 1 - row, True), (0, 1e3 * (row - 0.5), True)]
+    ways += [(0, value, False) for value in (constant(row, largest) if largest or not whole else ())]
+    return ways + [(0, short[0], False) for short, _ in padded(x[:1], declared, fillings)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Trial of whether a function of batches keeps their rows apart.
+
+    Attributes:
+        sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in the dimension
+            of rows.
+        along: dimension of rows by number in what is looked at; what has none is passed over.
+        ways: odd rows.
+        pairs: batches of short rows, and the same with the first one long.
+    """
+
+    sees: Callable[..., Sights]
+    own: Callable[..., Sights]
+    along: Mapping[int, int]
+    ways: Sequence[Way] = ()
+    pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = ()
+
+    def compare(self, *rows: Tensor) -> None:
+        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
+        waiting: list[Sequence[Way]] = []
+        for missing in (True, False):  # NaN apart: it could hide others
+            ways = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
+            most = max(1, len(rows[0]) // 2)
+            waiting += [ways[start : start + most] for start in range(0, len(ways), most)]
+        waiting = waiting or [[]]
+        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
+        while waiting:
+            ways, made = waiting.pop(), tuple(values.clone() for values in rows)
+            smooth = torch.ones(len(rows[0]), dtype=torch.bool)
+            for place, (which, row, even) in zip(order, ways, strict=False):
+                made[which][place], smooth[place] = row, even
+            if (whole := self.seen(made)) is not None:
+                self._tell_apart(whole, self.own(*made), smooth)
+            elif len(ways) > 1:
+                middle = len(ways) // 2
+                waiting += [ways[:middle], ways[middle:]]
+
+    def _tell_apart(self, whole: Sights, own: Sights, smooth: Tensor) -> None:
+        if len(whole) != len(own):
+            raise Mixes("the layers that are called")
+        pairs = []
+        for number, along in self.along.items():
+            seen, one = whole[number], whole[number].values.movedim(along, 0).reshape(len(smooth), -1)
+            other = own[number].values.squeeze(1 + along).reshape(len(smooth), -1)
+            if one.shape != other.shape:
+                raise Mixes(seen.place)
+            if one.numel():
+                pairs.append((seen, one, other))
+        sizes = [_size(one) for _, one, _ in pairs if one.is_floating_point()]
+        floor = FLOOR * torch.stack(sizes).amax(0) if sizes else 0.0
+        for seen, one, other in pairs:
+            wrong = one != other
+            if one.is_floating_point():
+                room = torch.maximum(ALIKE * _size(one), floor)[:, None]
+                wrong &= ~(one.isnan() & other.isnan()) & ~((one - other).abs().double() <= room)
+            if bool((wrong.any(1).cpu() & (smooth if seen.slope else torch.ones_like(smooth))).any()):
+                raise Mixes(seen.place)
+
+    def replace(self, *rows: Tensor) -> None:
+        """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
+        whole, others = self.sees(*rows), [False] + [True] * (len(rows[0]) - 1)
+        for place in dict.fromkeys((0, len(rows[0]) // 2, len(rows[0]) - 1)):
+            for which, row, _ in self.ways:
+                made = tuple(values.clone() for values in rows)
+                made[which][place] = row
+                if (again := self.seen(made)) is not None:
+                    same_bits(whole, again, self.along, torch.tensor(others).roll(place))
+        for short, long in self.pairs:
+            found = self.seen(short), self.seen(long)
+            if found[0] is not None and found[1] is not None:
+                same_bits(*found, self.along, torch.tensor(others))
+
+    def seen(self, rows: Sequence[Tensor]) -> Sights | None:
+        """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
+        try:
+            return self.sees(*rows)
+        except InputError:
+            raise
+        except Exception:  # in whatever way it says so
+            return None
+
+
+def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor | None = None) -> None:
+    """Raise Mixes where two batches differ by a bit, in some ``rows``, ``(n,)`` bool, or anywhere."""
+    if len(one) != len(other):
+        raise Mixes("the layers that are called")
+    for number, (seen, again) in enumerate(zip(one, other, strict=True)):
+        first, second = seen.values, again.values
+        if first.shape != second.shape:
+            raise Mixes(seen.place, routed=number not in along)
+        if rows is not None:
+            if number not in along:
+                continue  # whoever takes that call refuses it
+            first, second = (values.movedim(along[number], 0)[rows.to(values.device)] for values in (first, second))
+        if not equal(first, second):
+            raise Mixes(seen.place)
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """True if both hold the same numbers, or NaN at the same places."""
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+
+
+def _size(values: Tensor) -> Tensor:
+    """Largest finite magnitude of each row of ``(n, values)``, float64."""
+    return values.detach().abs().nan_to_num(0.0, 0.0, 0.0).amax(1).double()
