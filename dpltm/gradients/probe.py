@@ -32,6 +32,7 @@ from dpltm.networks.state import attributes_of, local, sharded, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
+    COARSE,
     CannotFollow,
     Decides,
     Mixes,
@@ -439,9 +440,9 @@ class Probe:
             recorder.backward(losses.sum())
         return _sights(recorder, losses)
 
-    def alone(self, x: Tensor, y: Tensor) -> Sights:
+    def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
         """The same of every record alone, ``(n, ...)``, with one record in its dimension; raises as ``made_up.alone``."""
-        draws = Draws(self.made_up.keys(x), self.axes, mapped=True)
+        draws = Draws(keys, self.axes, mapped=True)
 
         def losses(record: Tensor, label: Tensor) -> list[Tensor]:
             outputs = self.model(record)
@@ -508,34 +509,47 @@ class Probe:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        *other, there = self.made_up.half_replaced(x, y)
-        trial = self._trial(along, x, y)
-        if (seen := trial.seen(other)) is not None:
-            same_bits(base, seen, along, ~there)
+        rows, trial = (x, y, self.made_up.keys(x)), self._trial(along, x, y)
+        unfollowed = ""
         try:
-            self._compare(trial, x, y)
-            return ""
+            self._compare(trial, rows, bool(draws[0].began))
         except CannotFollow as error:
-            trial.replace(x, y)
-            return str(error)
+            trial.replace(*rows)
+            unfollowed = str(error)
+        *other, there = self.made_up.half_replaced(x, y)
+        if (seen := trial.seen((*other, rows[2]))) is not None:
+            same_bits(base, seen, along, ~there)
+        return unfollowed
 
     def _trial(self, along: dict[int, int], x: Tensor, y: Tensor) -> Trial:
+        keys = self.made_up.keys(x)
         declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
-        pairs = (((short, y), (long, y)) for short, long in padded(x, declared, self.made_up.fillings))
-        return Trial(self.seen, self.alone, along, self.made_up.ways(x, y, declared), pairs)
+        pairs = (((short, y, keys), (long, y, keys)) for short, long in padded(x, declared, self.made_up.fillings))
 
-    def _compare(self, trial: Trial, x: Tensor, y: Tensor) -> None:
-        """Compare records in batches with what they are alone, in float64, where only mixing makes a difference."""
-        if next(self.model.parameters()).dtype == torch.float64:
-            return trial.compare(x, y)
+        def sees(x: Tensor, y: Tensor, keys: Tensor) -> Sights:
+            return self.seen(x, y, Draws(keys, self.axes))
+
+        return Trial(sees, self.alone, along, self.made_up.ways(x, y, declared), pairs)
+
+    def _compare(self, trial: Trial, rows: tuple[Tensor, ...], generators: bool) -> None:
+        """Compare records in batches with what they are alone, in float64, where nothing but mixing makes a difference;
+        raise CannotFollow where that is impossible."""
+        narrow = next(self.model.parameters()).dtype != torch.float64
         if any(map(sharded, self.model.parameters())):
             raise CannotFollow("parameters that are sharded")
-        with in_float64(self.model, self.loss):
+        with in_float64(self.model, self.loss) if narrow else contextlib.nullcontext():
             wide = replace(trial, ways=[(which, _wide(row), even) for which, row, even in trial.ways])
-            if wide.seen((_wide(x), _wide(y))) is not None:
-                return wide.compare(_wide(x), _wide(y))
-        self.alone(x, y)  # whose decisions are seen in any precision
-        raise CannotFollow("it does not run in float64")
+            if wide.seen(tuple(map(_wide, rows))) is not None:
+                try:
+                    wide.compare(*map(_wide, rows))
+                except CannotFollow:
+                    wide.turn(*map(_wide, rows))
+                    raise
+                if generators:  # which draw by place, mapped over as in a batch
+                    wide.turn(*map(_wide, rows))
+                return
+        replace(trial, alike=COARSE).compare(*rows)
+        raise CannotFollow("float64")
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:

@@ -110,9 +110,9 @@ class Sight(NamedTuple):
 
 Sights = list[Sight]
 
-ALIKE, FLOOR = 1e-9, 1e-12
-"""Largest difference, in float64, between a row in the batch and alone: of the row's largest magnitude, and of the largest
-that anything is looked at has for it, since what is zero by nature comes out as rounding."""
+ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
+"""Largest difference between a row in the batch and alone, in float64 and in float32: of the row's largest magnitude, or of
+``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
 
 
 class CannotFollow(Exception):
@@ -198,6 +198,8 @@ class Trial:
         along: dimension of rows by number in what is looked at; what has none is passed over.
         ways: odd rows.
         pairs: batches of short rows, and the same with the first one long.
+        alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
+            rounding switches units on and off.
     """
 
     sees: Callable[..., Sights]
@@ -205,6 +207,7 @@ class Trial:
     along: Mapping[int, int]
     ways: Sequence[Way] = ()
     pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = ()
+    alike: float = ALIKE
 
     def compare(self, *rows: Tensor) -> None:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
@@ -221,28 +224,36 @@ class Trial:
             for place, (which, row, even) in zip(order, ways, strict=False):
                 made[which][place], smooth[place] = row, even
             if (whole := self.seen(made)) is not None:
-                self._tell_apart(whole, self.own(*made), smooth)
+                own = self.own(*made)
+                if len(whole) != len(own):
+                    raise Mixes("the layers that are called")
+                self._tell_apart(
+                    whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
+                )
             elif len(ways) > 1:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
 
-    def _tell_apart(self, whole: Sights, own: Sights, smooth: Tensor) -> None:
-        if len(whole) != len(own):
-            raise Mixes("the layers that are called")
+    def turn(self, *rows: Tensor) -> None:
+        """Raise Mixes where rows one place further on give something else."""
+        whole, turned = self.sees(*rows), self.sees(*(values.roll(1, 0) for values in rows))
+        back = {at: turned[at].values.movedim(along, 0).roll(-1, 0) for at, along in self.along.items()}
+        self._tell_apart(whole, back, torch.ones(len(rows[0]), dtype=torch.bool))
+
+    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
         pairs = []
-        for number, along in self.along.items():
-            seen, one = whole[number], whole[number].values.movedim(along, 0).reshape(len(smooth), -1)
-            other = own[number].values.squeeze(1 + along).reshape(len(smooth), -1)
+        for at, along in self.along.items():
+            seen, one, other = whole[at], whole[at].values.movedim(along, 0), own[at]
             if one.shape != other.shape:
                 raise Mixes(seen.place)
-            if one.numel():
-                pairs.append((seen, one, other))
+            if one.numel() and not (seen.slope and self.alike > ALIKE):
+                pairs.append((seen, one.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
         sizes = [_size(one) for _, one, _ in pairs if one.is_floating_point()]
-        floor = FLOOR * torch.stack(sizes).amax(0) if sizes else 0.0
+        floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
         for seen, one, other in pairs:
             wrong = one != other
             if one.is_floating_point():
-                room = torch.maximum(ALIKE * _size(one), floor)[:, None]
+                room = torch.maximum(self.alike * _size(one), floor)[:, None]
                 wrong &= ~(one.isnan() & other.isnan()) & ~((one - other).abs().double() <= room)
             if bool((wrong.any(1).cpu() & (smooth if seen.slope else torch.ones_like(smooth))).any()):
                 raise Mixes(seen.place)
@@ -290,6 +301,10 @@ def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor
 def equal(one: Tensor, other: Tensor) -> bool:
     """True if both hold the same numbers, or NaN at the same places."""
     return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+
+
+def _without(values: Tensor, dimension: int) -> Tensor:
+    return values.squeeze(dimension) if dimension < values.ndim else values
 
 
 def _size(values: Tensor) -> Tensor:

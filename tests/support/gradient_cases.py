@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
+from dpltm.gradients.probe import DECIDES
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
@@ -262,7 +264,12 @@ REMEDY = (
     "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
     " length of the batch, or takes another dimension than 0 (batch_first) for the record"
 )
-MIXED = "model or loss: what one record gives depends on others (seen at {}): " + REMEDY
+MIXED = "model or loss: what one record gives depends on the rest of the batch (seen at {}): " + REMEDY
+
+
+def decides(message: str) -> bool:
+    """Whether a network was refused since it decides by values of the batch, at a line that is named."""
+    return re.fullmatch(r"model or loss: \w+\.py, line \d+, " + re.escape(DECIDES), message) is not None
 
 
 def checked(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None) -> RecordGradients:
