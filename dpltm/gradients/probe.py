@@ -28,11 +28,12 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
-from dpltm.networks.state import attributes_of, local, sharded, state_of
+from dpltm.networks.state import attributes_of, in_float64, local, sharded, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
     COARSE,
+    DECIDES,
     CannotFollow,
     Decides,
     Mixes,
@@ -41,7 +42,9 @@ from dpltm.records.made_up import (
     Trial,
     Way,
     alone,
+    mapped_over,
     odd_rows,
+    of_all_rows,
     padded,
     same_bits,
     tokens_of,
@@ -157,37 +160,6 @@ def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
 
 
 @contextmanager
-def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Put float64 copies in place of parameters and buffers of floating point, which themselves are left alone."""
-    modules = modules_of(model, loss)
-    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
-    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
-
-    def widened(value: nn.Parameter) -> nn.Parameter:
-        if id(value) not in wide:
-            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
-        return wide[id(value)]
-
-    try:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None and value.is_floating_point():
-                    setattr(
-                        module, name, widened(value)
-                    )  # not by the dictionary: recurrent modules keep a list as well
-            for name, buffer in buffers.items():
-                if buffer is not None and buffer.is_floating_point():
-                    module._buffers[name] = buffer.double()
-        yield
-    finally:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None:
-                    setattr(module, name, value)
-            module._buffers.update(buffers)
-
-
-@contextmanager
 def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
     """Modules that are called, by name: those that are under way where an exception ends the pass, the innermost first; else
     those that moved generators on, those inside another before it."""
@@ -232,11 +204,6 @@ MIXED = (
     " length of the batch, or takes another dimension than 0 (batch_first) for the record"
 )
 
-
-DECIDES = (
-    "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
-    " bound would hold; choose by torch.where, and cut and pad to public lengths"
-)
 
 ROUTED = (
     "sees as many rows as records hold certain values (experts that get the rows routed to them, packed sequences), so which"
@@ -452,10 +419,10 @@ class Probe:
             return [values]
 
         recorder = _OfEach(self.units, self.copy, draws=draws, spread=self.spread, records=len(x))
-        with recorder, _mapped_recurrent(self.model, len(x)):
+        with recorder:
             try:
                 with draws:
-                    (found,) = alone(losses, x, y)
+                    (found,) = alone(losses, x, y, model=self.model)
                 draws.close()
                 with draws:
                     recorder.backward(found.sum())
@@ -515,11 +482,20 @@ class Probe:
             self._compare(trial, rows, bool(draws[0].began))
         except CannotFollow as error:
             trial.replace(*rows)
+            self._check_single()
             unfollowed = str(error)
         *other, there = self.made_up.half_replaced(x, y)
         if (seen := trial.seen((*other, rows[2]))) is not None:
             same_bits(base, seen, along, ~there)
         return unfollowed
+
+    def _check_single(self) -> None:
+        try:
+            self.seen(*self.made_up.batch(1))
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code raises
+            raise InputError(f"model or loss: fails on 1 made-up records: {first_line(error)}") from error
 
     def _trial(self, along: dict[int, int], x: Tensor, y: Tensor) -> Trial:
         keys = self.made_up.keys(x)
@@ -537,7 +513,7 @@ class Probe:
         narrow = next(self.model.parameters()).dtype != torch.float64
         if any(map(sharded, self.model.parameters())):
             raise CannotFollow("parameters that are sharded")
-        with in_float64(self.model, self.loss) if narrow else contextlib.nullcontext():
+        with in_float64(modules_of(self.model, self.loss)) if narrow else contextlib.nullcontext():
             wide = replace(trial, ways=[(which, _wide(row), even) for which, row, even in trial.ways])
             if wide.seen(tuple(map(_wide, rows))) is not None:
                 try:
@@ -611,49 +587,9 @@ class _OfEach(Recorder):
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         records = self._records
         kept = super()._keep(
-            module, *(tree_map(partial(_of_all_records, records), value) for value in (inputs, keywords, output))
+            module, *(tree_map(partial(of_all_rows, records), value) for value in (inputs, keywords, output))
         )
-        return tree_map(_mapped, kept)
-
-
-def _of_all_records(records: int, value: Any) -> Any:
-    """What a tensor, of one record while these are mapped over, is of all of them, ``(records, ...)``."""
-    functorch = torch._C._functorch
-    if not isinstance(value, Tensor):
-        return value
-    return functorch._remove_batch_dim(value, functorch.maybe_current_level(), records, 0)
-
-
-def _mapped(value: Any) -> Any:
-    functorch = torch._C._functorch
-    return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
-
-
-@contextmanager
-def _mapped_recurrent(model: nn.Module, records: int) -> Iterator[None]:
-    """Let recurrent modules, which ``vmap`` has no rule for, see all records as one batch while these are mapped over."""
-
-    def forward(module: nn.RNNBase, inputs: Tensor, state: Any = None) -> Any:
-        if not isinstance(inputs, Tensor) or inputs.ndim != 3:
-            raise CannotFollow(f"a {type(module).__name__} of packed sequences, or of one")
-        first = 0 if module.batch_first else 1
-        inputs = _of_all_records(records, inputs).movedim(0, first)
-        state = tree_map(lambda value: _of_all_records(records, value).movedim(0, 1).flatten(1, 2), state)
-        output, last = type(module).forward(module, inputs.flatten(first, first + 1), state)
-        output = output.unflatten(first, (records, -1)).movedim(first, 0)
-        last = tree_map(lambda value: value.unflatten(1, (records, -1)).movedim(1, 0), last)
-        return tree_map(_mapped, (output, last))
-
-    recurrent = [
-        module for module in model.modules() if isinstance(module, nn.RNNBase) and "forward" not in vars(module)
-    ]
-    try:
-        for module in recurrent:
-            module.forward = partial(forward, module)
-        yield
-    finally:
-        for module in recurrent:
-            del module.forward
+        return tree_map(mapped_over, kept)
 
 
 def _of_all(call: Call) -> bool:

@@ -9,7 +9,7 @@ import hashlib
 import random
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,14 +52,47 @@ def put(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A block with every module in evaluation mode; afterwards each is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
+    """A block with every module in evaluation mode, and no kernel that goes by how many records are padded; afterwards
+    each is in the mode that it was in."""
+    modes, fast = [(module, module.training) for module in model.modules()], torch.backends.mha.get_fastpath_enabled()
     model.eval()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for module, training in modes:
             module.training = training
+
+
+@contextlib.contextmanager
+def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A block with float64 copies in the place of parameters and buffers of floating point; these are left alone."""
+    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
+    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
+
+    def widened(value: nn.Parameter) -> nn.Parameter:
+        if id(value) not in wide:
+            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
+        return wide[id(value)]
+
+    try:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None and value.is_floating_point():
+                    setattr(
+                        module, name, widened(value)
+                    )  # not by the dictionary: recurrent modules keep a list as well
+            for name, buffer in buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.double()
+        yield
+    finally:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None:
+                    setattr(module, name, value)
+            module._buffers.update(buffers)
 
 
 OF_PYTORCH = frozenset(vars(nn.Module()))

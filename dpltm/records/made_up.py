@@ -8,19 +8,22 @@ bit of the others may change.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
 
@@ -115,6 +118,12 @@ ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
 ``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
 
 
+DECIDES = (
+    "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
+    " bound would hold; choose by torch.where, and cut and pad to public lengths"
+)
+
+
 class CannotFollow(Exception):
     """``vmap`` has no rule for an operation; says for which."""
 
@@ -135,15 +144,17 @@ _ASKED = (".item()", "data-dependent control flow", "output dynamic shape")
 """What ``vmap`` says where a value is asked for: as a number, as a truth value, or to make a shape of it."""
 
 
-def alone(function: Callable[..., Sequence[Tensor]], *rows: Tensor) -> tuple[Tensor, ...]:
-    """Return what a function of batches gives for each row in a batch of its own, ``(n, ...)`` each.
+def alone(
+    function: Callable[..., Sequence[Tensor]], *rows: Tensor, model: nn.Module | None = None
+) -> tuple[Tensor, ...]:
+    """Return what a function of batches, which calls a model, gives for each row in a batch of its own, ``(n, ...)`` each.
 
     Raises:
         Decides: it asks for values of the batch, in code that is no installed library.
         CannotFollow: it asks for them in a library, or does what ``vmap`` has no rule for.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])):
             warnings.filterwarnings("ignore", "There is a performance drop")
             mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
             return tuple(mapped(*rows))
@@ -168,6 +179,48 @@ def _asks(error: Exception) -> str:
         installed = {"site-packages", "dist-packages"} & {*path.parts}
         return "" if installed or any(map(path.is_relative_to, libraries)) else f"{path.name}, line {line}"
     return ""
+
+
+def of_all_rows(rows: int, value: Any) -> Any:
+    """What a tensor, of one row while these are mapped over, is of all of them, ``(rows, ...)``; others as they are."""
+    functorch = torch._C._functorch
+    if not isinstance(value, Tensor):
+        return value
+    return functorch._remove_batch_dim(value, functorch.maybe_current_level(), rows, 0)
+
+
+def mapped_over(value: Any) -> Any:
+    """Undo :func:`of_all_rows`."""
+    functorch = torch._C._functorch
+    return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
+
+
+@contextlib.contextmanager
+def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
+    """Let recurrent modules, which ``vmap`` has no rule for, see all rows as one batch while these are mapped over."""
+
+    def forward(module: nn.RNNBase, inputs: Tensor, state: Any = None) -> Any:
+        if not isinstance(inputs, Tensor) or inputs.ndim != 3:
+            raise CannotFollow(f"a {type(module).__name__} of packed sequences, or of one")
+        first = 0 if module.batch_first else 1
+        inputs = of_all_rows(rows, inputs).movedim(0, first)
+        if state is not None:
+            state = tree_map(lambda value: of_all_rows(rows, value).movedim(0, 1).flatten(1, 2), state)
+        output, last = type(module).forward(module, inputs.flatten(first, first + 1), state)
+        output = output.unflatten(first, (rows, -1)).movedim(first, 0)
+        last = tree_map(lambda value: value.unflatten(1, (rows, -1)).movedim(1, 0), last)
+        return tree_map(mapped_over, (output, last))
+
+    recurrent = [
+        module for module in model.modules() if isinstance(module, nn.RNNBase) and "forward" not in vars(module)
+    ]
+    try:
+        for module in recurrent:
+            module.forward = partial(forward, module)
+        yield
+    finally:
+        for module in recurrent:
+            del module.forward
 
 
 Way = tuple[int, Tensor, bool]
