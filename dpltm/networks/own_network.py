@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
-from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
+from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
@@ -443,13 +443,14 @@ def source_facts(network: Network) -> dict[str, str]:
     return versions() | loaded_code(())
 
 
-def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = CHUNK) -> None:
+def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = 0) -> None:
     """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
-    it is scaled, before that is paid for."""
+    it is scaled, before that is paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
     if isinstance(network, OwnNetwork) and network.own is not None:
         stored = padding_rows(torch.zeros(1, network.features)).numpy()
         fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
-        _Trial(network, network.build(0)).check_apart(rows, fillings)
+        model = network.build(0)
+        _Trial(network, model).check_apart(rows or scored_rows(model, network.made_up(1)), fillings)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:

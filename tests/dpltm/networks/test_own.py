@@ -473,7 +473,7 @@ def test_every_end_of_scaled_records_is_tried_as_padding(monkeypatch, padding):
     assert "depends on the others in the batch" in message(CutAt)
 
 
-@pytest.mark.parametrize(("bounds", "stored"), [((-3, 5), 0.0), ((-3, 7), 1.0), ((2, 6), 4.0)])
+@pytest.mark.parametrize(("bounds", "stored"), [((-3, 5), 0.0), ((-3, 7), 1.0), ((2, 7), 4.0)])
 def test_padding_is_tried_as_it_is_scaled_before_records_are_scored(monkeypatch, bounds, stored):
     """By 0 and 1 as they are stored; what nobody pads with is not tried."""
     low, high = bounds

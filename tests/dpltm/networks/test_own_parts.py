@@ -74,7 +74,8 @@ class OverRecords(Reader):
 
 
 @pytest.mark.parametrize(
-    ("model", "why"), [(Longest, "decides by values of the batch"), (OverRecords, "depends on the others in the batch")]
+    ("model", "why"),
+    [(Longest, "decides by values of the batch"), (OverRecords, "depends on the others in the batch")],
 )
 def test_what_mixes_records_is_refused(model, why):
     ledger = dpltm.Ledger()
