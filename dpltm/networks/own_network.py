@@ -332,6 +332,8 @@ class _Trial:
                             wide.compare(x.double())
                     if not runs:
                         replace(trial, alike=COARSE).compare(x)
+                    if fillings is not None:  # float64 does not know them again
+                        trial.pad(pairs)
                 except CannotFollow:
                     trial.replace(x)
             except Decides as error:

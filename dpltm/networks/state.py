@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from dpltm.errors import InputError
 
@@ -65,9 +66,33 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+class _Widening(TorchFunctionMode):
+    """Takes float64 wherever float32 is named, or is what a new tensor would be of."""
+
+    made = (
+        torch.zeros,
+        torch.ones,
+        torch.empty,
+        torch.full,
+        torch.eye,
+        torch.linspace,
+        torch.rand,
+        torch.randn,
+        torch.tensor,
+    )
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        found = (Tensor.double if function is Tensor.float else function)(
+            *(torch.float64 if value is torch.float32 else value for value in args), **named
+        )
+        return found.double() if function in self.made and found.dtype == torch.float32 else found
+
+
 @contextlib.contextmanager
 def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """A block with float64 copies in the place of parameters and buffers of floating point; these are left alone."""
+    """A block with float64 copies in the place of parameters and buffers of floating point, which are left alone, and of
+    whatever is made of float32 meanwhile."""
     held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
     wide: dict[int, nn.Parameter] = {}  # what is shared stays so
 
@@ -86,7 +111,8 @@ def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
             for name, buffer in buffers.items():
                 if buffer is not None and buffer.is_floating_point():
                     module._buffers[name] = buffer.double()
-        yield
+        with _Widening():
+            yield
     finally:
         for module, parameters, buffers in held:
             for name, value in parameters.items():

@@ -73,7 +73,9 @@ def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     return [torch.zeros_like(row), torch.full_like(row, largest)]
 
 
-def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def padded(
+    x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None, *, filled: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of short rows, and each once more with the first row as it is in ``x``, which is long.
 
     A function that cuts its batch to the longest row gives the others something else in the two. Rows are short along
@@ -83,8 +85,10 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
         x: rows, ``(n, ...)``.
         declared: paddings that somebody names.
         fillings: rows of padding, ``(k, ...)``, that somebody knows beside those of one value.
+        filled: give pairs of ``fillings`` alone.
     """
     ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
+    known = len(ways)
     if x.is_cuda and not x.is_floating_point():
         fillings = None
     for filling in () if fillings is None else fillings.to(x):
@@ -95,7 +99,7 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
         if length < 2:
             continue
         kept = max(1, length // 4)
-        for filling, start in product(ways, (kept, 0)):
+        for filling, start in product(ways[known if filled else 0 :], (kept, 0)):
             short = x.clone()
             short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
             long = short.clone()
@@ -171,10 +175,11 @@ def _asks(error: Exception) -> str:
     if not any(said in str(error) for said in _ASKED):
         return ""
     ours, torch_itself = Path(__file__).parents[1], Path(torch.__file__).parent
-    libraries = (ours, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")))
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(torch_itself) and not path.is_relative_to(torch_itself / "nn"):
+        inside = path.is_relative_to(torch_itself) and not path.is_relative_to(torch_itself / "nn")
+        if inside or path.is_relative_to(ours):
             continue
         installed = {"site-packages", "dist-packages"} & {*path.parts}
         return "" if installed or any(map(path.is_relative_to, libraries)) else f"{path.name}, line {line}"
@@ -320,10 +325,14 @@ class Trial:
                 made[which][place] = row
                 if (again := self.seen(made)) is not None:
                     same_bits(whole, again, self.along, torch.tensor(others).roll(place))
-        for short, long in self.pairs:
-            found = self.seen(short), self.seen(long)
-            if found[0] is not None and found[1] is not None:
-                same_bits(*found, self.along, torch.tensor(others))
+        self.pad(self.pairs)
+
+    def pad(self, pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]) -> None:
+        """Raise Mixes where short rows change by a bit when the first of them is long."""
+        for short, long in pairs:
+            one, other = self.seen(short), self.seen(long)
+            if one is not None and other is not None:
+                same_bits(one, other, self.along, torch.arange(len(short[0])) > 0)
 
     def seen(self, rows: Sequence[Tensor]) -> Sights | None:
         """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
