@@ -185,13 +185,14 @@ class RecordGradients:
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
         """
-        assert self._plan is not None
+        if self._plan is None:  # nor are there records
+            return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
         most = physical_batch or max(1, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), FIXED_BYTES / passing)
-        return max(self.pass_rows, min(most, math.ceil(usual)) // self.pass_rows * self.pass_rows)
+        return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
     def draws(self) -> bool:
@@ -330,9 +331,7 @@ class RecordGradients:
             total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
             total = total[:-1]
         if filter.kind == "element-wise":
-            if self._compile and count < len(norms) * rows:
-                out = torch.cat([out, out.new_ones(len(norms) * rows - count)])
-            _zero(layers, out)
+            _zero(layers, nn.functional.pad(out, (0, len(norms) * rows - count), value=self._compile))
             values = self._element_wise_sum(layers, blocks, norms, filter, weight, count)
             total += values if self._order is None else values[self._order]
             return skipped

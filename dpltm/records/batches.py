@@ -45,7 +45,6 @@ class Records:
         prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
             alone. It is given ``PREPARED`` rows at a time, filled up by zeros.
         persons: the places of each person's records, where a person is the unit (``units.places_of_persons``).
-        slotted: whether a row is a person, with records in slots that they fill from the front, and labels ``(n, slots)``.
         read: the same records as they were read, which have a public hash; None where there are none.
     """
 
@@ -58,14 +57,13 @@ class Records:
         device: torch.device | str = "cpu",
         prepare: Callable[[Tensor], Tensor] | None = None,
         persons: Sequence[np.ndarray] | None = None,
-        slotted: bool = False,
         read: Rows | None = None,
     ) -> None:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
         self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
-        self.persons, self.rows, self._slotted, self._read = persons, len(x), slotted, read
+        self.persons, self.rows, self._read = persons, len(x), read
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
@@ -171,7 +169,7 @@ def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.long() if values.dtype in (torch.int32, torch.int64) else values.to(dtype)
 
 
-PREPARED = 64
+PREPARED = 128
 """Rows that ``prepare`` is given, always: how many there are, and where, may decide how a library rounds."""
 
 

@@ -140,7 +140,7 @@ class SampleSums:
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
         self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
         self._narrow = options.precision == "bfloat16"
-        self._rows = 1
+        self._rows = gradients.settle(batch, options.physical_batch)
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self.filter = plan.filter
@@ -149,27 +149,26 @@ class SampleSums:
         self._exact = None if ranks is None else ExactSum(length, self._bound, device)
 
     def rehearse(self) -> None:
-        """Choose the shape of every pass, and try it on made-up records; raise InputError for what does not compile, or work
-        in bfloat16, and where records depend on others in it, and in passes of one record would take too long."""
+        """Try passes on made-up records; raise InputError for what does not compile, or work in bfloat16, and where records
+        depend on others in them, and would take too long one by one."""
         plan, gradients = self._plan, self._gradients
-        self._rows = gradients.settle(plan.expected_batch, plan.options.physical_batch)
         try:
             with self._precision():
                 place = gradients.rehearse(self.filter)
-                if place and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES:
-                    self._rows, gradients.pass_rows = max(1, self._rows), 1
-                    again = gradients.rehearse(self.filter)
-                    if again is None:
-                        warnings.warn(f"{moved_text(place)} Until then, records pass one by one, slowly", stacklevel=2)
-                    place = again
+                alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
+                if alone:
+                    gradients.pass_rows = 1
+                    gradients.rehearse(self.filter)
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
             compiled = plan.options.compile and compiler_at_hand()
             option = "`compile`" if compiled else "`precision`: bfloat16" if self._narrow else "model or loss"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
-        if place:
+        if place is not None and not alone:
             raise InputError(moved_text(place))
+        if place is not None:
+            warnings.warn(f"{moved_text(place)}; until then records pass one by one, slowly", stacklevel=2)
 
     def take(self, sample: Sample | None) -> Tensor:
         """Return the sum over a sample, ``(length_of(filter),)`` float64, in memory that the next one overwrites.

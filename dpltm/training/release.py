@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpltm.errors import InputError
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import Loss, RecordGradients
