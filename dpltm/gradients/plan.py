@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import ROWS, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -50,10 +50,6 @@ class Plan:
     made_up: MadeUp
     axes: tuple[Axis, ...] = ()
     spread: tuple[nn.Module, ...] = ()
-
-    @property
-    def floats(self) -> int:
-        return self.passing + self.kept
 
     def draws(self, keys: Tensor | None) -> Draws | None:
         """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
@@ -139,7 +135,6 @@ def make_plan(
     compile: bool,
     kernels: str,
     written: bool = False,
-    rows: int = ROWS,
 ) -> Plan:
     """Plan for batches like ``like``; leaves ``model`` as it was.
 
@@ -149,7 +144,8 @@ def make_plan(
     off = torch.autocast(like.x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
-        probe = Probe.first(model, units.values(), loss, like).apart(rows)
+        probe = Probe.first(model, units.values(), loss, like)
+        probe = probe.apart() if probe.spread else probe
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, kernels, written)
@@ -163,7 +159,8 @@ def make_plan(
             if _right(probe, whole, live_mask):
                 return whole
         except InputError as error:
-            raise refusal or error from error
+            refusal = refusal or error
+        probe.check_apart(probe.made_up.records)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
         " compute something else when it is called again?"

@@ -12,7 +12,6 @@ PyTorch draws random numbers by place, so they come from a key of each record in
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
@@ -194,9 +193,6 @@ SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
 LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
 """Candidates for the largest whole number that a model or a loss takes."""
 
-ROWS = 32
-"""Made-up records of the trial, where nobody says how many a pass has."""
-
 RESTS = "model or loss: what one record gives depends on the rest of the batch"
 
 MIXED = (
@@ -259,17 +255,6 @@ class MadeUp:
         ways += [(1, row, True) for _, row, _ in odd_rows(y, self.largest[1])]
         return [way for way in ways if not bool(way[1].isnan().all())]
 
-    def half_replaced(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same batch with other records, one of them NaN, and labels in every other place at random; and which."""
-        there = torch.randperm(len(x), generator=torch.Generator().manual_seed(1)) % 2 == 1
-        rows = there.nonzero()[:, 0].tolist()
-        x, y = x.clone(), y.clone()
-        for values in (x, y):
-            values[there] = 1 - values[there] if values.is_floating_point() else (values[there] == 0).to(values.dtype)
-            if values.is_floating_point():
-                values[rows[len(rows) // 2]] = math.nan
-        return x, y, there
-
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
     """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
@@ -303,8 +288,7 @@ def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
 @dataclass(frozen=True)
 class Probe:
     """A network and a loss, tried out; ``units`` are watched, in-place operations overwrite the outputs of ``copy``,
-    ``spread`` see one row for all records, and ``axes`` are those of what it draws, None until they are known;
-    ``unfollowed`` is what the trial could not follow."""
+    ``spread`` see one row for all records, and ``axes`` are those of what it draws, None until they are known."""
 
     model: nn.Module
     units: tuple[nn.Module, ...]
@@ -313,7 +297,6 @@ class Probe:
     copy: tuple[nn.Module, ...] = ()
     axes: tuple[Axis, ...] | None = None
     spread: tuple[nn.Module, ...] = ()
-    unfollowed: str = ""
 
     def draws(self, x: Tensor) -> Draws:
         """Answers to what a pass over these records draws."""
@@ -434,21 +417,18 @@ class Probe:
                 raise CannotFollow(first_line(error)) from error
         return _sights(recorder, found)
 
-    def apart(self, rows: int) -> Probe:
-        """The probe, tried out with so many records; without what is ``spread``, if records depend on others then: it is
-        averaged, perhaps. It says what could not be followed."""
-        if self.spread:
-            try:
-                return replace(self, unfollowed=self.check_apart(rows))
-            except InputError:
-                return replace(self, spread=()).apart(rows)
-        return replace(self, unfollowed=self.check_apart(rows))
+    def apart(self) -> Probe:
+        """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
+        with contextlib.suppress(InputError):
+            self.check_apart(self.made_up.records, odd=False)
+            return self
+        return replace(self, spread=())
 
-    def check_apart(self, rows: int) -> str:
-        """Refuse a network in which anything about a record depends on the rest of a batch of so many; return what ``vmap``
-        could not follow, if anything."""
+    def check_apart(self, rows: int, *, odd: bool = True) -> str:
+        """Refuse a network in which anything about a record depends on the rest of a batch of so many, some ``odd``; return
+        what ``vmap`` could not follow, if anything."""
         try:
-            return self._check_apart(rows)
+            return self._check_apart(rows, odd)
         except Decides as error:
             raise InputError(f"model or loss: {error}, {DECIDES}") from None
         except Mixes as error:
@@ -462,7 +442,7 @@ class Probe:
                     raise InputError(f"{said}; perhaps since {str(draw).removeprefix('model: ')}") from None
             raise InputError(said) from None
 
-    def _check_apart(self, rows: int) -> str:
+    def _check_apart(self, rows: int, odd: bool) -> str:
         along = self._along()
         x, y = self.made_up.batch(rows)
         draws = self.draws(x), self.draws(x)
@@ -476,21 +456,17 @@ class Probe:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        rows, trial = (x, y, self.made_up.keys(x)), self._trial(along, x, y)
-        unfollowed = ""
+        whole, trial = (x, y, self.made_up.keys(x)), self._trial(along, x, y)
+        trial = trial if odd else replace(trial, ways=(), pairs=())
         try:
-            self._compare(trial, rows, bool(draws[0].began))
+            self._compare(trial, whole)
         except CannotFollow as error:
-            trial.replace(*rows)
+            trial.replace(*whole)
             self._check_single()
-            unfollowed = str(error)
-        if not unfollowed:  # float64 does not know them again
-            filled = padded(x, fillings=self.made_up.fillings, filled=True)
-            trial.pad(((short, *rows[1:]), (long, *rows[1:])) for short, long in filled)
-        *other, there = self.made_up.half_replaced(x, y)
-        if (seen := trial.seen((*other, rows[2]))) is not None:
-            same_bits(base, seen, along, ~there)
-        return unfollowed
+            return str(error)
+        filled = padded(x, fillings=self.made_up.fillings, filled=True)  # which float64 does not know again
+        trial.pad(((short, *whole[1:]), (long, *whole[1:])) for short, long in filled if odd)
+        return ""
 
     def _check_single(self) -> None:
         try:
@@ -510,7 +486,7 @@ class Probe:
 
         return Trial(sees, self.alone, along, self.made_up.ways(x, y, declared), pairs)
 
-    def _compare(self, trial: Trial, rows: tuple[Tensor, ...], generators: bool) -> None:
+    def _compare(self, trial: Trial, rows: tuple[Tensor, ...]) -> None:
         """Compare records in batches with what they are alone, in float64, where nothing but mixing makes a difference;
         raise CannotFollow where that is impossible."""
         narrow = next(self.model.parameters()).dtype != torch.float64
@@ -519,14 +495,7 @@ class Probe:
         with in_float64(modules_of(self.model, self.loss)) if narrow else contextlib.nullcontext():
             wide = replace(trial, ways=[(which, _wide(row), even) for which, row, even in trial.ways])
             if wide.seen(tuple(map(_wide, rows))) is not None:
-                try:
-                    wide.compare(*map(_wide, rows))
-                except CannotFollow:
-                    wide.turn(*map(_wide, rows))
-                    raise
-                if generators:  # which draw by place, mapped over as in a batch
-                    wide.turn(*map(_wide, rows))
-                return
+                return wide.compare(*map(_wide, rows))
         replace(trial, alike=COARSE).compare(*rows)
         raise CannotFollow("float64")
 

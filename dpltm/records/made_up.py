@@ -292,12 +292,6 @@ class Trial:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
 
-    def turn(self, *rows: Tensor) -> None:
-        """Raise Mixes where rows one place further on give something else."""
-        whole, turned = self.sees(*rows), self.sees(*(values.roll(1, 0) for values in rows))
-        back = {at: turned[at].values.movedim(along, 0).roll(-1, 0) for at, along in self.along.items()}
-        self._tell_apart(whole, back, torch.ones(len(rows[0]), dtype=torch.bool))
-
     def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
         pairs = []
         for at, along in self.along.items():
@@ -326,6 +320,14 @@ class Trial:
                 if (again := self.seen(made)) is not None:
                     same_bits(whole, again, self.along, torch.tensor(others).roll(place))
         self.pad(self.pairs)
+        self.turn(*rows)
+
+    def turn(self, *rows: Tensor) -> None:
+        """Raise Mixes where rows one place further on give other bits."""
+        turned = []
+        for at, seen in enumerate(self.sees(*(values.roll(1, 0) for values in rows))):
+            turned.append(seen._replace(values=seen.values.roll(-1, self.along[at])) if at in self.along else seen)
+        same_bits(self.sees(*rows), turned, self.along, torch.ones(len(rows[0]), dtype=torch.bool))
 
     def pad(self, pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]) -> None:
         """Raise Mixes where short rows change by a bit when the first of them is long."""
