@@ -250,10 +250,10 @@ class MadeUp:
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
     def ways(self, x: Tensor, y: Tensor, declared: Iterable[int]) -> list[Way]:
-        """Odd records, and ordinary ones with an odd label; none of NaN alone."""
+        """Odd records, and ordinary ones with an odd label; not records of NaN alone, which the rehearsal has."""
         ways = odd_rows(x, self.largest[0], declared, self.fillings)
         ways += [(1, row, True) for _, row, _ in odd_rows(y, self.largest[1])]
-        return [way for way in ways if not bool(way[1].isnan().all())]
+        return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:

@@ -54,6 +54,11 @@ def classes(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] = cross_e
     return refusal(model, loss, y=CLASSES)
 
 
+def rehearsed(model: nn.Module) -> str | None:
+    """The layer at which a rehearsal of passes refuses a classifier that the trial of records alone lets through."""
+    return checked(model, cross_entropy, torch.zeros(4, 6), CLASSES).rehearse(Clip(1.0))
+
+
 def of(function: Callable[[Tensor], Tensor]) -> nn.Module:
     """A module without parameters."""
     return Applied(lambda _, x: function(x))
@@ -222,7 +227,7 @@ def test_sorting_is_seen_where_losses_and_gradients_are_alike():
     assert refusal(Applied(by_time, layer=nn.RNN(3, 2)), loss, torch.zeros(4, 5, 3)) == MIXED.format("a RNN")
 
 
-@kinds
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU])
 def test_what_recurrent_modules_give_is_seen_where_nothing_uses_it(kind):
     """Their gates are made from it again: here by a hook on all modules, which come before those of one, that mixes records
     in a sequence of which no loss depends."""
@@ -381,8 +386,8 @@ def test_what_depends_on_the_place_in_the_batch_is_refused():
     def every_second(o: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(o, y) * (1 + torch.arange(len(y)) % 2)
 
-    for model in (nn.Sequential(nn.Linear(6, 8), Positions(), nn.Linear(8, 3)), between(repeated)):
-        assert classes(model) == MIXED.format("the loss")
+    assert classes(nn.Sequential(nn.Linear(6, 8), Positions(), nn.Linear(8, 3))) == MIXED.format("the loss")
+    assert rehearsed(between(repeated)) == "0"
     assert classes(plain(), every_second) == MIXED.format("the loss")
 
 
@@ -481,7 +486,10 @@ def test_a_network_that_draws_later_is_tried_again():
 def test_mixing_in_one_precision_alone_is_refused():
     for dtype in (torch.float32, torch.float64):
         model = between(lambda h, dtype=dtype: h - h.mean(0) if h.dtype == dtype else h)
-        assert classes(model) == MIXED.format("the loss")
+        if dtype == torch.float64:
+            assert classes(model) == MIXED.format("the loss")
+        else:
+            assert rehearsed(model) == "0"
 
 
 def single_class(scale: Callable[[Tensor], Tensor], narrow: bool) -> tuple[nn.Module, Callable[..., Tensor]]:

@@ -407,8 +407,7 @@ def seldom(rows: Tensor) -> Tensor:
 
 
 def of_the_longest(rows: Tensor) -> Tensor:
-    longest = int((rows != 0).sum(1).max())
-    return rows * longest / rows.shape[1]
+    return rows * (rows != 0).sum(1).max() / rows.shape[1]
 
 
 @pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
