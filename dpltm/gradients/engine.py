@@ -6,9 +6,11 @@ radial filter needs a norm and one weighted sum, an element-wise one every live 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,9 @@ from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, und
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
+
+LONG = 5.0
+"""Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
 
 ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
@@ -110,7 +115,7 @@ class RecordGradients:
         self._checked: tuple[object, ...] = ()
         self._fillings: Tensor | None = None
         self._rehearsed = set[tuple[object, ...]]()
-        self._tried, self.unfollowed = 0, ""
+        self._tried, self._long, self.unfollowed = 0, False, ""
         self.pass_rows = 0
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
@@ -164,10 +169,12 @@ class RecordGradients:
                         " set it back, or begin anew with this model"
                     )
             check_model(self._model)
-            with full_precision():
+            began = time.process_time()
+            with full_precision(), _one_thread():
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 settings = self._compile, self._kernels, self._grouped
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
+            self._long = time.process_time() - began > LONG
             self._checked = state
             self._rehearsed.clear()
             self._tried = 0
@@ -187,7 +194,8 @@ class RecordGradients:
         if rows > self._tried:
             probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
             off = torch.autocast(plan.made_up.x.device.type, enabled=False)
-            with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision():
+            threads = contextlib.nullcontext() if self._long else _one_thread()
+            with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), threads:
                 self.unfollowed = probe.check_apart(rows)
             self._tried = rows
 
@@ -508,6 +516,17 @@ def shape_of(expected: float, most: int, fixed: float) -> int:
 
     most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
     return min(range(unit, max(unit, min(most, most_drawn + unit)) + 1, unit), key=cost)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """A block on one thread: beside other processes, threads of small passes mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def moved_text(place: str) -> str:
