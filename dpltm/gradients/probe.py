@@ -430,7 +430,7 @@ class Probe:
         try:
             return self._check_apart(rows, odd)
         except Decides as error:
-            raise InputError(f"model or loss: {error}, {DECIDES}") from None
+            raise InputError(f"model or loss: {error} {DECIDES}") from None
         except Mixes as error:
             if error.routed:
                 raise InputError(f"model: {error.place} {ROUTED}") from None

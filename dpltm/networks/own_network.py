@@ -337,7 +337,7 @@ class _Trial:
                 except CannotFollow:
                     trial.replace(x)
             except Decides as error:
-                raise InputError(f"`model`: {network.text}: {error}, {DECIDES}") from None
+                raise InputError(f"`model`: {network.text}: {error} {DECIDES}") from None
             except Mixes:
                 raise InputError(
                     f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"

@@ -220,7 +220,7 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
                 trial.compare(rows)
             trial.replace(rows)
     except Decides as error:
-        raise InputError(f"prepare: {error}, {DECIDES}") from None
+        raise InputError(f"prepare: {error} {DECIDES}") from None
     except Mixes:
         same = False
     if not same or all(_draws(prepare, rows) for _ in range(TRIES)):

@@ -165,25 +165,25 @@ def alone(
     except InputError:
         raise
     except Exception as error:  # whatever the function's own code raises
-        if where := _asks(error):
+        where, library = _asks(error)
+        if where and not library:
             raise Decides(where) from error
-        raise CannotFollow(first_line(error)) from error
+        raise CannotFollow(f"{where} {DECIDES.partition(' (')[0]}" if where else first_line(error)) from error
 
 
-def _asks(error: Exception) -> str:
-    """Line of the user's own code that asks for a value; nothing where a library does, or nobody."""
+def _asks(error: Exception) -> tuple[str, bool]:
+    """Line that asks for a value, and whether that is of an installed library; no line where nobody asks."""
     if not any(said in str(error) for said in _ASKED):
-        return ""
+        return "", False
     ours, torch_itself = Path(__file__).parents[1], Path(torch.__file__).parent
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         path = Path(frame.f_code.co_filename)
         inside = path.is_relative_to(torch_itself) and not path.is_relative_to(torch_itself / "nn")
-        if inside or path.is_relative_to(ours):
-            continue
-        installed = {"site-packages", "dist-packages"} & {*path.parts}
-        return "" if installed or any(map(path.is_relative_to, libraries)) else f"{path.name}, line {line}"
-    return ""
+        if not inside and not path.is_relative_to(ours):
+            installed = {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, libraries))
+            return f"{path.name}, line {line},", bool(installed)
+    return "", False
 
 
 def of_all_rows(rows: int, value: Any) -> Any:

@@ -686,7 +686,8 @@ class PrivateLoop:
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
         terms, gradients = self.settings, self.gradients
-        notes = [*self._notes, *gradients.plan.step_notes(gradients.gradients.live, terms.protected)]
+        engine = gradients.gradients
+        notes = [*self._notes, *gradients.plan.step_notes(engine.live, terms.protected, engine.unfollowed)]
         return statement(self.account, terms.delta, adjacency=self.mechanism.adjacency, notes=notes)
 
 
