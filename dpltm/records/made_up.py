@@ -204,21 +204,27 @@ def mapped_over(value: Any) -> Any:
 def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
     """Let recurrent modules, which ``vmap`` has no rule for, see all rows as one batch while these are mapped over."""
 
-    def forward(module: nn.RNNBase, inputs: Tensor, state: Any = None) -> Any:
-        if not isinstance(inputs, Tensor) or inputs.ndim != 3:
+    def forward(module: nn.Module, input: Tensor, hx: Any = None) -> Any:
+        cell = isinstance(module, nn.RNNCellBase)
+        if not isinstance(input, Tensor) or input.ndim != (2 if cell else 3):
             raise CannotFollow(f"a {type(module).__name__} of packed sequences, or of one")
-        first = 0 if module.batch_first else 1
-        inputs = of_all_rows(rows, inputs).movedim(0, first)
-        if state is not None:
-            state = tree_map(lambda value: of_all_rows(rows, value).movedim(0, 1).flatten(1, 2), state)
-        output, last = type(module).forward(module, inputs.flatten(first, first + 1), state)
-        output = output.unflatten(first, (rows, -1)).movedim(first, 0)
-        last = tree_map(lambda value: value.unflatten(1, (rows, -1)).movedim(1, 0), last)
-        return tree_map(mapped_over, (output, last))
+        of_state = 0 if cell else 1  # dimensions of the batch
+        of_input = 0 if cell or module.batch_first else 1
 
-    recurrent = [
-        module for module in model.modules() if isinstance(module, nn.RNNBase) and "forward" not in vars(module)
-    ]
+        def at_once(value: Any, batch: int) -> Any:
+            return value if value is None else of_all_rows(rows, value).movedim(0, batch).flatten(batch, batch + 1)
+
+        def each(value: Tensor, batch: int) -> Any:
+            return mapped_over(value.unflatten(batch, (rows, -1)).movedim(batch, 0))
+
+        hx = tree_map(partial(at_once, batch=of_state), hx)
+        given = type(module).forward(module, at_once(input, of_input), hx)
+        if cell:
+            return tree_map(partial(each, batch=0), given)
+        return each(given[0], of_input), tree_map(partial(each, batch=1), given[1])
+
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    recurrent = [module for module in model.modules() if isinstance(module, kinds) and "forward" not in vars(module)]
     try:
         for module in recurrent:
             module.forward = partial(forward, module)

@@ -185,8 +185,8 @@ class NoisySteps:
         notes = []
         if unfollowed:
             notes.append(
-                "that the network keeps records apart was tried by replacing some of them: what it gives for each alone could"
-                f" not be computed by torch.func.vmap ({unfollowed})"
+                "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
+                f" could not be computed by torch.func.vmap ({unfollowed})"
             )
         if self.options.audit is not None:
             notes.append(
