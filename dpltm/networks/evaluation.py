@@ -269,6 +269,6 @@ def check_priced(metric: str | None) -> None:
         )
 
 
-def accuracy(model: nn.Module, x: Inputs, y: Tensor, score: Score | None = None) -> float:
+def accuracy(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Score | None = None) -> float:
     """Fraction of records that the network gets right, or their mean score, from 0 to 1: see :func:`total_score`."""
-    return total_score(model, x, y, CHUNK, score, alike=False) / len(x)
+    return total_score(model, x, y, chunk, score, alike=False) / len(x)

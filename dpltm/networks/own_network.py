@@ -317,7 +317,7 @@ class _Trial:
             return [Sight("the outputs", model(x))]
 
         def own(x: Tensor) -> Sights:
-            return [Sight("the outputs", *alone(lambda row: [model(row)], x, model=model))]
+            return [Sight("the outputs", given) for given in alone(lambda row: [model(row)], x, model=model)]
 
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
         ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]

@@ -83,9 +83,8 @@ class _Widening(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
-        found = (Tensor.double if function is Tensor.float else function)(
-            *(torch.float64 if value is torch.float32 else value for value in args), **named
-        )
+        call: Any = Tensor.double if function is Tensor.float else function
+        found = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
         return found.double() if function in self.made and found.dtype == torch.float32 else found
 
 

@@ -210,7 +210,7 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
         return [Sight("", prepare(rows))]
 
     def own(rows: Tensor) -> Sights:
-        return [Sight("", *alone(lambda row: [prepare(row)], rows))]
+        return [Sight("", made) for made in alone(lambda row: [prepare(row)], rows)]
 
     pairs = (((short,), (long,)) for short, long in padded(rows))
     trial, same = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE), len(prepare(rows)) == PREPARED

@@ -188,15 +188,15 @@ def _asks(error: Exception) -> tuple[str, bool]:
 
 def of_all_rows(rows: int, value: Any) -> Any:
     """What a tensor, of one row while these are mapped over, is of all of them, ``(rows, ...)``; others as they are."""
-    functorch = torch._C._functorch
     if not isinstance(value, Tensor):
         return value
+    functorch: Any = torch._C._functorch
     return functorch._remove_batch_dim(value, functorch.maybe_current_level(), rows, 0)
 
 
 def mapped_over(value: Any) -> Any:
     """Undo :func:`of_all_rows`."""
-    functorch = torch._C._functorch
+    functorch: Any = torch._C._functorch
     return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
 
 
@@ -277,9 +277,9 @@ class Trial:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
         waiting: list[Sequence[Way]] = []
         for missing in (True, False):  # NaN apart: it could hide others
-            ways = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
+            some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
-            waiting += [ways[start : start + most] for start in range(0, len(ways), most)]
+            waiting += [some[start : start + most] for start in range(0, len(some), most)]
         waiting = waiting or [[]]
         order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
         while waiting:
@@ -289,7 +289,7 @@ class Trial:
                 made[which][place], smooth[place] = row, even
             if (whole := self.seen(made)) is not None:
                 own = self.own(*made)
-                if len(whole) != len(own):
+                if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
                 self._tell_apart(
                     whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
