@@ -27,12 +27,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
-from dpltm.networks.state import attributes_of, in_float64, local, sharded, state_of
+from dpltm.networks.state import attributes_of, local, sharded, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
-    COARSE,
-    DECIDES,
     CannotFollow,
     Decides,
     Mixes,
@@ -47,7 +45,7 @@ from dpltm.records.made_up import (
     padded,
     same_bits,
     tokens_of,
-)
+)  # fmt: skip
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -383,6 +381,10 @@ class Probe:
         with self._refusing_draws(x, y):
             return self._pass(x, y, self.draws(x) if draws is None else draws)
 
+    def of_keys(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
+        """The same of records that draw by these keys."""
+        return self.seen(x, y, Draws(keys, self.axes))
+
     def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
         with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
             losses = losses_of(self.model, self.loss, x, y, draws)
@@ -430,7 +432,7 @@ class Probe:
         try:
             return self._check_apart(rows, odd)
         except Decides as error:
-            raise InputError(f"model or loss: {error} {DECIDES}") from None
+            raise InputError(f"model or loss: {error}") from None
         except Mixes as error:
             if error.routed:
                 raise InputError(f"model: {error.place} {ROUTED}") from None
@@ -442,13 +444,13 @@ class Probe:
                     raise InputError(f"{said}; perhaps since {str(draw).removeprefix('model: ')}") from None
             raise InputError(said) from None
 
-    def _check_apart(self, rows: int, odd: bool) -> str:
+    def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()
-        x, y = self.made_up.batch(rows)
+        x, y = self.made_up.batch(records)
         draws = self.draws(x), self.draws(x)
         base, again = (self.seen(x, y, draws=each) for each in draws)
         try:
-            same_bits(base, again, along)
+            same_bits(base, again, along, torch.ones(records, dtype=torch.bool))
             same = draws[0].began == draws[1].began
         except Mixes:
             same = False
@@ -456,48 +458,25 @@ class Probe:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        whole, trial = (x, y, self.made_up.keys(x)), self._trial(along, x, y)
-        trial = trial if odd else replace(trial, ways=(), pairs=())
+        trial, keys = Trial(self.of_keys, self.alone, along), self.made_up.keys(x)
+        if odd:
+            declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
+            fillings = self.made_up.fillings
+            pairs, filled = (
+                (((short, y, keys), (long, y, keys)) for short, long in padded(x, declared, fillings, filled=only))
+                for only in (False, True)
+            )
+            trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
+        wide = None if any(map(sharded, self.model.parameters())) else modules_of(self.model, self.loss)
+        unfollowed = trial.run(wide, x, y, keys)
         try:
-            self._compare(trial, whole)
-        except CannotFollow as error:
-            trial.replace(*whole)
-            self._check_single()
-            return str(error)
-        filled = padded(x, fillings=self.made_up.fillings, filled=True)  # which float64 does not know again
-        trial.pad(((short, *whole[1:]), (long, *whole[1:])) for short, long in filled if odd)
-        return ""
-
-    def _check_single(self) -> None:
-        try:
-            self.seen(*self.made_up.batch(1))
+            if unfollowed:
+                self.seen(*self.made_up.batch(1))
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises
             raise InputError(f"model or loss: fails on 1 made-up records: {first_line(error)}") from error
-
-    def _trial(self, along: dict[int, int], x: Tensor, y: Tensor) -> Trial:
-        keys = self.made_up.keys(x)
-        declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
-        pairs = (((short, y, keys), (long, y, keys)) for short, long in padded(x, declared, self.made_up.fillings))
-
-        def sees(x: Tensor, y: Tensor, keys: Tensor) -> Sights:
-            return self.seen(x, y, Draws(keys, self.axes))
-
-        return Trial(sees, self.alone, along, self.made_up.ways(x, y, declared), pairs)
-
-    def _compare(self, trial: Trial, rows: tuple[Tensor, ...]) -> None:
-        """Compare records in batches with what they are alone, in float64, where nothing but mixing makes a difference;
-        raise CannotFollow where that is impossible."""
-        narrow = next(self.model.parameters()).dtype != torch.float64
-        if any(map(sharded, self.model.parameters())):
-            raise CannotFollow("parameters that are sharded")
-        with in_float64(modules_of(self.model, self.loss)) if narrow else contextlib.nullcontext():
-            wide = replace(trial, ways=[(which, _wide(row), even) for which, row, even in trial.ways])
-            if wide.seen(tuple(map(_wide, rows))) is not None:
-                return wide.compare(*map(_wide, rows))
-        replace(trial, alike=COARSE).compare(*rows)
-        raise CannotFollow("float64")
+        return unfollowed
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
@@ -536,10 +515,6 @@ class Probe:
             )
             if few in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(few)] == more
         }
-
-
-def _wide(values: Tensor) -> Tensor:
-    return values.double() if values.is_floating_point() else values
 
 
 def _sights(recorder: Recorder, losses: Tensor) -> Sights:

@@ -27,15 +27,12 @@ from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
-from dpltm.networks.state import evaluating, in_float64, put, states_of, weights_of
+from dpltm.networks.state import evaluating, put, states_of, weights_of
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
 from dpltm.records.made_up import (
-    COARSE,
-    DECIDES,
-    CannotFollow,
     Decides,
     Mixes,
     Sight,
@@ -47,7 +44,7 @@ from dpltm.records.made_up import (
     padded,
     padding_rows,
     tokens_of,
-)
+)  # fmt: skip
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
@@ -321,23 +318,12 @@ class _Trial:
 
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
         ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
-        trial = Trial(sees, own, {0: 0}, ways, pairs)
+        trial = Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
         with torch.no_grad(), evaluating(model), torch.random.fork_rng(devices=[]):
             try:
-                try:
-                    with in_float64([*model.modules()]):
-                        wide = replace(trial, ways=[(0, row.double(), even) for _, row, even in ways])
-                        runs = wide.seen((x.double(),)) is not None
-                        if runs:
-                            wide.compare(x.double())
-                    if not runs:
-                        replace(trial, alike=COARSE).compare(x)
-                    if fillings is not None:  # float64 does not know them again
-                        trial.pad(pairs)
-                except CannotFollow:
-                    trial.replace(x)
+                trial.run([*model.modules()], x)
             except Decides as error:
-                raise InputError(f"`model`: {network.text}: {error} {DECIDES}") from None
+                raise InputError(f"`model`: {network.text}: {error}") from None
             except Mixes:
                 raise InputError(
                     f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"

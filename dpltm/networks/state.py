@@ -9,7 +9,7 @@ import hashlib
 import random
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from dpltm.errors import InputError
 
@@ -64,60 +63,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
         for module, training in modes:
             module.training = training
-
-
-class _Widening(TorchFunctionMode):
-    """Takes float64 wherever float32 is named, or is what a new tensor would be of."""
-
-    made = (
-        torch.zeros,
-        torch.ones,
-        torch.empty,
-        torch.full,
-        torch.eye,
-        torch.linspace,
-        torch.rand,
-        torch.randn,
-        torch.tensor,
-    )
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
-        call: Any = Tensor.double if function is Tensor.float else function
-        found = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
-        return found.double() if function in self.made and found.dtype == torch.float32 else found
-
-
-@contextlib.contextmanager
-def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """A block with float64 copies in the place of parameters and buffers of floating point, which are left alone, and of
-    whatever is made of float32 meanwhile."""
-    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
-    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
-
-    def widened(value: nn.Parameter) -> nn.Parameter:
-        if id(value) not in wide:
-            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
-        return wide[id(value)]
-
-    try:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None and value.is_floating_point():
-                    setattr(
-                        module, name, widened(value)
-                    )  # not by the dictionary: recurrent modules keep a list as well
-            for name, buffer in buffers.items():
-                if buffer is not None and buffer.is_floating_point():
-                    module._buffers[name] = buffer.double()
-        with _Widening():
-            yield
-    finally:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None:
-                    setattr(module, name, value)
-            module._buffers.update(buffers)
 
 
 OF_PYTORCH = frozenset(vars(nn.Module()))

@@ -17,7 +17,6 @@ from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
 from dpltm.records.made_up import (
     COARSE,
-    DECIDES,
     CannotFollow,
     Decides,
     Mixes,
@@ -28,7 +27,7 @@ from dpltm.records.made_up import (
     odd_rows,
     padded,
     padding_rows,
-)
+)  # fmt: skip
 from dpltm.records.mapped import gathered
 from dpltm.records.split import Rows
 
@@ -220,7 +219,7 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
                 trial.compare(rows)
             trial.replace(rows)
     except Decides as error:
-        raise InputError(f"prepare: {error} {DECIDES}") from None
+        raise InputError(f"prepare: {error}") from None
     except Mixes:
         same = False
     if not same or all(_draws(prepare, rows) for _ in range(TRIES)):

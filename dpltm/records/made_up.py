@@ -14,7 +14,7 @@ import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from dpltm.errors import InputError, first_line
@@ -167,7 +168,7 @@ def alone(
     except Exception as error:  # whatever the function's own code raises
         where, library = _asks(error)
         if where and not library:
-            raise Decides(where) from error
+            raise Decides(f"{where} {DECIDES}") from error
         raise CannotFollow(f"{where} {DECIDES.partition(' (')[0]}" if where else first_line(error)) from error
 
 
@@ -234,6 +235,54 @@ def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
             del module.forward
 
 
+class _Widening(TorchFunctionMode):
+    """Takes float64 wherever float32 is named, or is what a new tensor would be of."""
+
+    made = (
+        torch.zeros, torch.ones, torch.empty, torch.full, torch.eye, torch.linspace, torch.rand, torch.randn, torch.tensor,
+    )  # fmt: skip
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        call: Any = Tensor.double if function is Tensor.float else function
+        found = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
+        return found.double() if function in self.made and found.dtype == torch.float32 else found
+
+
+@contextlib.contextmanager
+def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A block with float64 copies in the place of parameters and buffers of floating point, which are left alone, and of
+    whatever is made of float32 meanwhile."""
+    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
+    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
+
+    def widened(value: nn.Parameter) -> nn.Parameter:
+        if id(value) not in wide:
+            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
+        return wide[id(value)]
+
+    try:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None and value.is_floating_point():
+                    setattr(
+                        module, name, widened(value)
+                    )  # not by the dictionary: recurrent modules keep a list as well
+            for name, buffer in buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.double()
+        with _Widening():
+            yield
+    finally:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None:
+                    setattr(module, name, value)
+            module._buffers.update(buffers)
+
+
+Pair = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+
 Way = tuple[int, Tensor, bool]
 """Which of the tensors of a batch has another row, that row, and whether gradients at it are smooth."""
 
@@ -262,6 +311,7 @@ class Trial:
         along: dimension of rows by number in what is looked at; what has none is passed over.
         ways: odd rows.
         pairs: batches of short rows, and the same with the first one long.
+        filled: those of them whose padding is of no single value, so that float64 need not know it again.
         alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
             rounding switches units on and off.
     """
@@ -270,8 +320,36 @@ class Trial:
     own: Callable[..., Sights]
     along: Mapping[int, int]
     ways: Sequence[Way] = ()
-    pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = ()
+    pairs: Iterable[Pair] = ()
+    filled: Iterable[Pair] = ()
     alike: float = ALIKE
+
+    def run(self, modules: Sequence[nn.Module] | None, *rows: Tensor) -> str:
+        """Compare rows with what they are alone, in float64, where nothing but mixing makes a difference, or as far as can
+        be, and else replace some; return why, or nothing.
+
+        Args:
+            modules: what to compute in float64; None where that is out of the question.
+
+        Raises:
+            Mixes, Decides: a row depends on others, or may.
+        """
+        try:
+            if modules is None:
+                raise CannotFollow("parameters that are sharded")
+            with in_float64(modules):
+                wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
+                runs = wide.seen([*map(_wide, rows)]) is not None
+                if runs:
+                    wide.compare(*map(_wide, rows))
+            if not runs:
+                replace(self, alike=COARSE).compare(*rows)
+                raise CannotFollow("it does not run in float64")
+        except CannotFollow as error:
+            self.replace(*rows)
+            return str(error)
+        self.pad(self.filled)
+        return ""
 
     def compare(self, *rows: Tensor) -> None:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
@@ -318,13 +396,13 @@ class Trial:
 
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
-        whole, others = self.sees(*rows), [False] + [True] * (len(rows[0]) - 1)
+        whole, others = self.sees(*rows), torch.arange(len(rows[0])) > 0
         for place in dict.fromkeys((0, len(rows[0]) // 2, len(rows[0]) - 1)):
             for which, row, _ in self.ways:
                 made = tuple(values.clone() for values in rows)
                 made[which][place] = row
                 if (again := self.seen(made)) is not None:
-                    same_bits(whole, again, self.along, torch.tensor(others).roll(place))
+                    same_bits(whole, again, self.along, others.roll(place))
         self.pad(self.pairs)
         self.turn(*rows)
 
@@ -335,7 +413,7 @@ class Trial:
             turned.append(seen._replace(values=seen.values.roll(-1, self.along[at])) if at in self.along else seen)
         same_bits(self.sees(*rows), turned, self.along, torch.ones(len(rows[0]), dtype=torch.bool))
 
-    def pad(self, pairs: Iterable[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]) -> None:
+    def pad(self, pairs: Iterable[Pair]) -> None:
         """Raise Mixes where short rows change by a bit when the first of them is long."""
         for short, long in pairs:
             one, other = self.seen(short), self.seen(long)
@@ -352,29 +430,28 @@ class Trial:
             return None
 
 
-def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor | None = None) -> None:
-    """Raise Mixes where two batches differ by a bit, in some ``rows``, ``(n,)`` bool, or anywhere."""
+def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor) -> None:
+    """Raise Mixes where two batches differ by a bit in some ``rows``, ``(n,)`` bool."""
     if len(one) != len(other):
         raise Mixes("the layers that are called")
-    for number, (seen, again) in enumerate(zip(one, other, strict=True)):
-        first, second = seen.values, again.values
-        if first.shape != second.shape:
-            raise Mixes(seen.place, routed=number not in along)
-        if rows is not None:
-            if number not in along:
-                continue  # whoever takes that call refuses it
-            first, second = (values.movedim(along[number], 0)[rows.to(values.device)] for values in (first, second))
-        if not equal(first, second):
-            raise Mixes(seen.place)
-
-
-def equal(one: Tensor, other: Tensor) -> bool:
-    """True if both hold the same numbers, or NaN at the same places."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+    for at, (seen, again) in enumerate(zip(one, other, strict=True)):
+        if seen.values.shape != again.values.shape:
+            raise Mixes(seen.place, routed=at not in along)
+        if at in along:  # whoever takes another call refuses it
+            first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
+            # NaN at the same places is the same
+            if not (
+                torch.equal(first, second) or torch.equal(first.nan_to_num(nan=1e30), second.nan_to_num(nan=1e30))
+            ):
+                raise Mixes(seen.place)
 
 
 def _without(values: Tensor, dimension: int) -> Tensor:
     return values.squeeze(dimension) if dimension < values.ndim else values
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.double() if values.is_floating_point() else values
 
 
 def _size(values: Tensor) -> Tensor:

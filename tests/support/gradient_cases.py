@@ -16,12 +16,12 @@ from torch.nn import functional
 
 from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialTanh, Sigmoid, Tanh
 from dpltm.gradients import RecordGradients
-from dpltm.gradients.probe import DECIDES
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.records.batches import Records
+from dpltm.records.made_up import DECIDES
 from dpltm.training.descent import NoisyGradients
 from dpltm.training.plan import NoisySteps
 from refusals import refused

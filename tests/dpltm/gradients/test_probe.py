@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 import dpltm
 from dpltm.filters import Clip
 from dpltm.gradients import probe
-from dpltm.networks.state import in_float64
+from dpltm.records.made_up import in_float64
 from gradient_cases import MIXED, Applied, checked, cross_entropy, decides, refusal, squared_error
 from refusals import refused
 
