@@ -292,7 +292,7 @@ class RecordGradients:
                     for part, row in zip(parts, self._filler, strict=True)
                 ]
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(plan, *map(_aligned, parts), own, some)
+            self._pass(plan, _aligned(parts[0]), _aligned(parts[1]), own, some)
 
     def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         draws = plan.draws(keys)
