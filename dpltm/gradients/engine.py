@@ -424,13 +424,12 @@ class RecordGradients:
         base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        huge = [1e3, 1e30, math.nan] if x.is_floating_point() else [1.0] * 3
+        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0,) * 3
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
-        orders = (places, places.roll(1), places.flip(0), places.roll(rows // 2), drawn)
-        for number, (order, by) in enumerate(zip(orders, (1.0, 1.0, *huge), strict=True)):
+        for number, (order, by) in enumerate(zip((places.roll(1), places.flip(0), drawn), sizes, strict=True)):
             others = odd if number % 2 else ~odd
             if rows == 1:
-                others = ~others  # nothing is replaced
+                others = torch.zeros_like(odd)
             now = torch.where(others, places + rows, order)
             other = x[now]
             if other.is_floating_point():
@@ -464,7 +463,8 @@ class RecordGradients:
                     before, after = self._mapping(layers, rows, norms, filter)
                     squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
                     found += [("the filter", value) for value in (before, after, *squares) if value is not None]
-                    self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))  # which compiles it
+                    if self._compile:
+                        self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))
                 elif filter.kind == "layer-wise":
                     found.append(("the filter", filter.factor(norms).T))
                 else:
