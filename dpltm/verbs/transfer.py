@@ -166,9 +166,9 @@ def carry_over(
 
     Args:
         target: a network whose layers have the same names (``retarget`` gives one, or ``without_projection``).
-        mode: ``ticket`` takes over masks and weights; ``drop-projection`` those between the projection and the output
-            layer, neither of which ``target`` has: its output layer is new, whatever its shape; ``mask-only`` the masks, with
-            weights drawn anew; ``shuffled-mask`` the weights, under masks with as many live weights in each layer, elsewhere;
+        mode: ``ticket`` takes over masks and weights; ``drop-projection`` those of the layers between the projection, which
+            ``target`` has not, and the output layer, which is new whatever its shape; ``mask-only`` the masks, with weights
+            drawn anew; ``shuffled-mask`` the weights, under masks with as many live weights in each layer, elsewhere;
             ``random`` draws both anew, with as many live weights.
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
 

@@ -291,8 +291,9 @@ def test_a_projection_that_cannot_be_dropped():
         " mlp:project30,20,10, or take `mode` ticket"
     )
     alone = ModelSpec("mlp:project16", 12, 4)
+    bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
     assert "has no layer in common with mlp on 16" in refused(
-        carry_over, made(alone), without_projection(alone, 16, 4), "drop-projection"
+        carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
     )
     tickets = made(PROJECTED)
     gone = tickets.tickets[2].mask.replaced({"project.weight": torch.zeros(16, 12, dtype=torch.bool)})

@@ -66,7 +66,9 @@ PROJECTED = without_data(
 
 def test_a_ticket_without_its_projection_depends_on_all_that_made_it() -> None:
     """The projection is gone, and so are the columns that stood in front of it; what the masks come from is not."""
-    source = replace(SET, body=PROJECTED, config={"columns": ["a", "b"], "table_schema": "none of theirs"}, draws=Draws())
+    source = replace(
+        SET, body=PROJECTED, config={"columns": ["a", "b"], "table_schema": "none of theirs"}, draws=Draws()
+    )
     source.mark(Lineage((DRAWN,)))
     made = moved(source, 2, mode="drop-projection")
     after = made.tickets
@@ -83,7 +85,9 @@ def test_what_cannot_be_transferred() -> None:
     with pytest.raises(InputError, match=r"`mode`: 'mlp:8' has no projection to drop"):
         moved(mode="drop-projection")
     with pytest.raises(InputError, match=r"has no projection to drop"):
-        transfer(own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers))
+        transfer(
+            own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers)
+        )
     with pytest.raises(InputError, match=r"`seed`: .* is not a whole number from 0 to 4,611"):
         TransferOptions(seed=2**62)
 
