@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter, follows
+from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -321,11 +322,9 @@ class RecordGradients:
         norms = [norms for norms, _ in measured]
         skipped = int((bad if present is None else bad & present).sum())
         out = bad if present is None else bad | ~present
-        weight = None
+        weight = weights
         if bool(out.any()):
             weight = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
-        elif weights is not None:
-            weight = weights
         if (counting := follows(filter)) is not None:
             counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
             total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
@@ -338,10 +337,7 @@ class RecordGradients:
         for layer in layers:
             layer.cut(count)
         _zero(layers, out)
-        each = filter.kind == "layer-wise"
-        factors = torch.cat(
-            [filter.factor(norm) if each else filter.factor(_total(norm)).expand(len(norm), -1) for norm in norms], 1
-        )[:, :count]
+        factors = torch.cat([_factors(filter, norm) for norm in norms], 1)[:, :count]
         bound = filter.certified_bound(self._count)
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
@@ -465,10 +461,8 @@ class RecordGradients:
                     found += [("the filter", value) for value in (before, after, *squares) if value is not None]
                     if self._compile:
                         self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))
-                elif filter.kind == "layer-wise":
-                    found.append(("the filter", filter.factor(norms).T))
                 else:
-                    found.append(("the filter", filter.factor(_total(norms))))
+                    found.append(("the filter", _factors(filter, norms).T))
             return found
         finally:
             for layer in layers:
@@ -516,6 +510,11 @@ def _zero(layers: list[Layer], out: Tensor) -> None:
 def _total(norms: Tensor) -> Tensor:
     """Norm of each record's gradient, ``(rows,)``, from those in each layer."""
     return norms.square().sum(0).sqrt()
+
+
+def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
+    """Factor of each record's gradient in each layer, ``(layers, rows)``."""
+    return filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
 
 
 def _measured(layers: list[Layer], rows: slice, each: bool) -> tuple[Tensor, Tensor]:
