@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.filters import ElementWiseFilter, Filter, follows
+from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
@@ -320,7 +321,7 @@ class RecordGradients:
                     for part, row in zip(parts, self._filler, strict=True)
                 ]
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(plan, *map(_aligned, parts), own, some)
+            self._pass(plan, _aligned(parts[0]), _aligned(parts[1]), own, some)
 
     def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         draws = plan.draws(keys)
@@ -349,11 +350,9 @@ class RecordGradients:
         norms = [norms for norms, _ in measured]
         skipped = int((bad if present is None else bad & present).sum())
         out = bad if present is None else bad | ~present
-        weight = None
+        weight = weights
         if bool(out.any()):
             weight = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
-        elif weights is not None:
-            weight = weights
         if (counting := follows(filter)) is not None:
             counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
             total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
@@ -366,10 +365,7 @@ class RecordGradients:
         for layer in layers:
             layer.cut(count)
         _zero(layers, out)
-        each = filter.kind == "layer-wise"
-        factors = torch.cat(
-            [filter.factor(norm) if each else filter.factor(_total(norm)).expand(len(norm), -1) for norm in norms], 1
-        )[:, :count]
+        factors = torch.cat([_factors(filter, norm) for norm in norms], 1)[:, :count]
         bound = filter.certified_bound(self._count)
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
@@ -453,13 +449,12 @@ class RecordGradients:
         base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        huge = [1e3, 1e30, math.nan] if x.is_floating_point() else [1.0] * 3
+        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0,) * 3
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
-        orders = (places, places.roll(1), places.flip(0), places.roll(rows // 2), drawn)
-        for number, (order, by) in enumerate(zip(orders, (1.0, 1.0, *huge), strict=True)):
+        for number, (order, by) in enumerate(zip((places.roll(1), places.flip(0), drawn), sizes, strict=True)):
             others = odd if number % 2 else ~odd
             if rows == 1:
-                others = ~others  # nothing is replaced
+                others = torch.zeros_like(odd)
             now = torch.where(others, places + rows, order)
             other = x[now]
             if other.is_floating_point():
@@ -493,11 +488,10 @@ class RecordGradients:
                     before, after = self._mapping(layers, rows, norms, filter)
                     squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
                     found += [("the filter", value) for value in (before, after, *squares) if value is not None]
-                    self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))  # which compiles it
-                elif filter.kind == "layer-wise":
-                    found.append(("the filter", filter.factor(norms).T))
+                    if self._compile:
+                        self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))
                 else:
-                    found.append(("the filter", filter.factor(_total(norms))))
+                    found.append(("the filter", _factors(filter, norms).T))
             return found
         finally:
             for layer in layers:
@@ -556,6 +550,11 @@ def _zero(layers: list[Layer], out: Tensor) -> None:
 def _total(norms: Tensor) -> Tensor:
     """Norm of each record's gradient, ``(rows,)``, from those in each layer."""
     return norms.square().sum(0).sqrt()
+
+
+def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
+    """Factor of each record's gradient in each layer, ``(layers, rows)``."""
+    return filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
 
 
 def _measured(layers: list[Layer], rows: slice, each: bool) -> tuple[Tensor, Tensor]:
