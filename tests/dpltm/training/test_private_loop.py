@@ -410,6 +410,26 @@ def of_the_longest(rows: Tensor) -> Tensor:
     return rows * (rows != 0).sum(1).max() / rows.shape[1]
 
 
+class MixesFrom(nn.Module):
+    """Adds the mean over the batch where it has so many rows or more."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.layer = rows, nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
+
+
+@pytest.mark.parametrize("batch", [10, 90])
+def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
+    shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
+    for rows in {2, 9, shape // 2 + 1, shape}:
+        said = refused(lambda rows=rows: make(MixesFrom(rows), batch_size=batch, data=toy_data(200)))
+        assert said.startswith("model or loss: what one record gives depends on the rest of the batch")
+    assert make(MixesFrom(shape + 1), batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows == shape
+
+
 @pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
 def test_a_row_is_prepared_alone(prepare):
     """Or one record more would move the gradients of those behind it, and no bound would hold."""
