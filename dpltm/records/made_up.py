@@ -122,7 +122,6 @@ ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
 """Largest difference between a row in the batch and alone, in float64 and in float32: of the row's largest magnitude, or of
 ``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
 
-
 DECIDES = (
     "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
     " bound would hold; choose by torch.where, and cut and pad to public lengths"
@@ -353,20 +352,20 @@ class Trial:
 
     def compare(self, *rows: Tensor) -> None:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
-        waiting: list[Sequence[Way]] = []
+        waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
             some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
             waiting += [some[start : start + most] for start in range(0, len(some), most)]
-        waiting = waiting or [[]]
         order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
-        while waiting:
+        compared = False
+        while waiting and not (compared and waiting == [[]]):
             ways, made = waiting.pop(), tuple(values.clone() for values in rows)
             smooth = torch.ones(len(rows[0]), dtype=torch.bool)
             for place, (which, row, even) in zip(order, ways, strict=False):
                 made[which][place], smooth[place] = row, even
             if (whole := self.seen(made)) is not None:
-                own = self.own(*made)
+                own, compared = self.own(*made), True
                 if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
                 self._tell_apart(
@@ -397,12 +396,12 @@ class Trial:
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
         whole, others = self.sees(*rows), torch.arange(len(rows[0])) > 0
-        for place in dict.fromkeys((0, len(rows[0]) // 2, len(rows[0]) - 1)):
-            for which, row, _ in self.ways:
-                made = tuple(values.clone() for values in rows)
-                made[which][place] = row
-                if (again := self.seen(made)) is not None:
-                    same_bits(whole, again, self.along, others.roll(place))
+        places = (0, len(others) - 1, len(others) // 2)
+        for number, (which, row, _) in enumerate((*self.ways[:1], *self.ways[:1], *self.ways)):
+            made = tuple(values.clone() for values in rows)
+            made[which][places[number % 3]] = row
+            if (again := self.seen(made)) is not None:
+                same_bits(whole, again, self.along, others.roll(places[number % 3]))
         self.pad(self.pairs)
         self.turn(*rows)
 
