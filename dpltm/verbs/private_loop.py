@@ -220,7 +220,8 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
         plain = array.dtype.kind in "biuf"
     if array.ndim == 0 or not plain:
         raise InputError(
-            f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record"
+            f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record;"
+            " pad rows of several lengths to one public length"
         )
     return array
 

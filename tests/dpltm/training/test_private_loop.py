@@ -421,6 +421,11 @@ class MixesFrom(nn.Module):
         return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
 
 
+def test_rows_of_several_lengths_are_refused():
+    said = refused(make, data=([[1.0, 2.0], [1.0]] * 20, torch.arange(40) % 3))
+    assert said.endswith("; pad rows of several lengths to one public length")
+
+
 @pytest.mark.parametrize("batch", [10, 90])
 def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
     shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
