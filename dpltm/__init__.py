@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # Before torch computes: a product's last bits may then not depend on where a row lies (docs/privacy-model.md 4.4).
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ.setdefault("MKL_DYNAMIC", "FALSE")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 __version__ = "0.2.0"
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter, follows
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
@@ -25,9 +25,9 @@ from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
-from dpltm.networks.full_precision import full_precision
+from dpltm.networks.full_precision import deterministic, full_precision
 from dpltm.networks.masks import Mask
-from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
+from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
 
 LONG = 5.0
 """Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
@@ -179,10 +179,11 @@ class RecordGradients:
             self._checked = state
             self._rehearsed.clear()
             self._tried = 0
-            layers = [layer for layer, _ in self._plan.layers]
-            sizes = [size for layer in layers for size in layer.sizes]
+            sizes = [size for layer in self._layers for size in layer.sizes]
             given = torch.arange(sum(sizes), device=x.device)
-            place = dict(zip((name for layer in layers for name in layer.names), given.split(sizes), strict=True))
+            place = dict(
+                zip((name for layer in self._layers for name in layer.names), given.split(sizes), strict=True)
+            )
             order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, given) else order
         if apart:
@@ -231,8 +232,7 @@ class RecordGradients:
     @property
     def kernels(self) -> dict[str, str]:
         """Kernel of each linear layer, by the name of its weight; none before the first ``check``."""
-        layers = [] if self._plan is None else [layer for layer, _ in self._plan.layers]
-        return {layer.names[0]: layer.kernel for layer in layers if isinstance(layer, LinearLayer)}
+        return {layer.names[0]: layer.kernel for layer in self._layers if isinstance(layer, LinearLayer)}
 
     def filtered_sum(
         self,
@@ -278,52 +278,61 @@ class RecordGradients:
         self.check(x, y, apart=False)
         if place := self.rehearse(filter):
             raise InputError(moved_text(place))
-        plan, rows = self._plan, self.pass_rows
-        assert plan is not None
-        if plan.axes and (keys is None or keys.shape != (len(x),)):
+        if self.draws and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
-        layers = [layer for layer, _ in plan.layers]
         weights = None
         if present is not None and present.is_floating_point():  # clamped, or the bound would rest on the caller
             weights = present.double().nan_to_num(0.0).clamp(0.0, 1.0)
             present = weights > 0
         try:
-            with full_precision():
+            with full_precision(), deterministic(x.device, self.pass_rows > 1):
                 self._take(x, y, keys)
                 count = len(x) if groups is None else len(groups)
                 if groups is not None:
-                    sizes, filled = torch.tensor(groups, device=x.device), math.ceil(count / rows) * rows
-                    for layer in layers:
+                    sizes = torch.tensor(groups, device=x.device)
+                    for layer in self._layers:
                         assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
-                        layer.average(sizes, filled)
+                        layer.average(sizes, self._filled(count))
                 with torch.autocast(x.device.type, enabled=False):
-                    return FilteredSum(
-                        total, self._add_filtered(layers, count, filter, present, weights, chunks, total)
-                    )
+                    return FilteredSum(total, self._add_filtered(count, filter, present, weights, chunks, total))
         finally:
-            for layer in layers:
-                layer.release()
+            self._release()
+
+    @property
+    def _layers(self) -> list[Layer]:
+        return [] if self._plan is None else [layer for layer, _ in self._plan.layers]
+
+    def _release(self) -> None:
+        for layer in self._layers:
+            layer.release()
+
+    def _filled(self, count: int) -> int:
+        """Rows of so many records in passes of one shape."""
+        return math.ceil(count / self.pass_rows) * self.pass_rows
+
+    def _blocks(self, count: int) -> list[slice]:
+        """Rows of each pass."""
+        return [slice(start, start + self.pass_rows) for start in range(0, count, self.pass_rows)]
 
     def _take(self, x: Tensor, y: Tensor, keys: Tensor | None) -> None:
-        """Pass over a batch, and leave its layers what they need."""
-        plan, rows = self._plan, self.pass_rows
-        assert plan is not None
-        filled = math.ceil(len(x) / rows) * rows
-        for layer, _ in plan.layers:
-            layer.begin(filled)
-        for start in range(0, filled, rows):
-            some = slice(start, start + rows)
-            parts = [values[some] for values in (x, y)]
-            own = None if keys is None else keys[some]
-            if missing := rows - len(parts[0]):
-                parts = [
+        """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
+        for layer in self._layers:
+            layer.begin(self._filled(len(x)))
+        missing = self._filled(len(x)) - len(x)
+        for rows in self._blocks(len(x)):
+            some, labels = x[rows], y[rows]
+            own = None if keys is None else keys[rows]
+            if rows.stop > len(x):
+                some, labels = (
                     torch.cat([part, row.to(part).expand(missing, *part.shape[1:])])
-                    for part, row in zip(parts, self._filler, strict=True)
-                ]
+                    for part, row in zip((some, labels), self._filler, strict=True)
+                )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(plan, _aligned(parts[0]), _aligned(parts[1]), own, some)
+            self._pass(_aligned(some), _aligned(labels), own, rows)
 
-    def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
+    def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
+        plan = self._plan
+        assert plan is not None
         draws = plan.draws(keys)
         recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
         with torch.enable_grad(), recorder:
@@ -334,7 +343,6 @@ class RecordGradients:
 
     def _add_filtered(
         self,
-        layers: list[Layer],
         count: int,
         filter: Filter,
         present: Tensor | None,
@@ -343,23 +351,22 @@ class RecordGradients:
         total: Tensor,
     ) -> int:
         """Add the filtered gradients of the first ``count`` rows to ``total``; how many were skipped."""
-        rows = self.pass_rows
-        blocks = [slice(start, start + rows) for start in range(0, count, rows)]
-        measured = [_measured(layers, block, filter.kind == "layer-wise") for block in blocks]
+        layers = self._layers
+        measured = [_measured(layers, rows, filter.kind == "layer-wise") for rows in self._blocks(count)]
         bad = torch.cat([bad for _, bad in measured])[:count]
         norms = [norms for norms, _ in measured]
-        skipped = int((bad if present is None else bad & present).sum())
         out = bad if present is None else bad | ~present
         weight = weights
         if bool(out.any()):
             weight = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
+        skipped = int((bad if present is None else bad & present).sum())
         if (counting := follows(filter)) is not None:
             counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
             total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
             total = total[:-1]
         if filter.kind == "element-wise":
-            _zero(layers, nn.functional.pad(out, (0, len(norms) * rows - count), value=self._compile))
-            values = self._element_wise_sum(layers, blocks, norms, filter, weight, count)
+            _zero(layers, nn.functional.pad(out, (0, self._filled(count) - count), value=self._compile))
+            values = self._element_wise_sum(norms, filter, weight, count)
             total += values if self._order is None else values[self._order]
             return skipped
         for layer in layers:
@@ -373,49 +380,44 @@ class RecordGradients:
         factors = factors if weight is None else factors * weight
         at_once = scale == 1.0 and self._order is None
         values = total if at_once else torch.zeros_like(total)
-        parts = values.split([sum(layer.sizes) for layer in layers])
-        for layer, part, factor in zip(layers, parts, factors, strict=True):
-            layer.add_weighted_sum(part, factor, chunks)
+        self._add_weighted(values, factors, chunks)
         if not at_once:
             total.add_(values if self._order is None else values[self._order], alpha=scale)
         return skipped
 
+    def _add_weighted(self, values: Tensor, factors: Tensor, chunks: Sequence[slice] | None) -> None:
+        parts = values.split([sum(layer.sizes) for layer in self._layers])
+        for layer, part, factor in zip(self._layers, parts, factors, strict=True):
+            layer.add_weighted_sum(part, factor, chunks)
+
     def _element_wise_sum(
-        self,
-        layers: list[Layer],
-        blocks: list[slice],
-        norms: list[Tensor],
-        filter: ElementWiseFilter,
-        weight: Tensor | None,
-        count: int,
+        self, norms: list[Tensor], filter: ElementWiseFilter, weight: Tensor | None, count: int
     ) -> Tensor:
         """Sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
         total = torch.zeros(self._count, dtype=torch.float64, device=norms[0].device)
-        for rows, norm in zip(blocks, norms, strict=True):
-            before, own = self._mapping(layers, rows, norm, filter)
+        for rows, norm in zip(self._blocks(count), norms, strict=True):
+            before, after = self._mapping(rows, norm, filter)
             here = min(count - rows.start, len(before))
             if weight is not None:
-                some = nn.functional.pad(weight[rows], (0, len(before) - here))
-                own = some if own is None else own * some
-            total += torch.cat([layer.mapped_sum(rows, before, filter.map, own, here) for layer in layers])
+                own = nn.functional.pad(weight[rows], (0, len(before) - here))
+                after = own if after is None else own * after
+            total += torch.cat([layer.mapped_sum(rows, before, filter.map, after, here) for layer in self._layers])
         return total
 
-    def _mapping(
-        self, layers: list[Layer], rows: slice, norm: Tensor, filter: ElementWiseFilter
-    ) -> tuple[Tensor, Tensor | None]:
+    def _mapping(self, rows: slice, norm: Tensor, filter: ElementWiseFilter) -> tuple[Tensor, Tensor | None]:
         """Factors of these records before and after an element-wise map, ``(rows,)``; None for no factor after it."""
         norm = _total(norm)
         before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
         if filter.after is None:
             return before, None
-        squares = torch.stack([layer.mapped_squares(rows, before, filter.map) for layer in layers]).sum(0)
+        squares = torch.stack([layer.mapped_squares(rows, before, filter.map) for layer in self._layers]).sum(0)
         return before, filter.after.factor(squares.sqrt()) * self._rounding
 
     def rehearse(self, filter: Filter) -> str | None:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
 
-        Other rows are replaced, by ordinary values, huge ones and NaN, and rows are moved; norms and maps are looked at as
-        well as what the passes leave. Done once, and anew where kernels may have changed: in another number of threads,
+        Rows are moved, and others replaced, by ordinary values, huge ones and NaN; norms, maps and a chunk's sum are looked
+        at as well as what passes leave. Done once, and anew where kernels may have changed: in another number of threads,
         another precision, or with another plan. After :meth:`check`.
 
         Returns:
@@ -431,10 +433,14 @@ class RecordGradients:
         if kernels in self._rehearsed:
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler = x[:1], y[:1]
-        with undisturbed(self._model, self._loss), full_precision():
-            digest = hashlib.blake2b(digest_size=8)
-            place = self._moved(x, y, filter, digest)
+        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
+            try:
+                place = self._moved(x, y, filter, digest)
+            except RuntimeError as error:
+                if "deterministic" not in str(error):
+                    raise
+                place = f"an operation without a fixed order: {first_line(error)}"
         if place is None:
             self._rehearsed.add(kernels)
             self.kernels_digest = digest.hexdigest()
@@ -444,36 +450,40 @@ class RecordGradients:
         """Name of a layer where another row, or its place, changes a bit of a row; ``x`` and ``y`` have twice the rows."""
         rows = self.pass_rows
         assert self._plan is not None
-        keys = self._plan.made_up.keys(x)
-        places, odd = torch.arange(rows, device=x.device), torch.arange(rows, device=x.device) % 2 == 1
-        base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter)
+        keys, places = self._plan.made_up.keys(x), torch.arange(rows, device=x.device)
+        base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0,) * 3
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
-        for number, (order, by) in enumerate(zip((places.roll(1), places.flip(0), drawn), sizes, strict=True)):
-            others = odd if number % 2 else ~odd
-            if rows == 1:
-                others = torch.zeros_like(odd)
+        never, odd = places < 0, (places % 2 == 1) & (rows > 1)
+        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0, 1.0, 1.0)
+        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), sizes, strict=True)
+        for number, (order, others, size) in enumerate(ways):
             now = torch.where(others, places + rows, order)
             other = x[now]
             if other.is_floating_point():
-                other[others] *= by
+                other[others] *= size
             try:
-                seen = self._rehearsed_pass(other, y[now], keys[now], filter)
+                seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
             except Exception:  # values that a model will not take
                 if number == 0:
                     raise
                 continue
-            for (place, one), (_, two) in zip(base, seen, strict=True):
-                if not torch.equal(one[order][~others].nan_to_num(nan=1e30), two[~others].nan_to_num(nan=1e30)):
+            for (place, one), (_, two) in zip(base, seen, strict=False):
+                if len(one) != rows:  # what float64 rounds is part of the bound
+                    same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
+                else:
+                    same = torch.equal(one[order][~others].nan_to_num(nan=1e30), two[~others].nan_to_num(nan=1e30))
+                if not same:
                     return place
         return None
 
-    def _rehearsed_pass(self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter) -> list[tuple[str, Tensor]]:
-        """All that decides what the records of one pass contribute, ``(rows, ...)`` each, by the name of its layer."""
-        assert self._plan is not None
-        layers, rows = [layer for layer, _ in self._plan.layers], slice(0, len(x))
+    def _rehearsed_pass(
+        self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None
+    ) -> list[tuple[str, Tensor]]:
+        """All that decides what the records of one pass contribute, ``(rows, ...)`` each, by the name of its layer; and the
+        sum of a chunk that begins at ``start``, ``(1, live)``."""
+        layers, rows = self._layers, slice(0, len(x))
         try:
             self._take(x, y, keys)
             with torch.autocast(x.device.type, enabled=False):
@@ -485,23 +495,28 @@ class RecordGradients:
                 norms, bad = _measured(layers, rows, filter.kind == "layer-wise")
                 if filter.kind == "element-wise":
                     _zero(layers, bad)
-                    before, after = self._mapping(layers, rows, norms, filter)
+                    before, after = self._mapping(rows, norms, filter)
                     squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
                     found += [("the filter", value) for value in (before, after, *squares) if value is not None]
                     if self._compile:
-                        self._element_wise_sum(layers, [rows], [norms], filter, None, len(x))
-                else:
-                    found.append(("the filter", _factors(filter, norms).T))
+                        self._element_wise_sum([norms], filter, None, len(x))
+                    return found
+                found.append(("the filter", _factors(filter, norms).T))
+                if start is not None and len(x) > 1:
+                    chunk = slice(start, start + min(LIMIT, len(x) - 1))
+                    factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
+                    factors[:, chunk] = 1.0
+                    self._add_weighted(total[0], factors, [chunk])
+                    found.append(("a sum", total))
             return found
         finally:
-            for layer in layers:
-                layer.release()
+            self._release()
 
 
 def shape_of(expected: float, most: int, fixed: float) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
     as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``)."""
-    unit = next((unit for unit in (VECTORS * torch.get_num_threads(), VECTORS, 16) if unit <= most), most)
+    unit = next(unit for unit in (VECTORS * torch.get_num_threads(), VECTORS, 16, 8, 4, 2, 1) if unit <= most)
     deviation = math.sqrt(2 * expected)
 
     def cost(rows: int) -> float:
