@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ.setdefault("MKL_DYNAMIC", "FALSE")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# Threads that wait for one another sleep after some 0.1 ms, if torch is not imported yet. Awake for several, as they are by
+# default, they take ten times the processor time of the work itself beside other work on the machine.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.2.0"
 
