@@ -58,6 +58,20 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
     return int(2 ** (rows.bit_length() - 1))
 
 
+@torch.no_grad()
+def _bits_hold(model: nn.Module, like: Tensor, rows: int) -> bool:
+    """True if not a bit of what a network gives for made-up records changes where others are large, or all are moved."""
+    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    made = (made if like.is_floating_point() else 2 * made).to(like)
+    other = torch.arange(rows) % 2 == 1
+    replaced = made[:rows].clone()
+    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
+    with full_precision(), evaluating(model):
+        whole, rest, turned = (model(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
+    other = other.to(whole.device)
+    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
+
+
 STEP = 2**20
 """Scores of a record are multiples of one over so many."""
 
@@ -160,7 +174,10 @@ def total_score(
     """
     valued, parts = isinstance(score, OfValues), list[Tensor]()
     there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
-    chunk = chunk or (scored_rows(model, x[:1]) if alike and len(x) else CHUNK)
+    if not chunk:
+        chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
+        if alike and len(x) and not _bits_hold(model, x[:1], chunk):
+            chunk = 1  # alone, what a record gives cannot depend on others
     for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())

@@ -126,3 +126,26 @@ def test_scores_of_padded_texts_come_from_no_kernel_that_goes_by_the_padding_of_
     assert torch.backends.mha.get_fastpath_enabled() == before
     assert torch.equal(one[1:], other[1:])
     assert one.shape == other.shape == x.shape
+
+
+class BesideOthers(nn.Module):
+    """What it gives for a record goes by how many others there are, and by the largest value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        return x * (x.amax() if len(x) > 1 else 1)
+
+
+def test_records_are_scored_one_by_one_where_others_would_move_their_bits():
+    model, x = BesideOthers(), torch.tensor([[0.6, 0.4], [-0.2, -0.1], [0.0, 0.1]])
+    assert total_score(model, x, torch.tensor([0, 1, 1])) == 3
+    assert model.sizes[-3:] == [1, 1, 1]
+    plain = nn.Identity()
+    sizes: list[int] = []
+    plain.register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
+    assert total_score(plain, x, torch.tensor([0, 1, 1])) == 3
+    assert sizes[-1] == 1024
