@@ -11,8 +11,6 @@ from dpltm.registry import listed
 
 MAX_COPIES = 10**6
 
-INPUTS = ("means", "bits")
-
 STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}
 FEW_BITS = 512
 """Step sizes of optimizers, on means; on more bits than these, whose norm grows with their number, as many times less."""
@@ -107,10 +105,7 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
 
     scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
     augment: int = option(
-        0,
-        "Messages of each image more: of it moved, turned and mirrored at random. Each costs as much as the first.",
-        "N",
-        within=Range(0, 100),
+        0, "Messages more of each image, of it varied; each costs as much.", "N", within=Range(0, 100)
     )
     out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
@@ -144,25 +139,13 @@ class TrainRequest(FolderOptions, RoundOptions):
     )
     inputs: str | None = option(
         None,
-        "Of bits: what the network sees of each. The bit, as LATENT has it; or the mean of what it stands for, which learns"
-        " better.",
-        choices=INPUTS,
+        "Bits as they arrived, as LATENT has it, or what each of them stands for in the mean, which learns better.",
+        choices=("means", "bits"),
         shown="means",
     )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
     batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
     optimizer: str = option("sgd", "Optimizer.", choices=tuple(STEP_SIZES))
-    lr: float | None = option(
-        None,
-        "Step size.",
-        "X",
-        shown=f"{listed([f'{lr:g} of {name}' for name, lr in STEP_SIZES.items()], 'and')}; on N bits, {FEW_BITS} / N of it",
-        within=POSITIVE,
-    )
-    precision: str = option(
-        "float32",
-        "Precision of forward and backward passes; weights are float32.",
-        choices=("float32", "bfloat16"),
-        hidden=True,
-    )
+    lr: float | None = option(None, "Step size.", "X", shown="by optimizer and inputs", within=POSITIVE)
+    precision: str = option("float32", "Precision of products.", choices=("float32", "bfloat16"), hidden=True)

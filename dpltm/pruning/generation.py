@@ -75,8 +75,8 @@ def train_plain(
             for parameter, live in pruned:
                 if parameter.grad is not None:
                     parameter.grad.mul_(live)
-            for parameter in () if isinstance(lr, Optimizer) else parameters:
-                if parameter.grad is not None:  # one that is not used has none
+            for parameter in parameters:
+                if parameter.grad is not None and not isinstance(lr, Optimizer):  # one that is not used has none
                     parameter.sub_(parameter.grad, alpha=lr)
         if isinstance(lr, Optimizer):
             lr.step()
@@ -84,25 +84,6 @@ def train_plain(
             progress(step + 1)
     for parameter in parameters:
         parameter.grad = None
-
-
-@contextmanager
-def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """A block with that share, at least 0 and below 1, of the last layer's inputs left out at random and made up for."""
-    if not 0 <= share < 1:
-        raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
-
-    def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-        del layer
-        keep = torch.rand(given[0].shape, generator=generator) >= share
-        return (given[0] * keep / (1 - share),)
-
-    handle = list(model.children())[-1].register_forward_pre_hook(drop) if share else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            handle.remove()
 
 
 class Batches:

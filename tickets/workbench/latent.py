@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
@@ -61,7 +62,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import pay, price
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_lr, check_trained, dropping, threads, train_plain
+from dpltm.pruning.generation import Batches, check_lr, check_trained, threads, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
@@ -405,21 +406,19 @@ def learn(
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
     steps, spec = _steps(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
-    asked: _Asked | None = None
+    asked = None
     if test is not None:
         _check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-        asked = _asked(scheme, test.test, options, progress)
+        asked = _of_test(scheme, test.test, options, progress)
     began, rows, model = time.perf_counter(), np.concatenate(received), build(spec, options.seed)
-    certified, training, metrics = most * answer.certified, None, list[dict[str, Any]]()
+    certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
         model.load_state_dict(nearest_mean(answer, rows))
     else:
-        for done in _train(model, Messages(rows, answer, inputs=options.inputs), steps, options, progress):
-            with _narrow(options):
-                score = None if asked is None else asked.accuracy(model, asked.randomised)
-            metrics.append({"step": done, "epsilon": json_figure(certified), "accuracy": score})
+        sent, epsilon = Messages(rows, answer, inputs=options.inputs), json_figure(certified)
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, asked, progress)]
         few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
         training = accuracy(model, few, few.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
@@ -441,7 +440,7 @@ def learn(
         "certified": certified,
         "seconds": seconds,
         "training": training,
-        "accuracy": None if asked is None else asked.accuracy(model, asked.plain),
+        "accuracy": None if asked is None else accuracy(model, *asked[::2], chunk=CHUNK),
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
@@ -463,26 +462,30 @@ def _steps(options: TrainRequest, bits: int | None) -> int:
     return max(1, round(options.epochs * (bits or 0) / options.batch_size))
 
 
-def _train(model: nn.Module, sent: Messages, steps: int, options: TrainRequest, progress: Progress) -> Iterator[int]:
-    """Train on messages of bits; yield the steps done after whole epochs, up to ten times."""
-    draws = [torch.Generator().manual_seed(options.seed + 2**power) for power in (32, 33)]
-    batches, epoch, done = Batches(len(sent), options.batch_size, draws[0]), len(sent) // options.batch_size, 0
+def _train(
+    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, asked: Asked | None, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
+    draw, done, epoch = torch.Generator().manual_seed(options.seed + 2**32), 0, len(sent) // options.batch_size
+    batches, records = Batches(len(sent), options.batch_size, draw), (sent, sent.labels)
     share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
     if options.optimizer != "sgd":
         descent = getattr(torch.optim, options.optimizer.capitalize())(model.parameters(), descent)
-    labels = sent.labels
-    with progress.progress("training on messages", steps) as step, threads(options.threads):
+    # without its cache, which would hold on to weights that steps change
+    narrow = torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16", cache_enabled=False)
+    with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
+        torch.manual_seed(options.seed + 2**33)
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
             told = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
-            with dropping(model, options.dropout, draws[1]), _narrow(options):
-                train_plain(model, Mask.dense(model), (sent, labels), batches, end - done, descent, told)
-            yield (done := end)
-
-
-def _narrow(options: TrainRequest) -> torch.autocast:
-    """Products in bfloat16, if asked for; of weights as they are at each step."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16", cache_enabled=False)
+            left_out = list(model.children())[-1].register_forward_pre_hook(
+                lambda _, given: functional.dropout(given[0], options.dropout)
+            )
+            with narrow:
+                train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
+                left_out.remove()
+                score = None if asked is None else accuracy(model, *asked[1:], chunk=CHUNK)
+            yield {"step": (done := end), "accuracy": score}
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
@@ -499,19 +502,11 @@ def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Public test records as a network takes them: as they are, and, of bits, randomised as the private ones were."""
-
-    plain: Inputs
-    randomised: Inputs
-    labels: Tensor
-
-    def accuracy(self, model: nn.Module, inputs: Inputs) -> float:
-        return accuracy(model, inputs, self.labels, chunk=CHUNK)
+Asked = tuple[Inputs, Inputs, Tensor]
+"""Public test records as a network takes them, as they are and, of bits, randomised as the private ones were; labels."""
 
 
-def _asked(scheme: Scheme, test: Split, options: TrainRequest, progress: Progress) -> _Asked:
+def _of_test(scheme: Scheme, test: Split, options: TrainRequest, progress: Progress) -> Asked:
     answer, plain, sent = scheme.answer, list[np.ndarray](), list[np.ndarray]()
     opened = test.open(Public("accuracy of what a server learned, which has no ledger"))
     with progress.progress("features of the test records", len(test)) as step:
@@ -526,9 +521,9 @@ def _asked(scheme: Scheme, test: Split, options: TrainRequest, progress: Progres
             step(min(start + ROWS, len(test)))
     labels, rows = torch.tensor(opened.y), np.concatenate(plain)  # labels as they are, not those of messages
     if isinstance(answer, Codebook):
-        return _Asked(torch.from_numpy(rows), torch.zeros(0), labels)
+        return torch.from_numpy(rows), torch.zeros(0), labels
     as_is = Messages(rows, answer, randomised=False, inputs=options.inputs)
-    return _Asked(as_is, Messages(np.concatenate(sent), answer, inputs=options.inputs), labels)
+    return as_is, Messages(np.concatenate(sent), answer, inputs=options.inputs), labels
 
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
