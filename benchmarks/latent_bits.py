@@ -152,23 +152,13 @@ def check(given: argparse.Namespace) -> None:
     answer = BitStrings(900, classes, FixedPoint(1, 2), "uer", 0.5, 7.0, None)
     rows = answer.randomise(scores, y, FastSource(0))
     scheme = Scheme(make_feature_map("unit:1", (30, 30), (0.0, 1.0)), np.zeros(900, "f4"), np.ones(900, "f4"), answer)
-    given_to_both = TrainRequest(
+    request = TrainRequest(
         scheme="s", messages="m", out="r", model="mlp:64", inputs="bits", batch_size=50, lr=LR, dropout=DROPOUT
     )
     for epochs in range(1, 1 + given.epochs):
         *_, (_, seen, _) = train(answer, rows, (rows, y), 64, 50, epochs, 0)
-        request = TrainRequest(
-            scheme="s",
-            messages="m",
-            out="r",
-            model="mlp:64",
-            inputs="bits",
-            epochs=epochs,
-            batch_size=50,
-            lr=LR,
-            dropout=DROPOUT,
-        )
-        print(f"epochs {epochs}: {learn(scheme, [rows], request).facts['training']:.4f} and {seen:.4f}")
+        learned = learn(scheme, [rows], replace(request, epochs=float(epochs)))
+        print(f"epochs {epochs}: {learned.facts['training']:.4f} and {seen:.4f}")
 
 
 def main() -> None:
