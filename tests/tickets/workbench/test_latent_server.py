@@ -14,9 +14,11 @@ from sklearn.datasets import load_digits
 from dpltm.errors import InputError
 from dpltm.local.latent import EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.pruning.generation import Batches
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
@@ -131,6 +133,26 @@ def test_public_test_records_keep_their_labels(
     p = math.exp(3) / (1 + math.exp(3))  # an input that is certain is (p - q)^-1 times one that is randomised
     torch.testing.assert_close(noisy.abs(), torch.ones(300, 64), rtol=1e-5, atol=0)
     torch.testing.assert_close(plain.abs(), torch.full((300, 64), 1 / (2 * p - 1)), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_is_that_of_an_independent_loop(scheme: Scheme, files: list[np.ndarray], optimizer: str) -> None:
+    """Of bits, with inputs of the last layer left out, over epochs after each of which accuracy is measured."""
+    options = {"inputs": "bits", "optimizer": optimizer, "dropout": 0.4, "epochs": 3.0, "lr": 0.05, "batch_size": 100}
+    found = learned(scheme, files, PUBLIC, **options)
+    rows, model = np.concatenate(files), build(ModelSpec("mlp:8", 64, 10), 0)
+    x, y = torch.from_numpy(np.unpackbits(rows[:, :-2], axis=1)).float(), torch.from_numpy(scheme.answer.labels(rows))
+    batches, (first, last) = Batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
+    steps = (torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam)(model.parameters(), 0.05)
+    torch.manual_seed(2**33)
+    for _ in range(33):
+        index = next(batches)
+        steps.zero_grad()
+        hidden = torch.nn.functional.dropout(first(x[index]).relu(), 0.4)
+        torch.nn.functional.cross_entropy(last(hidden), y[index]).backward()
+        steps.step()
+    for name, value in model.named_parameters():
+        torch.testing.assert_close(found.weights[name], value.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_codebook_makes_a_linear_network() -> None:
