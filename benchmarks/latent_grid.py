@@ -1,6 +1,6 @@
 """LATENT's networks without privacy (NPCNN, IV-A1): what is printed of their training, on as many records as are asked for.
 
-    DPLTM_DATA=... python benchmarks/latent_npcnn.py [mnist] [cifar10-45k] [--records 30000] [--epochs 1]
+    DPLTM_DATA=... python benchmarks/latent_grid.py [mnist] [cifar10-45k] [--records 30000] [--epochs 1]
 
 The network ``latent`` with dropouts of 25 % behind each pair of layers and of 50 % behind the linear one, Adadelta, batches
 of 128 for MNIST and 32 for CIFAR-10, which it takes at 32 x 32; the source has 12 and 100 epochs. Accuracy is on 5,000 of
