@@ -171,7 +171,9 @@ def test_an_optimizer_takes_the_place_of_the_step_size_and_pruned_weights_stay_z
             value.grad[~mask[name]] = 0
         steps.step()
     assert farthest(weights_of(ours), list(weights_of(theirs).values())) < 1e-6
-    assert farthest(weights_of(ours), [value * mask[name] for name, value in weights_of(build(SPEC, 0)).items()]) > 1e-4
+    assert (
+        farthest(weights_of(ours), [value * mask[name] for name, value in weights_of(build(SPEC, 0)).items()]) > 1e-4
+    )
     assert not any(value[~mask[name]].any() for name, value in weights_of(ours).items())
 
 
