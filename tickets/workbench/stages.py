@@ -260,7 +260,9 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
     name = "dense" if request.dense else f"round{start.round}"
     tickets = start.tickets
-    stem = stem_of(Path(request.dataset or "")) if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    stem = (
+        stem_of(Path(request.dataset or "")) if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    )
     return free_name(f"{stem}-{name}", ".run")
 
 
