@@ -200,6 +200,11 @@ class Shared:
         """Calls that must be made before it."""
         return () if self.tickets is None else (self.tickets,)
 
+    @property
+    def root(self) -> Shared:
+        """The set that was generated, of one that is carried over; itself of all others."""
+        return self if self.tickets is None else self.tickets.root
+
 
 Task = Trial | Shared
 """Task that can be done by itself, once its needs are there."""

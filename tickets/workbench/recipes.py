@@ -32,7 +32,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.units import at_unit
 from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, select, train, tune
+from dpltm.verbs import generate, select, train, transfer, tune
 
 MAX_SEEDS, MAX_ARMS = 1000, 1000
 """More is taken for a slip of the finger."""
@@ -418,6 +418,8 @@ def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
         where, carried = f"[tickets.{name}]", "from" in section
         section = section if carried else {"dataset": "digits", **section}
         dataset = records.read(section, where)
+        if dataset is not None and section.get("mode") == "drop-projection":
+            records.check_projection(recipe.chain(name)[1], dataset, where)
         if dataset is None or carried:
             continue
         records.check_fit(resolve(GenerateRequest, {}, section, str(recipe.path)), dataset, where)
@@ -497,3 +499,12 @@ class _Records:
             spec = model_spec(request.model or "mlp:300,100", dataset)
             if isinstance(request, GenerateRequest):
                 generate.check_schedule(request, spec)
+
+    def check_projection(self, source: Section, dataset: Dataset, where: str) -> None:
+        """Note where what is behind a projection will not fit these records, as far as it is known before it is made."""
+        public = None if "from" in source else self.read({"dataset": "digits", **source}, where)
+        request = resolve(GenerateRequest, {}, source, str(self.recipe.path))
+        if public is not None and request.features in (None, "none"):
+            with self.noting(where):
+                spec = model_spec(request.model or "mlp:300,100", public)
+                transfer.without_projection(spec, dataset.features, dataset.classes)

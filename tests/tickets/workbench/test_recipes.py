@@ -230,6 +230,19 @@ def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path,
     assert said in refused(ready, head + SETS + text.replace("FOLDER", str(tmp_path)))
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("mlp:project30,4", "[tickets.c] `mode`: mlp:project30,4 projects onto 30 numbers, and these records have 64"),
+        ("mlp:4", "[tickets.c] `mode`: 'mlp:4' has no projection to drop"),
+    ],
+)
+def test_a_projection_that_will_not_fit_is_refused_before_anything_starts(model: str, said: str) -> None:
+    sets = SETS.replace('model = "mlp:4"', f'model = "{model}"')
+    carried = '[tickets.c]\nfrom = "a"\ndataset = "digits"\nmode = "drop-projection"\n'
+    assert said in refused(ready, HEAD + sets + carried + DENSE)
+
+
 @pytest.mark.usefixtures("no_files")
 def test_each_dataset_that_is_not_at_hand_is_said_once() -> None:
     arms = "".join(f'[[arm]]\nname = "{at}"\ntrain = {{ dataset = "a9a", subset = "0:{at}00" }}\n' for at in (3, 4, 5))
