@@ -179,6 +179,7 @@ REFUSED = {
     f"train --dense {TABLE} --epsilon 1 --eval-private 0.5": "--metric: r2 divides by the variance",
     f"train --dense {TABLE} --epsilon 1 --class-weight balanced": "--class-weight: is for classes",
     f"train --dense {TABLE} --epsilon 1 --by region": "--by: is for classes",
+    f"train --dense {TABLE} --epsilon 1 --features unit --head least-squares": "--head: least-squares predicts numbers",
     f"train --dense {TABLE} --epsilon 1 --target-bounds 0,1": "--target-bounds: the schema says",
     f"train --dense {NUMBERS} --epsilon 1": "plain.csv: column 'cost' has label",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 0,1 --classes 2": "--classes: --target-bounds says",
