@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dpltm.errors import InputError
@@ -64,7 +65,7 @@ class Recorder:
         self,
         modules: Iterable[nn.Module],
         copy: Iterable[nn.Module] = (),
-        instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
+        instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = (),
         draws: Draws | None = None,
         spread: Iterable[nn.Module] = (),
         records: int = 0,
@@ -77,13 +78,16 @@ class Recorder:
         self._over = False
 
     def __enter__(self) -> Recorder:
+        attention = [module for module in self._modules if type(module) is nn.MultiheadAttention and _in_parts(module)]
+        whole = [module for module in self._modules if module not in attention]
+        self._instead = [*self._instead, *((module, _attend(self._keep, module)) for module in attention)]
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
-            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in self._modules
+            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in whole
         ]
         if self._draws is not None:
-            self._hooks += [module.register_forward_pre_hook(self._begin) for module in self._modules]
+            self._hooks += [module.register_forward_pre_hook(self._begin) for module in whole]
         return self
 
     def __exit__(
@@ -123,7 +127,7 @@ class Recorder:
             inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
-        if self._draws is not None:
+        if self._draws is not None and self._begun:  # not in parts, which draw nothing
             call.keys, call.first = self._draws.keys, self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
@@ -141,6 +145,59 @@ class Recorder:
                     " leave inplace=True out"
                 )
             call.gradients = [next(gradients) for _ in call.outputs]
+
+
+def _in_parts(module: nn.MultiheadAttention) -> bool:
+    plain = module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
+    return plain and module.batch_first and "forward" not in vars(module)
+
+
+def _attend(
+    keep: Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any], module: nn.MultiheadAttention
+) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """What ``module`` gives, of ``(batch, length, width)``. Its two products by weights, of all that it sees and of all that
+    it attends to, are kept as calls of their own, whose keyword is the weight's name: nothing is computed again."""
+    heads, weight, bias = module.num_heads, module.in_proj_weight, module.in_proj_bias
+
+    def forward(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if query is key is value:
+            given = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(3, -1)
+        else:
+            seen, biases = (query, key, value), (None,) * 3 if bias is None else bias.chunk(3)
+            given = keep(
+                module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
+            )
+        query, key, value = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in given)
+        is_causal = is_causal and key_padding_mask is None and not need_weights
+        masks = [] if key_padding_mask is None else [key_padding_mask[:, None, None]]
+        if attn_mask is not None and not is_causal:
+            masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads)))
+        masks = [torch.where(each, -math.inf, 0.0) if each.dtype == torch.bool else each for each in masks]
+        mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
+        drop, weights = module.dropout if module.training else 0.0, None
+        if need_weights:
+            scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2)
+            weights = functional.softmax(scores if mask is None else scores + mask, -1)
+            if drop:
+                weights = functional.dropout(weights.flatten(0, 1), drop).view_as(weights)
+            attended = weights @ value
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            attended = functional.scaled_dot_product_attention(query, key, value, mask, drop, is_causal)
+        attended = attended.transpose(1, 2).flatten(2)
+        output = functional.linear(attended, module.out_proj.weight, module.out_proj.bias)
+        return keep(module, (attended,), {"weight": "out_proj"}, output), weights
+
+    return forward
 
 
 def _detached(value: Any) -> Any:

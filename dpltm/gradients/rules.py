@@ -217,7 +217,7 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
             earlier, of_inputs, of_hidden = _through_time(kind, weights, seen, gave, gradient, start, end, space)
             sums = of_hidden.sum(1)
             for number, (before, gates) in enumerate(((seen, of_inputs), (earlier, of_hidden))):
-                yield from _products(weights[number], gates, before.transpose(0, 1), room)
+                yield from _products(weights[number], [gates], [before.transpose(0, 1)], room)
                 if len(weights) > 2:
                     yield weights[2 + number], 0, sums if gates is of_hidden else gates.sum(1)
             if layer:
@@ -377,28 +377,51 @@ _Conv = nn.Conv1d | nn.Conv2d
 
 def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, nn.Linear)
-    dtype = module.weight.dtype  # what the pass left may be narrower, under autocast
-    rows = _batch(module, call.inputs[0], records).to(dtype).reshape(records, -1, module.in_features)
-    gradient = gradient.to(dtype).reshape(records, -1, module.out_features)
-    yield from _products(module.weight, gradient, rows, room)
-    if module.bias is not None:
-        yield module.bias, 0, gradient.sum(1)
+    assert isinstance(call.module, nn.Linear)
+    return _linear(call, call.module.weight, call.module.bias, records, room)
 
 
-def _products(weight: Tensor, gradient: Tensor, inputs: Tensor, room: Room) -> Gradients:
-    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``."""
-    once = max(1, len(gradient) if weight.is_cuda else PRODUCTS // max(1, weight.numel()))
-    for first in range(0, len(gradient), once):
-        left, right = gradient[first : first + once], inputs[first : first + once]
-        found = room(weight, first, len(left)).view(-1, *weight.shape)
-        if weight.shape[1] < NARROW:
-            yield weight, first, found.copy_(torch.bmm(right.transpose(1, 2), left).transpose(1, 2))
-        else:
-            yield weight, first, torch.bmm(left.transpose(1, 2), right, out=found)
+def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
+    """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
+    module, part = call.module, call.keywords.get("weight")
+    assert isinstance(module, nn.MultiheadAttention)
+    if part == "in_proj":
+        return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)
+    if part == "out_proj":
+        return _linear(call, module.out_proj.weight, module.out_proj.bias, records, room)
+    return by_torch_func(call, records, room, space)
+
+
+def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room: Room) -> Gradients:
+    """Products of inputs and ``weight``, of which every input has its part if there are several."""
+    given = dict(zip(call.places, call.gradients, strict=True))
+    inputs, gradients = [], []
+    for place, values in enumerate(call.inputs):  # what the pass left may be narrower, under autocast
+        gradient = given.get(place)
+        inputs.append(_batch(call.module, values, records).to(weight.dtype).reshape(records, -1, weight.shape[1]))
+        if gradient is None:
+            gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
+        gradients.append(gradient.to(weight.dtype).reshape(records, inputs[-1].shape[1], -1))
+    if any(gradient is not None for gradient in call.gradients):
+        yield from _products(weight, gradients, inputs, room)
+        if bias is not None:
+            yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
+
+
+def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tensor], room: Room) -> Gradients:
+    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``, side by
+    side."""
+    records = len(gradients[0])
+    once = max(1, records if weight.is_cuda else PRODUCTS // max(1, weight.numel()))
+    for first in range(0, records, once):
+        rows = slice(first, min(first + once, records))
+        found = room(weight, first, rows.stop - first).view(-1, *weight.shape)
+        for place, left, right in zip(found.chunk(len(inputs), 1), gradients, inputs, strict=True):
+            if weight.shape[1] < NARROW:
+                place.copy_(torch.bmm(right[rows].transpose(1, 2), left[rows]).transpose(1, 2))
+            else:
+                torch.bmm(left[rows].transpose(1, 2), right[rows], out=place)
+        yield weight, first, found
 
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
@@ -580,6 +603,7 @@ def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:
 
 _RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
+    nn.MultiheadAttention: attention,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.LayerNorm: normalisation,
