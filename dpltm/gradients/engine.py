@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter, follows
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.layer import Layer, Recorder
+from dpltm.gradients.layer import Layer, Recorder, aligned
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
@@ -53,6 +55,11 @@ WIDE, NARROW = 2.0**20, 2.0**-30
 over- or underflow and the norm be wrong. Between these, each of the squares of a w by w layer loses at most 2^-150 before it
 is multiplied by at most 2^40: w^2 2^-50 of the least squared norm, less than half of ``rounding`` up to w = 2^25. (Small
 numbers are not flushed to zero, unless torch is asked to.)"""
+
+BY_VALUES = (
+    "its operations, or their shapes, go by values of the batch (rows chosen by a mask, packed sequences), and so may the"
+    " last bits of a record: no bound would hold; choose by torch.where, and give every layer all records"
+)
 
 
 @dataclass(frozen=True)
@@ -221,7 +228,8 @@ class RecordGradients:
         most = physical_batch or max(1, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
-        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), FIXED_BYTES / passing)
+        threads = 1 if self._parameters[0].is_cuda else torch.get_num_threads()
+        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), FIXED_BYTES / passing, threads)
         return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
@@ -328,7 +336,7 @@ class RecordGradients:
                     for part, row in zip((some, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(_aligned(some), _aligned(labels), own, rows)
+            self._pass(aligned(some), aligned(labels), own, rows)
 
     def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         plan = self._plan
@@ -417,8 +425,9 @@ class RecordGradients:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
 
         Rows are moved, and others replaced, by ordinary values, huge ones and NaN; norms, maps and a chunk's sum are looked
-        at as well as what passes leave. Done once, and anew where kernels may have changed: in another number of threads,
-        another precision, or with another plan. After :meth:`check`.
+        at as well as what passes leave. The operations of a pass must be the same, in the same shapes. Done once, and anew
+        where kernels may have changed: in another number of threads, another precision, or with another plan. After
+        :meth:`check`.
 
         Returns:
             The name of a layer where a bit changed; None if there is none.
@@ -451,12 +460,16 @@ class RecordGradients:
         rows = self.pass_rows
         assert self._plan is not None
         keys, places = self._plan.made_up.keys(x), torch.arange(rows, device=x.device)
-        base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
+        tokens = not x.is_floating_point()
+        if tokens and int(x.max()) > 1:
+            x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
+        _, base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
+        usual: list[object] = []
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
-        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0, 1.0, 1.0)
+        sizes = (1.0, 1.0, 1.0) if tokens else (1.0, 1e30, math.nan)
         ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), sizes, strict=True)
         for number, (order, others, size) in enumerate(ways):
             now = torch.where(others, places + rows, order)
@@ -464,11 +477,14 @@ class RecordGradients:
             if other.is_floating_point():
                 other[others] *= size
             try:
-                seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
+                done, seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
             except Exception:  # values that a model will not take
                 if number == 0:
                     raise
                 continue
+            usual = usual if usual or (tokens and number == 0) else done  # not the base's, which may fill a cache
+            if usual and done != usual:
+                return BY_VALUES
             for (place, one), (_, two) in zip(base, seen, strict=False):
                 if len(one) != rows:  # what float64 rounds is part of the bound
                     same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
@@ -480,12 +496,13 @@ class RecordGradients:
 
     def _rehearsed_pass(
         self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None
-    ) -> list[tuple[str, Tensor]]:
-        """All that decides what the records of one pass contribute, ``(rows, ...)`` each, by the name of its layer; and the
-        sum of a chunk that begins at ``start``, ``(1, live)``."""
+    ) -> tuple[list[object], list[tuple[str, Tensor]]]:
+        """The operations of one pass. And all that decides what its records contribute, ``(rows, ...)`` each, by the name of
+        its layer; and the sum of a chunk that begins at ``start``, ``(1, live)``."""
         layers, rows = self._layers, slice(0, len(x))
         try:
-            self._take(x, y, keys)
+            with _Operations() as operations:
+                self._take(x, y, keys)
             with torch.autocast(x.device.type, enabled=False):
                 found = [
                     (layer.names[0].rpartition(".")[0] or layer.names[0], values.clone())
@@ -500,7 +517,7 @@ class RecordGradients:
                     found += [("the filter", value) for value in (before, after, *squares) if value is not None]
                     if self._compile:
                         self._element_wise_sum([norms], filter, None, len(x))
-                    return found
+                    return operations.done, found
                 found.append(("the filter", _factors(filter, norms).T))
                 if start is not None and len(x) > 1:
                     chunk = slice(start, start + min(LIMIT, len(x) - 1))
@@ -508,15 +525,29 @@ class RecordGradients:
                     factors[:, chunk] = 1.0
                     self._add_weighted(total[0], factors, [chunk])
                     found.append(("a sum", total))
-            return found
+            return operations.done, found
         finally:
             self._release()
 
 
-def shape_of(expected: float, most: int, fixed: float) -> int:
+class _Operations(TorchDispatchMode):
+    """A block whose operations on tensors are noted, with the shapes of what they give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[object] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        shapes = [value.shape for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
+        self.done.append((function, shapes))
+        return found
+
+
+def shape_of(expected: float, most: int, fixed: float, threads: int) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
-    as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``)."""
-    unit = next(unit for unit in (VECTORS * torch.get_num_threads(), VECTORS, 16, 8, 4, 2, 1) if unit <= most)
+    as ``fixed`` rows before its own. Where it can be, none of the ``threads`` has a remainder (``VECTORS``)."""
+    unit = next(unit for unit in (VECTORS * threads, VECTORS, 16, 8, 4, 2, 1) if unit <= most)
     deviation = math.sqrt(2 * expected)
 
     def cost(rows: int) -> float:
@@ -540,19 +571,12 @@ def _one_thread() -> Iterator[None]:
 
 def moved_text(place: str) -> str:
     """Return why a training is refused where bits of a record depend on others."""
+    if place == BY_VALUES:
+        return f"model: {BY_VALUES}"
     return (
         f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"
         " bound would hold; import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and"
         " MKL_DYNAMIC=FALSE before Python starts"
-    )
-
-
-def _aligned(values: Tensor) -> Tensor:
-    """Values that begin where those of any other pass do: how a library rounds may depend on that."""
-    return (
-        values
-        if values.is_contiguous() and values.data_ptr() % 64 == 0
-        else values.clone(memory_format=torch.contiguous_format)
     )
 
 

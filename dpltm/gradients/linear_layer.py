@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call, pieces
+from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, aligned, only_call, pieces
 from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
 
 BLOCK = 2**17
@@ -303,7 +303,8 @@ class LinearLayer:
         if gradient is None:
             gradient = weight.new_zeros(records, len(weight))
         if records == self._records:
-            operands.input, operands.gradient = seen.to(weight.dtype), gradient.to(weight.dtype)
+            # contiguous, as in a batch of several passes, whose number others decide
+            operands.input, operands.gradient = aligned(seen.to(weight.dtype)), aligned(gradient.to(weight.dtype))
             return
         if rows.start == 0:
             operands.input = weight.new_empty(self._records, seen.shape[1])

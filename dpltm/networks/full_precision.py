@@ -48,8 +48,9 @@ def full_precision() -> Iterator[None]:
     Guarantees:
         TF32 and bfloat16 are off for float32 operands of matrix products, convolutions and recurrent layers of cuBLAS, cuDNN
         and oneDNN, and so are reduced-precision reductions of narrow types. cuDNN takes deterministic algorithms, and does
-        not choose among them by timing. The settings are those of the process, all threads included. A model that sets
-        them itself has its way.
+        not choose among them by timing. Frozen encoders of transformers do not take their fast path, which is another one
+        where every record of a batch is padded at its end. The settings are those of the process, all threads included. A
+        model that sets them itself has its way.
     """
     with _lock:
         settings = _Settings()
@@ -88,6 +89,7 @@ class _Settings:
         self._matmul = _read(torch.get_float32_matmul_precision)
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
         self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
+        self._fast_attention = torch.backends.mha.get_fastpath_enabled()
         self._switches = [each for each in _SWITCHES if bool(getattr(each[0], each[1], each[2])) is not each[2]]
 
     def turn_off(self) -> None:
@@ -98,6 +100,7 @@ class _Settings:
         for operator, precision in self._operators:
             if precision not in FULL:
                 operator.fp32_precision = "ieee"
+        torch.backends.mha.set_fastpath_enabled(False)
         for owner, name, wanted in self._switches:
             setattr(owner, name, wanted)
 
@@ -109,6 +112,7 @@ class _Settings:
         for operator, precision in self._operators:
             if operator.fp32_precision != precision:
                 operator.fp32_precision = precision
+        torch.backends.mha.set_fastpath_enabled(self._fast_attention)
         for owner, name, wanted in self._switches:
             setattr(owner, name, not wanted)
 

@@ -83,6 +83,7 @@ VICTIMS = {
     "relu": Victim(lambda: stacked(13, 11, 3, between=nn.ReLU), (13,)),
     "wide": Victim(lambda: stacked(75, 61, 3), (75,)),
     "sparse": Victim(lambda: stacked(75, 61, 3), (75,), density=0.2),
+    "strided": Victim(lambda: Applied(lambda self, x: self.layer(x[:, ::2]), layer=nn.Linear(21, 7)), (41,)),
     "sequence": Victim(lambda: nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.Linear(7, 3)), (9, 5)),
     "norms": Victim(
         lambda: nn.Sequential(nn.Linear(7, 9), nn.LayerNorm(9), nn.Softplus(), nn.RMSNorm(9), nn.Linear(9, 3)), (7,)

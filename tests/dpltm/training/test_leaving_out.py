@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients import engine
+from dpltm.gradients import RecordGradients, engine
+from dpltm.networks.masks import Mask
+from dpltm.training.descent import cross_entropy
+from gradient_cases import Applied
 from leaving_out import FILTERS, VICTIMS, Attacked, Victim, attacked, hostile_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # RMSNorm in bfloat16
@@ -62,6 +67,75 @@ def test_leaving_a_record_out_moves_a_sum_by_its_bound_at_most(name, filter, pre
     moved = [attack.moved(seed, 37 * seed % 257) for seed in range(3)]
     assert max(moved) <= 1
     assert max(moved) > 0 or like == "extreme"
+
+
+def test_how_many_passes_a_step_takes_changes_no_bit_of_a_record(monkeypatch):
+    attack = attacked("strided", FILTERS["clip"], 65)
+    attack.gradients.pass_rows = 64
+    attack.sums.rehearse()
+    assert set(bits(attack, monkeypatch, 0, 7)) < set(bits(attack, monkeypatch, 0, None))
+
+
+class Encoder(nn.Module):
+    """A frozen encoder, in evaluation mode, of sequences that 0 pads; and a layer behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+        self.table, self.encoder = nn.Embedding(20, 16), nn.TransformerEncoder(layer, 2)
+        self.requires_grad_(False)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(self.table(x), src_key_padding_mask=x == 0).mean(1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_frozen_encoder_computes_the_same_whoever_is_padded_otherwise():
+    """Torch has a path of its own for batches in which every record is padded at its end."""
+    torch.manual_seed(0)
+    model = Encoder().eval()
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    x = torch.randint(1, 20, (32, 12), generator=torch.Generator().manual_seed(1))
+    y, other = torch.arange(32) % 3, x.clone()
+    x[:, 6:], other[1:, 6:], other[0, :6] = 0, 0, 0
+    gradients.check(x[:1], y[:1])
+    gradients.pass_rows = 32
+    sums = [gradients.filtered_sum(values, y, FILTERS["normalize"]).values for values in (x, other)]
+    assert 0 < float((sums[0] - sums[1]).norm()) <= 2
+
+
+def routed(self: Applied, x: Tensor) -> Tensor:
+    """Frozen experts, each of which sees the rows that are routed to it."""
+    out, chosen = x.new_zeros(len(x), 33), x[:, 0] > 1.5
+    for mask, expert in ((chosen, self.one), (~chosen, self.two)):
+        out[mask] = expert(x[mask])
+    return self.head(out.tanh())
+
+
+def test_records_pass_one_by_one_where_shapes_go_by_values(monkeypatch):
+    experts = {name: nn.Linear(50, 33).requires_grad_(False) for name in ("one", "two")}
+    victim = Victim(lambda: Applied(routed, **experts, head=nn.Linear(33, 3)), (50,))
+    monkeypatch.setitem(VICTIMS, "routed", victim)
+    with pytest.warns(UserWarning, match=r"go by values of the batch .*records pass one by one"):
+        attack = attacked("routed", FILTERS["normalize"], 61)
+    assert attack.gradients.pass_rows == 1
+    assert 0 < max(attack.moved(seed, seed) for seed in range(3)) <= 1
+
+
+def test_records_pass_one_by_one_where_a_library_rounds_otherwise_if_nobody_is_padded(monkeypatch):
+    """Hugging Face leaves a mask out that masks nothing: other kernels, perhaps."""
+    library = "def rounded(x, out):\n    return out * (1 + 2.0**-20) if bool((x == 0).any()) else out"
+    names: dict[str, Any] = {}
+    exec(compile(library, f"{sysconfig.get_path('purelib')}/library.py", "exec"), names)
+    layers = {"table": nn.Embedding(9, 4), "head": nn.Linear(4, 3)}
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        return self.head(names["rounded"](x, self.table(x).mean(1)))
+
+    monkeypatch.setitem(VICTIMS, "mask", Victim(lambda: Applied(forward, **layers), (12,), 9))
+    with pytest.warns(UserWarning, match=r"seen at table.*records pass one by one"):
+        attacked("mask", FILTERS["normalize"], 61)
 
 
 class Uneven(nn.Linear):
