@@ -256,7 +256,7 @@ MAPS = Registry(
             "conv",
             (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
             "image",
-            "Two layers of random convolutions, drawn from SEED.",
+            "LATENT's convolutional modules, untrained: weights drawn from SEED.",
             "Arachchige et al. (LATENT); Pinto et al. 2009",
             Deferred("dpltm.features.transforms:RandomConvolutions"),
             channels=True,
