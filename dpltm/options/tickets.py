@@ -120,7 +120,10 @@ class TransferOptions(SeedOptions):
     """Transfer: what tickets for other records take over."""
 
     mode: str = option(
-        "ticket", "What is taken over.", choices=("ticket", "mask-only", "shuffled-mask", "random"), section="Transfer"
+        "ticket",
+        "What is taken over; drop-projection takes off a projection onto the width of `dataset`.",
+        choices=("ticket", "drop-projection", "mask-only", "shuffled-mask", "random"),
+        section="Transfer",
     )
     fresh: str = option(
         "sparse", "Layers made new: as sparse as those they replace, at random, or dense.", choices=("sparse", "dense")
@@ -131,11 +134,15 @@ class TransferOptions(SeedOptions):
 class TransferRequest(FolderOptions, CodeOptions, TransferOptions, DataOptions):
     """Makes tickets for other records: another input width, image size, number of channels or of classes.
 
-    Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. The other modes are
-    controls: masks with new weights, weights under masks shuffled within each layer, and both at random.
+    Layers of the same shape are kept, the others made new. Only the shape of `dataset` is looked at. drop-projection is
+    DPLTM's way to another width: it takes off the layer that tickets of mlp:projectWIDTH,... have in front, and the output
+    layer. The other modes are controls: masks with new weights, weights under masks shuffled within each layer, and both at
+    random.
 
     Examples:
         dpltm tickets transfer digits.tickets --dataset mnist --out mnist.tickets
+        # tickets of mlp:project617,300,100, on records of 617 features
+        dpltm tickets transfer kuzushiji.tickets --dataset isolet --mode drop-projection --out isolet.tickets
         # the control: the same sparsity at random
         dpltm tickets transfer digits.tickets@5 --dataset mnist --mode random --out random.tickets
     """

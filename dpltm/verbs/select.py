@@ -12,6 +12,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services, inputs, network_inputs
 from dpltm.networks import build
 from dpltm.networks.evaluation import PricedError, PricedScore, check_no_target, check_priced, check_score, total_score
+from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_labels, check_scored_rows, network_notes
 from dpltm.networks.state import put
 from dpltm.options.select import SelectOptions
@@ -245,8 +246,9 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
     accuracies = [ticket.accuracy for ticket in tickets.body.tickets]
     if any(value is None for value in accuracies):
         raise InputError(f"`rule`: {tickets.label} holds no accuracies to compare; use `rule` mechanism `eps1` 0.1")
+    prunable = tickets.body.spec.prunable  # a projection in front is made new or taken off: it belongs to no ticket
     index = smallest_within(
-        tuple(ticket.mask.density for ticket in candidates),
+        tuple(Mask(ticket.mask, prunable).density for ticket in candidates),
         tuple(float(ticket.accuracy or 0) for ticket in candidates),
         float(dense.accuracy or 0),
         options.tolerance,

@@ -1,8 +1,10 @@
 """Transfer of tickets to other records (DPLTM section 4.5), where a network has another input width or class count.
 
-Layers of the same shape are kept, mask and starting weights; the others are made new. Controls take over less: the mask
-alone, the weights under a shuffled mask, or nothing but how many weights live. A set keeps the lineage of what it is made
-of: a mask that goes into another set still tells of the records that it was made from (docs/privacy-model.md section 2).
+Layers of the same shape are kept, mask and starting weights; the others are made new. ``drop-projection`` is DPLTM's way to
+records of another width (section 4.5.2): tickets are made behind a projection onto that width, which is then taken off, and
+so is the output layer. Controls take over less: the mask alone, the weights under a shuffled mask, or nothing but how many
+weights live. A set keeps the lineage of what it is made of: a mask that goes into another set still tells of the records
+that it was made from (docs/privacy-model.md section 2).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import take_over_map
 from dpltm.networks import ModelSpec, Network, build, check_kind_takes, check_tables
 from dpltm.networks.evaluation import check_no_target
+from dpltm.networks.kind import PROJECTION
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import for_records, network_notes, started_at
 from dpltm.networks.state import weights_of
@@ -28,8 +31,11 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 
-Mode = Literal["ticket", "mask-only", "shuffled-mask", "random"]
+Mode = Literal["ticket", "drop-projection", "mask-only", "shuffled-mask", "random"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+KEEPS_MASKS: tuple[Mode, ...] = ("ticket", "drop-projection", "mask-only")
+KEEPS_WEIGHTS: tuple[Mode, ...] = ("ticket", "drop-projection", "shuffled-mask")
 
 Fresh = Literal["sparse", "dense"]
 
@@ -39,7 +45,8 @@ class LayerReport:
     """Result of a transfer for one layer: shapes of its weight before and after, and its density in the last ticket.
 
     ``mask`` is ``kept``, ``repeated`` (over the channels of images), ``shuffled``, ``random``, or ``dense`` if it keeps all;
-    ``weights`` are ``kept``, ``repeated`` or ``fresh``. The name of a layer with several weights is that of the weight.
+    ``weights`` are ``kept``, ``repeated`` or ``fresh``; both are ``dropped`` of a projection that was taken off. The name of
+    a layer with several weights is that of the weight.
     """
 
     layer: str
@@ -82,17 +89,24 @@ def transfer(
         model: a network of the user's own for them; None for the tickets' kind.
     """
     check_no_target(dataset, "tickets transfer")
-    dataset, columns, notes = _by_name(tickets, dataset)
+    mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
+    # a first layer that stood behind a projection has no columns by name
+    known = None if mode == "drop-projection" else columns_in(tickets.config)
+    dataset, columns, notes = _by_name(known, dataset, tickets.label)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
         body = one_round(body, tickets.ticket(round).round)
-    target = _target(body.spec, dataset, model, tickets.label)
+    if mode == "drop-projection":
+        check_kind_takes(body.spec.text, dataset)
+        target: Network = without_projection(body.spec, dataset.features, dataset.classes)
+    else:
+        target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
     made = carry_over(body, target, mode, fresh, options.seed)
     config = {"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}}
-    schema = {name: value for name, value in tickets.config.items() if name == "table_schema"}
+    of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
+    schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
         body=replace(made.tickets, spec=started_at(target, made.tickets.theta0)),
         name=options.name or tickets.name,
@@ -107,13 +121,14 @@ def transfer(
     return TransferredSet(result, made.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
-def _by_name(tickets: TicketSet, dataset: Dataset) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
+def _by_name(
+    known: tuple[str, ...] | None, dataset: Dataset, label: str
+) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
     """Return the records with columns in the order of the tickets', if they are the same; their names; and notes."""
-    known = columns_in(tickets.config)
     if not known or not dataset.columns:
         return dataset, {"columns": list(dataset.columns)} if dataset.columns else {}, ()
     if sorted(known) == sorted(dataset.columns):
-        return dataset.in_order(known, tickets.label), {"columns": list(known)}, ()
+        return dataset.in_order(known, label), {"columns": list(known)}, ()
     moved = [f"{old!r} to {new!r}" for old, new in zip(known, dataset.columns, strict=False) if old != new]
     what = f"; those of {', '.join(moved[:3])}{' and others' if len(moved) > 3 else ''}" if moved else ""
     return dataset, {"columns": list(dataset.columns)}, (f"columns have other names, so weights went by place{what}",)
@@ -150,21 +165,25 @@ def carry_over(
     """The same tickets for ``target``, with as many rounds, nested.
 
     Args:
-        target: a network whose layers have the same names (``retarget`` gives one).
-        mode: ``ticket`` takes over masks and weights; ``mask-only`` the masks, with weights drawn anew; ``shuffled-mask``
-            the weights, under masks with as many live weights in each layer, elsewhere; ``random`` draws both anew, with as
-            many live weights.
+        target: a network whose layers have the same names (``retarget`` gives one, or ``without_projection``).
+        mode: ``ticket`` takes over masks and weights; ``drop-projection`` those of the layers between the projection, which
+            ``target`` has not, and the output layer, which is new whatever its shape; ``mask-only`` the masks, with weights
+            drawn anew; ``shuffled-mask`` the weights, under masks with as many live weights in each layer, elsewhere;
+            ``random`` draws both anew, with as many live weights.
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
 
     Returns:
         Predictors only where nothing at all was changed, and never accuracies, which were measured on other records.
 
     Raises:
-        InputError: not one layer can be kept.
+        InputError: not one layer can be kept; or a projection that is dropped has no live weight.
     """
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
     relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
+    if mode == "drop-projection":
+        _check_projected(tickets)
+        relations[next(reversed(relations))] = "fresh"
     if set(relations.values()) == {"fresh"}:
         raise InputError(
             f"{tickets.spec.text} on {tickets.spec.features} features and {tickets.spec.classes} classes has no layer in"
@@ -174,7 +193,7 @@ def carry_over(
         moved = replace(tickets, tickets=tuple(replace(ticket, accuracy=None) for ticket in tickets.tickets))
     else:
         theta0 = weights_of(build(target, seed))
-        if mode in ("ticket", "shuffled-mask"):
+        if mode in KEEPS_WEIGHTS:
             theta0 |= _kept_weights(tickets.theta0, theta0, relations)
         generator = torch.Generator().manual_seed(seed + 2**34)
         order = {name: torch.rand(after[name], generator=generator, dtype=torch.float64) for name in relations}
@@ -187,14 +206,26 @@ def carry_over(
             rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
         moved = Tickets(target, theta0, tuple(rounds))
     layers = []
+    if mode == "drop-projection":
+        layers.append(LayerReport(PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
     for name, relation in relations.items():
         density = float(moved.tickets[-1].mask[name].double().mean())
         how = {"shuffled-mask": "shuffled", "random": "random"}.get(mode, relation)
         masked = "dense" if density == 1 else "random" if relation == "fresh" else how
-        weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
+        weights = relation if mode in KEEPS_WEIGHTS else "fresh"
         layer = name.removesuffix(".weight")
         layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
     return Transferred(moved, tuple(layers))
+
+
+def _check_projected(tickets: Tickets) -> None:
+    """Raise InputError for tickets whose projection was pruned away: what is behind it has seen no record."""
+    for ticket in tickets.tickets:
+        if not bool(ticket.mask[f"{PROJECTION}.weight"].any()):
+            raise InputError(
+                f"`mode`: the projection of {tickets.spec.text} is pruned whole in round {ticket.round}, so no record came"
+                " through to the ticket behind it; generate tickets anew, or take `mode` random"
+            )
 
 
 def _check_head(source: Network, target: Network) -> None:
@@ -242,7 +273,7 @@ def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
     """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
     if relation == "repeated":
         old = old.expand(order.shape).clone()
-    if relation != "fresh" and mode in ("ticket", "mask-only"):
+    if relation != "fresh" and mode in KEEPS_MASKS:
         return old
     count = max(1, round(float(old.double().mean()) * order.numel()))
     live = torch.zeros(order.numel(), dtype=torch.bool)
@@ -257,3 +288,20 @@ def retarget(
     name = spec.name
     sizes = name.kind.sizes_of(spec.text.partition(":")[0], shape, tables)
     return ModelSpec(spec.text if sizes == name.sizes else str(replace(name, sizes=sizes)), features, classes)
+
+
+def without_projection(spec: Network, features: int, classes: int) -> ModelSpec:
+    """The network behind the projection of ``spec``; InputError if it has none, or onto another width than ``features``."""
+    name = spec.name if isinstance(spec, ModelSpec) else None
+    if name is None or not name.projected:
+        raise InputError(
+            f"`mode`: {spec.text!a:.100} has no projection to drop; generate tickets with `model`"
+            f" mlp:{PROJECTION}{features},300,100, or take `mode` ticket"
+        )
+    width, *between = name.widths
+    if width != features:
+        raise InputError(
+            f"`mode`: {spec.text} projects onto {width:,} numbers, and these records have {features:,}; generate tickets"
+            f" with `model` {replace(name, explicit=(features, *between))}, or take `mode` ticket"
+        )
+    return ModelSpec(str(replace(name, explicit=tuple(between), projected=False)), features, classes)

@@ -170,8 +170,10 @@ class TrialRunner:
             given["ticket"] = f"{source}@{_round(trial, source, settings)}"
         else:
             copy = home / "tickets"  # a draw is remembered with the set, and others draw from it as well
-            body["select"] = _once(home / "draw.json", lambda: self._draw(trial, source, copy))
-            given["ticket"] = str(copy)
+            by_rule = reads_no_records(arm.draw)  # but by public accuracies, which a set that is carried over has not
+            scored = self._set(trial.tickets.root) if by_rule and trial.tickets is not None else source
+            body["select"] = _once(home / "draw.json", lambda: self._draw(trial, scored, copy))
+            given["ticket"] = f"{source}@{body['select']['winner']['round']}" if by_rule else str(copy)
         if out.exists():  # a process died when all was done
             remove_ended(out)
             answer: Any = files.parse_json(out / "result.json", files.read_bytes(out / "result.json", files.MAX_JSON))
@@ -203,6 +205,8 @@ class TrialRunner:
         given = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = files.published(self._run("latent train", given, stages["train"]))
         lineage = latent.read_messages(messages, latent.load_scheme(scheme)).lineage
+        if learned["randomised"] is not None:  # as those it learned from, and as the source tests
+            learned["accuracy"] = learned["randomised"]
         return {"lineage": to_json(lineage), "train": {**learned, "privacy": encoded["privacy"]}}
 
     def _run(self, name: str, given: Mapping[str, Any], section: Section) -> dict[str, Any]:
@@ -215,11 +219,9 @@ class TrialRunner:
 
     def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
-        path, root = self.path(shared), shared
-        while root.tickets is not None:
-            root = root.tickets
+        path = self.path(shared)
         there = find_set(str(path)).provenance
-        if there != (asked := provenance(root.options)):
+        if there != (asked := provenance(shared.root.options)):
             raise InputError(
                 f"{path}: its provenance is {there}, and that of [tickets.{shared.title}] is {asked}; remove it, and it is"
                 " made"

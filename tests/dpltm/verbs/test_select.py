@@ -314,6 +314,17 @@ def test_the_sparsest_within_the_tolerance(public):
         select_public(with_accuracies(public, 0.9, 0.8, 0.8), rule)
 
 
+def test_the_rule_counts_no_projection():
+    """It belongs to no ticket: all of it lives, whatever is pruned behind it, here to 0.4 x 0.4."""
+    options = GenerateOptions(
+        model="mlp:project64,8", rounds=2, prune="0.6", iterations=5, batch_size=32, provenance="public"
+    )
+    tickets = generating.generate(generating.plan(PUBLIC, options, Ledger(), QUIET))
+    rule = SelectOptions(rule="smallest-within", tolerance=0.05, max_density=0.2)
+    assert tickets.body.tickets[2].mask.density > 0.5
+    assert select_public(with_accuracies(tickets, 0.9, 0.9, 0.9), rule).round == 2
+
+
 def test_the_rule_takes_public_accuracies_alone(public):
     rule = SelectOptions(rule="smallest-within")
     for tickets in (tickets_of("private"), tickets_of("dp")):

@@ -16,10 +16,14 @@ from torch import Tensor
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, generate, without_data
-from dpltm.verbs.transfer import MODES, carry_over, one_round, retarget
+from dpltm.verbs.transfer import MODES as ALL_MODES
+from dpltm.verbs.transfer import carry_over, one_round, retarget, without_projection
 from refusals import refused
 
 SEED = 23
+MODES = tuple(mode for mode in ALL_MODES if mode != "drop-projection")
+"""Those that keep the names of all layers."""
+
 MLP = ModelSpec("mlp:20,10", 12, 4)
 PROJECTED = ModelSpec("mlp:project16,20,10", 12, 4)
 GREY = ModelSpec("cnn:28x28x1", 784, 10)
@@ -241,6 +245,62 @@ def test_nothing_in_common(before, after):
     assert refused(carry_over, made(before), after) == (
         f"{before.text} on {before.features} features and {before.classes} classes has no layer in common with {after.text}"
         f" on {after.features} and {after.classes}: there is nothing to transfer"
+    )
+
+
+# --- a projection that is taken off (DPLTM section 4.5.2) ---
+
+
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+@pytest.mark.parametrize("classes", [4, 7])
+def test_what_lies_between_projection_and_output_layer_is_the_ticket(classes, fresh):
+    """Its weights and masks, bit for bit, and nothing else: the output layer is new even for as many classes."""
+    tickets = made(PROJECTED)
+    target = without_projection(PROJECTED, 16, classes)
+    assert target == ModelSpec("mlp:20,10", 16, classes)
+    result = carry_over(tickets, target, "drop-projection", fresh, SEED)
+    after, new = result.tickets, drawn(target, SEED)
+    assert list(after.theta0) == [f"fc{layer}.{part}" for layer in (1, 2, 3) for part in ("weight", "bias")]
+    for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"):
+        assert torch.equal(after.theta0[name], tickets.theta0[name])
+    assert torch.equal(after.theta0["fc3.weight"], new["fc3.weight"])
+    assert torch.equal(after.theta0["fc3.bias"], new["fc3.bias"])
+    for old, ticket in zip(tickets.tickets, after.tickets, strict=True):
+        assert set(ticket.mask) == set(after.theta0)
+        between = sum(int(old.mask[f"fc{layer}.weight"].sum()) for layer in (1, 2)) + 20 + 10
+        share = float(old.mask["fc3.weight"].double().mean())
+        output = 10 * classes if fresh == "dense" else round(share * 10 * classes)
+        assert ticket.mask.live == between + output + classes
+        assert torch.equal(ticket.mask["fc1.weight"], old.mask["fc1.weight"])
+        assert torch.equal(ticket.mask["fc2.weight"], old.mask["fc2.weight"])
+        assert (ticket.predictor, ticket.accuracy) == (None, None)
+    assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(after.tickets))
+    dropped, *others = result.layers
+    assert (dropped.layer, dropped.before, dropped.after) == ("project", (16, 12), ())
+    assert (dropped.mask, dropped.weights) == ("dropped", "dropped")
+    assert [(row.layer, row.weights) for row in others] == [("fc1", "kept"), ("fc2", "kept"), ("fc3", "fresh")]
+
+
+def test_a_projection_that_cannot_be_dropped():
+    assert refused(without_projection, MLP, 16, 4) == (
+        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets with `model` mlp:project16,300,100, or take `mode`"
+        " ticket"
+    )
+    assert refused(without_projection, PROJECTED, 30, 4) == (
+        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets with `model`"
+        " mlp:project30,20,10, or take `mode` ticket"
+    )
+    alone = ModelSpec("mlp:project16", 12, 4)
+    bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
+    assert "has no layer in common with mlp on 16" in refused(
+        carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
+    )
+    tickets = made(PROJECTED)
+    gone = tickets.tickets[2].mask.replaced({"project.weight": torch.zeros(16, 12, dtype=torch.bool)})
+    pruned = Tickets(PROJECTED, tickets.theta0, (*tickets.tickets[:2], Ticket(2, gone, None, None)))
+    assert refused(carry_over, pruned, without_projection(PROJECTED, 16, 4), "drop-projection") == (
+        "`mode`: the projection of mlp:project16,20,10 is pruned whole in round 2, so no record came through to the ticket"
+        " behind it; generate tickets anew, or take `mode` random"
     )
 
 
