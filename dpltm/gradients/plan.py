@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
+from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -160,7 +160,7 @@ def make_plan(
                 return whole
         except InputError as error:
             refusal = refusal or error
-        probe.check_apart(probe.made_up.records)  # which says why, if records are mixed
+        probe.check_apart(FEW)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
         " compute something else when it is called again?"
@@ -240,7 +240,7 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
 def _floats(probe: Probe, calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
     tensors = [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
-    return sum(value.numel() for value in tensors) // probe.made_up.records
+    return sum(value.numel() for value in tensors) // FEW
 
 
 def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
