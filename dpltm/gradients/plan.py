@@ -216,8 +216,8 @@ def _assign(
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
     written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
-    passing = 3 * _floats(probe, recorder.calls)
-    kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
+    passing = 3 * _floats(recorder.calls)
+    kept = _floats([call for call in recorder.calls if id(call.module) not in written])
     kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
     return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread)
@@ -237,7 +237,7 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
     return sorted(groups, key=lambda group: min(order[name] for name in group))
 
 
-def _floats(probe: Probe, calls: Sequence[Call]) -> int:
+def _floats(calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
     tensors = [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
     return sum(value.numel() for value in tensors) // FEW
