@@ -126,7 +126,7 @@ VICTIMS = {
     "pairs": Victim(lambda: Applied(lambda self, x: self.both(x[:, 0], x[:, 1]), both=nn.Bilinear(7, 7, 3)), (2, 7)),
     "dropping": Victim(lambda: nn.Sequential(nn.Linear(13, 11), nn.Tanh(), nn.Dropout(0.3), nn.Linear(11, 3)), (13,)),
     "large": Victim(lambda: stacked(301, 129, 33, 3), (301,)),
-    "large and sparse": Victim(lambda: stacked(301, 129, 33, 3, between=nn.ReLU), (301,), density=0.1),
+    "large and sparse": Victim(lambda: stacked(301, 129, 33, 3), (301,), density=0.1),
     "double": Victim(lambda: stacked(17, 5, 3).double(), (17,)),
     "shared": Victim(lambda: Applied(lambda self, x: self.layer(self.layer(x).tanh()), layer=nn.Linear(7, 7)), (7,)),
 }
@@ -134,7 +134,7 @@ VICTIMS = {
 
 def residual(outputs: Tensor, labels: Tensor) -> Tensor:
     """Half the squared distance of outputs and labels, large: its gradients are residuals."""
-    return 0.5 * (1e6 * (outputs.flatten(1).float() - labels)).square().sum(1)
+    return 0.5 * (1e6 * (outputs.flatten(1) - labels)).square().sum(1)
 
 
 @dataclass
