@@ -458,15 +458,17 @@ class RecordGradients:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
-        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0, 1.0, 1.0)
-        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), sizes, strict=True)
-        for number, (order, others, size) in enumerate(ways):
+        large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
+        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), strict=True)
+        for number, (order, others) in enumerate(ways):
             now = torch.where(others, places + rows, order)
-            other = x[now]
-            if other.is_floating_point():
-                other[others] *= size
+            other, labels = x[now], y[now]
+            for values in (other, labels):
+                if values.is_floating_point():
+                    size = (large if number == 1 else large * math.nan)[others]
+                    values[others] *= size.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
-                seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
+                seen = self._rehearsed_pass(other, labels, keys[now], filter, None if number else 1)
             except Exception:  # values that a model will not take
                 if number == 0:
                     raise
