@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from dpltm.estimators import TicketClassifier as TicketClassifier
     from dpltm.estimators import TicketRegressor as TicketRegressor
 
+# Before torch computes: a product's last bits may then not depend on where a row lies (docs/privacy-model.md 4.4).
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+os.environ.setdefault("MKL_DYNAMIC", "FALSE")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 # Threads that wait for one another sleep after some 0.1 ms, if torch is not imported yet. Awake for several, as they are by
 # default, they take ten times the processor time of the work itself beside other work on the machine.
 if "OMP_WAIT_POLICY" not in os.environ:

@@ -308,7 +308,7 @@ MAPS = Registry(
             (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
             "any",
             "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
-            "none: centring and scaling within a record",
+            "none",
             Deferred("dpltm.features.transforms:NeighbourAverage"),
         ),
         MapKind(

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
-from dpltm.gradients.layer import Call, Workspace
+from dpltm.gradients.layer import Call, Workspace, pieces
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
@@ -130,7 +130,8 @@ def _vectorised(
 ) -> dict[str, Tensor]:
     """Map over records, some at a time; what they ``drawn`` before, by keys and number of the first draw, is drawn again."""
     size = sum(value.numel() for value in parameters.values())
-    chunk = max(1, CHUNK // size)
+    records = len(next(value for value in tree_flatten(arguments[-1])[0] if isinstance(value, Tensor)))
+    chunk = next(pieces(records, CHUNK // size)).stop
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
@@ -412,16 +413,14 @@ def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tens
     """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``, side by
     side."""
     records = len(gradients[0])
-    once = max(1, records if weight.is_cuda else PRODUCTS // max(1, weight.numel()))
-    for first in range(0, records, once):
-        rows = slice(first, min(first + once, records))
-        found = room(weight, first, rows.stop - first).view(-1, *weight.shape)
+    for rows in pieces(records, records if weight.is_cuda else PRODUCTS // max(1, weight.numel())):
+        found = room(weight, rows.start, rows.stop - rows.start).view(-1, *weight.shape)
         for place, left, right in zip(found.chunk(len(inputs), 1), gradients, inputs, strict=True):
             if weight.shape[1] < NARROW:
                 place.copy_(torch.bmm(right[rows].transpose(1, 2), left[rows]).transpose(1, 2))
             else:
                 torch.bmm(left[rows].transpose(1, 2), right[rows], out=place)
-        yield weight, first, found
+        yield weight, rows.start, found
 
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
@@ -456,9 +455,9 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
     """Gradients of the weight of one convolution of some records, side by side as channels."""
     inputs, padding = _padded(module, inputs)
     shape = module.weight.shape
-    once = max(1, PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel()))
-    start = 0
-    for seen, given in zip(inputs.split(once), gradient.split(once), strict=True):
+    once = PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel())
+    for rows in pieces(len(inputs), once):
+        seen, given = inputs[rows], gradient[rows]
         one = (
             module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
         )  # only its shape is looked at
@@ -466,8 +465,7 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
             given.reshape(1, -1, *given.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), one, None, module.stride,
             padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups, [False, True, False],
         )  # fmt: skip
-        yield module.weight, start, found[1].view(len(seen), -1)
-        start += once
+        yield module.weight, rows.start, found[1].view(len(seen), -1)
 
 
 def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gradients:
@@ -476,9 +474,9 @@ def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gr
     groups, channels = module.groups, module.in_channels // module.groups
     gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
     patch = module.in_channels * math.prod(module.kernel_size)
-    once = max(1, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))
+    once = next(pieces(records, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))).stop
     start = 0
-    for columns in _patches(module, inputs, min(once, records)):
+    for columns in _patches(module, inputs, once):
         rows = gradient[start * groups : (start + len(columns)) * groups]
         found = room(module.weight, start, len(columns))
         if groups > 1:

@@ -73,8 +73,8 @@ class NoisySteps:
         expected_batch: expected number of records of a step.
         class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
             person's records it is their mean.
-        options: how gradients are computed, and what an optimizer makes of them. In bfloat16, passes have one shape, and
-            with ``compile``, batches; sums do not depend on ``physical_batch`` but for rounding.
+        options: how gradients are computed, and what an optimizer makes of them. Sums do not depend on ``physical_batch``
+            but for rounding.
         tried: the filter whose bound was tried on made-up gradients.
     """
 
@@ -180,9 +180,14 @@ class NoisySteps:
             **others,
         }
 
-    def step_notes(self, live: int, unit: str) -> list[str]:
-        """Return what is to be said of the steps, a sentence each."""
+    def step_notes(self, live: int, unit: str, unfollowed: str = "") -> list[str]:
+        """Return what is to be said of the steps, a sentence each; ``unfollowed`` is what the trial of the network was."""
         notes = []
+        if unfollowed:
+            notes.append(
+                "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
+                f" could not be computed by torch.func.vmap ({unfollowed})"
+            )
         if self.options.audit is not None:
             notes.append(
                 f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"

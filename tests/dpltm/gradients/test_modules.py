@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
 
 from dpltm.filters import Clip, make_filter
-from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
+from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks import ModelSpec, build
@@ -750,15 +750,14 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
 @pytest.mark.one_of(3)
 @once
 @pytest.mark.parametrize("case", PADDED)
-def test_how_many_records_a_pass_takes_changes_nothing(monkeypatch, case):
+def test_how_many_records_a_pass_takes_changes_nothing(case):
     make, shape = PADDED[case]
     model = make()
     x, y = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape), numbers(4, 7)
     gradients = RecordGradients(model, prepared(model, 2), squared_error)
     expected = everything(x, y, gradients, None)
-    monkeypatch.setattr(engine, "BOTH_BYTES", 0)
-    for size in (1, 4 * 8 * 3 * 40):
-        monkeypatch.setattr(engine, "PASS_BYTES", size)
+    for rows in (1, 3, 16, 32):
+        gradients.pass_rows = rows
         torch.testing.assert_close(everything(x, y, gradients, None), expected, rtol=1e-12, atol=1e-12)
     y[2] = math.nan
     assert everything(x, y, gradients, None, skipped=1).isfinite().all()

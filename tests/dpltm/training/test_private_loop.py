@@ -180,10 +180,10 @@ def test_a_step_that_is_broken_out_of_is_not_told_and_an_error_goes_through() ->
 def test_physical_batches_and_precision_are_those_of_the_engine():
     model, seen = toy_model(), []
     model.register_forward_hook(lambda *call: seen.append((len(call[2]), call[2].dtype)))
-    loop = make(model, batch_size=40, steps=1, physical_batch=15, precision="bfloat16")
+    loop = make(model, batch_size=40, steps=1, physical_batch=32, precision="bfloat16")
     seen.clear()
     gradients(loop, model)
-    assert seen == [(15, torch.bfloat16)] * 3, "of one shape"
+    assert seen == [(32, torch.bfloat16)] * 2, "of one shape"
 
 
 @pytest.mark.parametrize("source", ["sampling", "noise"])
@@ -407,8 +407,32 @@ def seldom(rows: Tensor) -> Tensor:
 
 
 def of_the_longest(rows: Tensor) -> Tensor:
-    longest = int((rows != 0).sum(1).max())
-    return rows * longest / rows.shape[1]
+    return rows * (rows != 0).sum(1).max() / rows.shape[1]
+
+
+class MixesFrom(nn.Module):
+    """Adds the mean over the batch where it has so many rows or more."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.layer = rows, nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
+
+
+def test_rows_of_several_lengths_are_refused():
+    said = refused(make, data=([[1.0, 2.0], [1.0]] * 20, torch.arange(40) % 3))
+    assert said.endswith("; pad rows of several lengths to one public length")
+
+
+@pytest.mark.parametrize("batch", [10, 90])
+def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
+    shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
+    for rows in {2, 9, shape // 2 + 1, shape}:
+        said = refused(lambda rows=rows: make(MixesFrom(rows), batch_size=batch, data=toy_data(200)))
+        assert said.startswith("model or loss: what one record gives depends on the rest of the batch")
+    assert make(MixesFrom(shape + 1), batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows == shape
 
 
 @pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
