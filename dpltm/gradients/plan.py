@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
+from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -39,7 +39,7 @@ class Plan:
     Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
     takes the whole model. What ``spread`` give for all records becomes a row of each. A record takes about ``passing``
     numbers during a pass, and ``kept`` until the sum is made. ``made_up`` are batches like those to come. A network that
-    draws has ``axes``, one for each draw.
+    draws has ``axes``, one for each draw. Tensors that modules see and give have one of ``widths`` numbers a record.
     """
 
     modules: tuple[nn.Module, ...]
@@ -50,6 +50,7 @@ class Plan:
     made_up: MadeUp
     axes: tuple[Axis, ...] = ()
     spread: tuple[nn.Module, ...] = ()
+    widths: frozenset[int] = frozenset()
 
     def draws(self, keys: Tensor | None) -> Draws | None:
         """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
@@ -160,7 +161,7 @@ def make_plan(
                 return whole
         except InputError as error:
             refusal = refusal or error
-        probe.check_apart(probe.made_up.records)  # which says why, if records are mixed
+        probe.check_apart(FEW)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
         " compute something else when it is called again?"
@@ -216,11 +217,12 @@ def _assign(
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
     written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
-    passing = 3 * _floats(probe, recorder.calls)
-    kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
+    passing = 3 * _floats(recorder.calls)
+    kept = _floats([call for call in recorder.calls if id(call.module) not in written])
     kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
-    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread)
+    widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
+    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread, widths)
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -237,10 +239,13 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
     return sorted(groups, key=lambda group: min(order[name] for name in group))
 
 
-def _floats(probe: Probe, calls: Sequence[Call]) -> int:
+def _floats(calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
-    tensors = [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
-    return sum(value.numel() for value in tensors) // probe.made_up.records
+    return sum(value.numel() for value in _tensors(calls)) // FEW
+
+
+def _tensors(calls: Sequence[Call]) -> list[Tensor]:
+    return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
 
 
 def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
