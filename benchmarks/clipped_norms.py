@@ -4,13 +4,13 @@
 
 DPLTM's introduction gives a reason: the norm of a record's gradient is proportional to the number of weights, so clipping
 leaves less of a large network's gradient, which noise then drowns. Here one network, mlp:300,100 on MNIST, trains under
-DP-SGD at ten densities: the rounds 0 to 9 of public tickets (Kuzushiji, 30, 30 and 20 % a round), at one noise multiplier,
-clip norm 1, batches of 1,600 by Poisson sampling, two epochs, the better of two step sizes for the first seed. Of 1,000
-training records, at the start, half-way and at the end: the median norm of a gradient; the share of it that clipping leaves
-(mean of min(1, C/norm)); the mean clipped norm; the norm of the mean clipped gradient, which is the signal of a step; and
-the norm of a step's noise, sigma C sqrt(n)/B. Then the accuracy on the test split. The exponent of a power law n^p is
-fitted to each by least squares. Means over seeds (of tickets, sampling and noise), with half the width of their 95 %
-interval (Student's t). The records are public here.
+DP-SGD at ten densities: of one training on Kuzushiji the smallest weights are dropped, 30, 30 and 20 % a round, up to round
+9. All have one noise multiplier, clip norm 1, batches of 1,600 by Poisson sampling, an epoch, and a step size at which the
+noise moves all of them equally far, 2 sqrt(N/n) for n of N live weights. Of 500 training records, at the start, half-way and
+at the end: the median norm of a gradient; the share of it that clipping leaves (mean of min(1, C/norm)); the mean clipped
+norm; the norm of the mean clipped gradient, which is the signal of a step; and the norm of a step's noise, sigma C sqrt(n)/B.
+Then the accuracy on the test split. The exponent of a power law n^p is fitted to each by least squares. Means over seeds (of
+tickets, sampling and noise), with half the width of their 95 % interval (Student's t). The records are public here.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from dpltm.filters import make_filter
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import weights_of
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning.generation import GenerationConfig, Tickets, generate
+from dpltm.pruning.generation import GenerationConfig, Tickets, prune_once, train_dense
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import load
 from dpltm.records.batches import Records
 from dpltm.training.descent import train
 from dpltm.training.plan import NoisySteps
 
-NETWORK, ROUNDS, CLIP, BATCH, EPOCHS, DELTA, SEEN = "mlp:300,100", 9, 1.0, 1600, 2, 1e-5, 1000
-STEP_SIZES = (2.0, 8.0)
+NETWORK, ROUNDS, CLIP, BATCH, DELTA, SEEN = "mlp:300,100", 9, 1.0, 1600, 1e-5, 500
 MEASURES = ("norm", "left by clipping", "clipped norm", "signal", "noise")
 
 
@@ -58,8 +58,10 @@ def records() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 @cache
 def tickets_of(seed: int) -> Tickets:
     public = load("kmnist-7k")
-    config = GenerationConfig(rounds=ROUNDS, iterations=400, seed=seed)
-    return generate(ModelSpec(NETWORK, 784, 10), *tensors(public.train, public), config)
+    config, spec = GenerationConfig(rounds=ROUNDS, iterations=400, seed=seed), ModelSpec(NETWORK, 784, 10)
+    trained = train_dense(spec, *tensors(public.train, public), config).predictor
+    assert trained is not None
+    return prune_once(spec, weights_of(build(spec, seed)), trained, config)
 
 
 def measured(model: nn.Module, mask: Mask, x: Tensor, y: Tensor, noise: float) -> list[float]:
@@ -84,15 +86,20 @@ def measured(model: nn.Module, mask: Mask, x: Tensor, y: Tensor, noise: float) -
     return [float(norm.median()), left, float(norm.clamp(max=CLIP).mean()), signal, noise * math.sqrt(mask.live)]
 
 
-def run(epsilon: float, number: int, lr: float, seed: int) -> list[float]:
+def run(epsilon: float, number: int, seed: int) -> list[float]:
     """Return live weights, MEASURES at the start, half-way and at the end, and the accuracy."""
     ((x, y), test), tickets = records(), tickets_of(seed)
     mask, model = tickets.tickets[number].mask, build(tickets.spec)
     model.load_state_dict(tickets.theta0)
     mask.apply(model)
-    rate, half = BATCH / len(x), EPOCHS * len(x) // BATCH // 2
+    rate, half = BATCH / len(x), len(x) // BATCH // 2
     sigma = calibrate_noise(epsilon, DELTA, NoisySgd(rate, 2 * half, noise_multiplier=1.0)).noise_multiplier
-    plan = NoisySteps(make_filter("clip", clip_norm=CLIP), NoisySgd(rate, half, sigma), float(BATCH), lr)
+    plan = NoisySteps(
+        make_filter("clip", clip_norm=CLIP),
+        NoisySgd(rate, half, sigma),
+        float(BATCH),
+        2 * math.sqrt(tickets.tickets[0].mask.live / mask.live),
+    )
     found = [float(mask.live), *measured(model, mask, x, y, sigma * CLIP / BATCH)]
     for part in range(2):
         sources = (KeyedSource(f"{seed} {part} {what}".encode().ljust(32)) for what in ("sampling", "noise"))
@@ -119,17 +126,14 @@ def main() -> None:
                     stream.write(json.dumps([key, known[key]]) + "\n")
         return known[key]
 
-    rows = []
-    chosen = [max(STEP_SIZES, key=lambda lr: cached(given.epsilon, at, lr, 0)[-1]) for at in range(ROUNDS + 1)]
-    for seed, number in itertools.product(range(given.seeds), range(ROUNDS + 1)):
-        cached(given.epsilon, number, chosen[number], seed)
-    for number, lr in enumerate(chosen):
-        found = np.array([cached(given.epsilon, number, lr, seed) for seed in range(given.seeds)])
+    rows, seeds = [], range(given.seeds)
+    for seed, number in itertools.product(seeds, range(ROUNDS + 1)):
+        cached(given.epsilon, number, seed)
+    for number in range(ROUNDS + 1):
+        found = np.array([cached(given.epsilon, number, seed) for seed in seeds])
         rows.append(found.mean(0))
         half = half_width([float(value) for value in found[:, -1]])
-        print(
-            f"round {number}, {found[0, 0]:,.0f} live, step size {lr:g}: accuracy {found[:, -1].mean():.4f}±{half:.4f}"
-        )
+        print(f"round {number}, {found[0, 0]:,.0f} live: accuracy {found[:, -1].mean():.4f}±{half:.4f}")
         for place, when in enumerate(("start", "half-way", "end")):
             at = found.mean(0)[1 + place * len(MEASURES) :]
             print(f"  {when}: " + ", ".join(f"{name} {value:.3g}" for name, value in zip(MEASURES, at, strict=False)))
