@@ -8,8 +8,8 @@ DP-SGD at ten densities: of one training on Kuzushiji the smallest weights are d
 9. All have one noise multiplier, clip norm 1, batches of 1,600 by Poisson sampling, an epoch, and a step size at which the
 noise moves all of them equally far, 2 sqrt(N/n) for n of N live weights. Of 500 training records, at the start, half-way and
 at the end: the median norm of a gradient; the share of it that clipping leaves (mean of min(1, C/norm)); the mean clipped
-norm; the norm of the mean clipped gradient, which is the signal of a step; and the norm of a step's noise, sigma C sqrt(n)/B.
-Then the accuracy on the test split. The exponent of a power law n^p is fitted to each by least squares. Means over seeds (of
+norm; the norm of the mean clipped gradient, which is the signal of a step; the norm of a step's noise, sigma C sqrt(n)/B;
+then the accuracy on the test split. The exponent of a power law n^p is fitted to each by least squares. Means over seeds (of
 tickets, sampling and noise), with half the width of their 95 % interval (Student's t). The records are public here.
 """
 
@@ -94,6 +94,7 @@ def run(epsilon: float, number: int, seed: int) -> list[float]:
     mask.apply(model)
     rate, half = BATCH / len(x), len(x) // BATCH // 2
     sigma = calibrate_noise(epsilon, DELTA, NoisySgd(rate, 2 * half, noise_multiplier=1.0)).noise_multiplier
+    lr = 2 * math.sqrt(tickets.tickets[0].mask.live / mask.live)
     plan = NoisySteps(
         make_filter("clip", clip_norm=CLIP),
         NoisySgd(rate, half, sigma),
