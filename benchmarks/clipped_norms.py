@@ -95,12 +95,7 @@ def run(epsilon: float, number: int, seed: int) -> list[float]:
     rate, half = BATCH / len(x), len(x) // BATCH // 2
     sigma = calibrate_noise(epsilon, DELTA, NoisySgd(rate, 2 * half, noise_multiplier=1.0)).noise_multiplier
     lr = 2 * math.sqrt(tickets.tickets[0].mask.live / mask.live)
-    plan = NoisySteps(
-        make_filter("clip", clip_norm=CLIP),
-        NoisySgd(rate, half, sigma),
-        float(BATCH),
-        2 * math.sqrt(tickets.tickets[0].mask.live / mask.live),
-    )
+    plan = NoisySteps(make_filter("clip", clip_norm=CLIP), NoisySgd(rate, half, sigma), float(BATCH), lr)
     found = [float(mask.live), *measured(model, mask, x, y, sigma * CLIP / BATCH)]
     for part in range(2):
         sources = (KeyedSource(f"{seed} {part} {what}".encode().ljust(32)) for what in ("sampling", "noise"))
