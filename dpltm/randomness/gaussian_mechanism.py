@@ -16,10 +16,11 @@ r = sqrt(-2 ln u). For 2^-22 <= u <= 1 - 2^-22, float64 arithmetic gives t up to
     |dt| <= s 2^-53 / (u r) + s r (2^-41 + 2^-40 + 2^-48) + 2^-26 < 2^-22.                                         (2)
 
 The first term is the open bits of U; it is largest at the least u, where r = 5.52: 0.73 times 2^-22. The next are errors
-of 2^-40 in ``log`` (relative) and in ``cos`` or ``sin`` (absolute), and the open bits of V with the rounding of 2 pi v. The
-last is the rounding of the sum t, up to 2^28 steps; where S may be larger, it is first split into whole steps and a rest,
-without rounding. So unless t is within 2^-22 of a half, or u is beyond these ends (together one coordinate in a million),
-any continuation of the bits gives the multiple that float64 gives.
+of 2^-40 in ``log`` (relative) and in cosine or sine (absolute; or relative in the tangent of pi v that they are made of,
+since their derivatives by its logarithm are at most 1), and the open bits of V with the rounding of pi v and of the products
+behind it. The last is the rounding of the sum t, up to 2^28 steps; where S may be larger, it is first split into whole steps
+and a rest, without rounding. So unless t is within 2^-22 of a half, or u is beyond these ends (together one coordinate in a
+million), any continuation of the bits gives the multiple that float64 gives.
 
 Those others are computed again with 256 further bits of U and of V: to 320 bits, and where that leaves t within 2^-80 of a
 half, to 600. That is wrong at most where t is within 2^-130 of a half, or where U or 1 - U is below 2^-100. So in total
@@ -31,7 +32,7 @@ and delta grows by at most (1 + e^epsilon) 2^-98 per coordinate and step. At eps
 add less than 10^-10 together; the printed figures leave that out.
 
 **Assumptions of (3)**: the bytes are uniform and independent, which no efficient observer can tell from those of a
-cryptographic generator; and errors of 2^-40 where PyTorch promises about 2^-50.
+cryptographic generator; and errors of 2^-40 where PyTorch and NumPy promise about 2^-50.
 """
 
 from __future__ import annotations

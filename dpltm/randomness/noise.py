@@ -16,6 +16,7 @@ import math
 import os
 import random
 import ssl
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -148,20 +149,36 @@ def box_muller(pairs: np.ndarray, scale: float, out: np.ndarray | None = None) -
     """Normal values of standard deviation ``scale`` (Box and Muller 1958), ``(2 half,)`` float64.
 
     They are scale sqrt(-2 ln u) times cos(2 pi v), then times sin(2 pi v), for ``pairs`` of uniform u and v, ``(2, half)``
-    float64, which are overwritten.
+    float64, which are overwritten. With t = tan(pi v), cosine and sine are (1 - t^2) / (1 + t^2) and 2 t / (1 + t^2).
     """
-    import torch  # its logarithm, cosine and sine are vectorised in float64, which numpy's are not everywhere
-
-    radius, turn = pairs
-    torch.from_numpy(radius).log_()
+    radius, tangent = pairs
+    _log_and_tan(radius, tangent)
     radius *= -2.0 * scale * scale
     np.sqrt(radius, out=radius)
-    turn *= 2.0 * math.pi
-    values, angle = np.empty(pairs.shape) if out is None else out.reshape(pairs.shape), torch.from_numpy(turn)
-    torch.cos(angle, out=torch.from_numpy(values[0]))
-    torch.sin(angle, out=torch.from_numpy(values[1]))
-    values *= radius
+    values = np.empty(pairs.shape) if out is None else out.reshape(pairs.shape)
+    square, sine = values
+    np.multiply(tangent, tangent, out=square)  # below 2^107: no v is within 2^-53 of a half
+    np.add(square, 1.0, out=sine)
+    radius /= sine
+    np.subtract(1.0, square, out=square)
+    square *= radius
+    np.multiply(tangent, radius, out=sine)
+    sine += sine
     return values.reshape(-1)
+
+
+def _log_and_tan(first: np.ndarray, second: np.ndarray) -> None:
+    """Put ln of ``first`` and tan of pi times ``second`` in their places, by the library that has them vectorised: NumPy
+    for AVX-512 on Linux, at a quarter of the time of torch."""
+    import torch  # not before it is wanted
+
+    second *= math.pi
+    if sys.platform == "linux" and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        np.log(first, out=first)
+        np.tan(second, out=second)
+    else:
+        torch.from_numpy(first).log_()
+        torch.from_numpy(second).tan_()
 
 
 KEY = 32

@@ -107,6 +107,17 @@ def test_ratings_by_a_network_of_ones_own(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.startswith("skipped: ")
 
 
+def test_the_figure_of_gdp_has_the_certified_epsilon_between_both(tmp_path, capsys):
+    program("examples/papers/gdp_figure_2.py").main(tmp_path / "figure.png", epochs=5)
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 9
+    for by in ("after 1", "after 5"):
+        figures = [float(re.search(rf"([\d.]+) {by}", line)[1]) for line in lines]
+        for ma, certified, clt in zip(*(figures[at::3] for at in range(3)), strict=True):
+            assert clt < certified < ma
+
+
 @pytest.mark.long
 def test_the_filter_tames_what_explodes(monkeypatch, capsys):
     """Without it, the second forward pass overflows by more than a hundred orders of magnitude: no rounding decides that.

@@ -8,14 +8,18 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from dpltm.cli.main import run
-from recipes import read_recipe
+from dpltm.tickets.workbench.recipes import read_recipe
 
-PAPERS = sorted((Path(__file__).parents[2] / "examples" / "papers").glob("*.toml"))
+FACTS = Path(__file__).parents[2] / "examples" / "papers" / "sources.toml"
+"""What the sources print."""
+
+PAPERS = sorted({*FACTS.parent.glob("*.toml")} - {FACTS})
 
 MADE_UP = {"tanh-microbatches", "dpsr-cg"}
 """Recipes whose quick version needs no file of the data home."""
@@ -87,7 +91,10 @@ def test_quick(command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_as_it_is_published(path: Path) -> None:
     """Right as a whole, with five seeds or the reason that there are fewer; every arm states where it stands."""
-    recipe = read_recipe(path.read_text())
+    document = tomllib.loads(path.read_text())
+    papers = [arm["paper"] for arm in document["arm"] if "paper" in arm]
+    assert all(isinstance(paper, str) for paper in papers), "what a source prints is written in sources.toml alone"
+    recipe = read_recipe(document, path)
     assert recipe.source
     assert recipe.seeds >= 3
     for arm in recipe.arms:

@@ -6,6 +6,7 @@ That links lead somewhere, ``make check`` sees as it builds the site.
 from __future__ import annotations
 
 import re
+import string
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def test_one_version_everywhere():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert re.findall(pattern, text, flags=re.MULTILINE) == [dpltm.__version__], name
     assert any(heading.startswith(f"[{dpltm.__version__}] - ") for heading in headings(ROOT / "CHANGELOG.md"))
+
+
+def test_the_page_of_the_sources_says_what_the_file_of_facts_says():
+    """After a change of examples/papers/sources.toml: python scripts/sources.py."""
+    sources = program("scripts/sources.py")
+    assert sources.PAGE.read_text(encoding="utf-8") == sources.text()
+    for name, line in sources.lines().items():
+        named = {field.partition(":")[0] for _, field, _, _ in string.Formatter().parse(line["claim"]) if field}
+        assert named == line.keys() - {"line", "section", "claim"}, name
 
 
 def test_the_page_of_choices_is_what_the_registries_say():

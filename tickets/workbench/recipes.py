@@ -30,6 +30,7 @@ from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records.dataset import Dataset
 from dpltm.records.units import at_unit
+from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, select, train, transfer, tune
@@ -97,7 +98,15 @@ TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
 _LAYER = {**dict(zip(SHARED, SHARED, strict=True)), "latent": {stage: f"latent {stage}" for stage in LATENT_STAGES}}
 """Tables that the document, its arms and --quick have alike."""
 
-_ARM = {"name": str, "paper": (int, float), "tickets": str, "round": (int, str), "against": str, "note": str, **_LAYER}
+_ARM = {
+    "name": str,
+    "paper": (int, float, str),
+    "tickets": str,
+    "round": (int, str),
+    "against": str,
+    "note": str,
+    **_LAYER,
+}
 
 _VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
 """Tables whose options may vary."""
@@ -142,7 +151,20 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
     if quick and not over:
         problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
     check_no_problems(path, problems)
-    return replace(recipe, arms=tuple(replace(arm, against=_compared(arm, recipe)) for arm in recipe.arms))
+    quoted = (replace(arm, against=_compared(arm, recipe), paper=_printed(arm.paper, path)) for arm in recipe.arms)
+    return replace(recipe, arms=tuple(quoted))
+
+
+def _printed(paper: Any, path: Path) -> Any:
+    """Return a figure; of a text SOURCE.LINE.FIGURE the one of that name in ``sources.toml`` beside the recipe."""
+    if not isinstance(paper, str):
+        return paper
+    figure: Any = read_toml(path.with_name("sources.toml"))
+    for key in paper.split("."):
+        figure = figure.get(key) if isinstance(figure, dict) else None
+    if type(figure) not in (int, float):
+        raise InputError(f"`config` {path}: paper: {paper!r:.80} names no figure of sources.toml beside it")
+    return figure
 
 
 def check_no_problems(path: Path, problems: list[str]) -> None:
@@ -179,7 +201,7 @@ def _wrong_form(document: Section) -> Iterator[str]:
             yield f"[tickets.{name}] from: {section['from']!r:.80} is not the name of a set; known: {', '.join(sets)}"
     for number, body in enumerate(arms, 1):
         where = f"[[arm]] {body.get('name', number)!r}"
-        problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, list), "vary": dict})), []
+        problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, str, list), "vary": dict})), []
         if "name" not in body:
             problems.append(f"{where}: has no name")
         try:

@@ -13,8 +13,10 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp
 from scipy import stats
 
 from dpltm.errors import ArtifactError, InputError
@@ -65,6 +67,22 @@ def test_gaussian_is_box_and_muller():
     for index, value in enumerate(values):
         radius, angle = math.sqrt(-2 * math.log(u[index % 5])), 2 * math.pi * u[5 + index % 5]
         assert value == pytest.approx(radius * (math.cos(angle) if index < 5 else math.sin(angle)), abs=1e-12)
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_box_and_muller_err_by_far_less_than_the_grid_allows(capability, monkeypatch):
+    """By either library, beside 200 bits, all over the circle and where the tangent has its pole and its zeros."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    near = [place + side * step for place in (0.25, 0.5, 0.75) for side in (-1, 1) for step in (2.0**-53, 2.0**-30)]
+    v = np.array([2.0**-53, 1 - 2.0**-53, *near, *np.random.default_rng(1).random(386)])
+    u = np.random.default_rng(2).uniform(2.0**-22, 1 - 2.0**-22, len(v))
+    found = noise.box_muller(np.stack([u, v]), 1.0)
+    with mp.workprec(200):
+        radius = [mp.sqrt(-2 * mp.log(mp.mpf(each))) for each in u.tolist()]
+        turns = [(mp.cos(2 * mp.pi * mp.mpf(each)), mp.sin(2 * mp.pi * mp.mpf(each))) for each in v.tolist()]
+        exact = [r * turn[which] for which in (0, 1) for r, turn in zip(radius, turns, strict=True)]
+        worst = max(abs((mp.mpf(x) - y) / r) for x, y, r in zip(found.tolist(), exact, radius * 2, strict=True))
+    assert worst < 2.0**-48
 
 
 # Sources.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
+from dpltm.experiments import Recipe
 from dpltm.options.data import DataOptions
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
+from dpltm.tickets.workbench import recipes as reader
 from dpltm.tickets.workbench.recipes import check_ready, override
 from recipes import DENSE, HEAD, SETS, read_recipe
 from refusals import refused
@@ -97,7 +100,7 @@ def test_a_set_that_cannot_be_public_and_a_rule_that_needs_it() -> None:
         ("vary = { lr = [1] }", "train.KEY"),
         ('vary = { "latent.scheme.epsilon" = [1] }\ntrain = { lr = 1.0 }', "not of both"),
         ('vary = { "train.lr" = [1, 2], "train.clip-norm" = [1] }', "of one length"),
-        ('paper = ["abc"]\nvary = { "train.lr" = [1] }', "paper: 'abc' must be of type int or float"),
+        ('paper = [[1]]\nvary = { "train.lr" = [1] }', "paper: [1] must be of type int or float or str"),
         ("train = { lr = nan }", "finite numbers"),
         ("train = { lr = -1.0 }", "`lr`"),
         ('tickets = "a"\nround = 3', "none of the rounds"),
@@ -131,6 +134,21 @@ def test_a_table_that_is_wrong(text: str, said: str) -> None:
 
 def test_quick_needs_a_table_that_says_how() -> None:
     assert "[quick]: missing" in wrong(HEAD + DENSE, quick=True)
+
+
+def test_what_a_source_prints_is_read_from_the_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "sources.toml").write_text("[a.table]\nbest = 97.5\nline = 'Table 1'\n")
+
+    def read(paper: str) -> Recipe:
+        arm = f'[[arm]]\nname = "x"\npaper = {paper}\nvary = {{ "train.lr" = [1.0, 2.0] }}\n'
+        return reader.read_recipe(tomllib.loads(HEAD + arm), tmp_path / "recipe.toml")
+
+    assert [arm.paper for arm in read('["a.table.best", 90]').arms] == [97.5, 90]
+    for text in ("a.table", "a.table.worst", "b.table.best", "a.table.line", "a.table.best.x"):
+        with pytest.raises(
+            InputError, match=f"recipe.toml: paper: '{text}' names no figure of sources.toml beside it"
+        ):
+            read(f'"{text}"')
 
 
 def test_tables_go_over_one_another() -> None:
