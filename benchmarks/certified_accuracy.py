@@ -38,7 +38,7 @@ import torch
 from dpltm.experiments import summary
 from dpltm.features import MAPS
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import SENSITIVITY, noisy_sum, principal_axes
+from dpltm.features.normalisation import SENSITIVITY, noisy_sum
 from dpltm.features.transforms import paths
 from dpltm.filters import make_filter
 from dpltm.local.scheme import channel_statistics
@@ -56,6 +56,9 @@ from dpltm.records.batches import Records
 from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.descent import train
 from dpltm.training.plan import NoisySteps
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from make_drawings import principal_axes
 
 PUBLIC = Public("a benchmark")
 

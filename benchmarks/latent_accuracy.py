@@ -20,7 +20,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,6 @@ import torch
 
 from dpltm.experiments import summary
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.normalisation import principal_axes
 from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint, channel_statistics
 from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean, noise, of_estimates
@@ -38,6 +39,9 @@ from dpltm.networks.masks import Mask
 from dpltm.pruning.generation import Batches, train_plain
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from make_drawings import principal_axes
 
 PUBLIC = Public("a benchmark")
 

@@ -21,7 +21,7 @@ from dpltm.networks.evaluation import check_score
 from dpltm.options.evaluate import EvaluateRequest, ExportRequest, PredictRequest
 from dpltm.privacy.describe import figure, guarantee
 from dpltm.progress import Progress
-from dpltm.records.files import TABLES, kind_of, reading, suffix_of
+from dpltm.records.files import TABLES, kind_of, reading, stem_of, suffix_of
 from dpltm.records.input_parts import shown
 from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
@@ -103,7 +103,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
     out, source = Path(request.out or ""), request.input or ""
     if out.suffix.lower() not in (".csv", ".npz"):
-        raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {out.stem}.csv or {out.stem}.npz")
+        raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {stem_of(out)}.csv or {stem_of(out)}.npz")
     check_free(out)
     check_writable(out)
     run = with_code_of_run(load_run(Path(request.run or "")), request.model)

@@ -54,7 +54,9 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the tickets of a set, one line each."""
     missing = "withheld" if body["provenance"] == "private" else "-"
     columns: dict[str, Cell] = {name: name for name in ("round", "density", "live")}
-    columns["accuracy"] = lambda row: missing if row["accuracy"] is None else percent(row["accuracy"])
+    auc = body.get("metric") == "auc"  # where most records are of one class
+    told = "{:.3f}".format if auc else percent
+    columns["AUC" if auc else "accuracy"] = lambda row: missing if row["accuracy"] is None else told(row["accuracy"])
     if "columns" in body["tickets"][0]:
         columns["columns read"] = lambda row: ", ".join(row["columns"])
     show_table(rich, body["tickets"], columns, f"{body['ticket_set']} ({body['provenance']})")

@@ -138,6 +138,7 @@ def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:
         "classes": tickets.body.spec.classes,
         "criterion": tickets.criterion,
         "provenance": tickets.provenance,
+        "metric": tickets.config.get("metric", "accuracy"),
         "made_from": sources(tickets.lineage),
         "lineage": to_json(tickets.lineage),
         "parent": None if tickets.parent is None else asdict(tickets.parent),

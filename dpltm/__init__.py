@@ -13,6 +13,7 @@ and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names, 
 first asked for.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from dpltm.registry import lazily
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
     from dpltm.api import tune as tune
     from dpltm.estimators import TicketClassifier as TicketClassifier
     from dpltm.estimators import TicketRegressor as TicketRegressor
+
+# Before torch computes: a product's last bits may then not depend on where a row lies (docs/privacy-model.md 4.4).
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+os.environ.setdefault("MKL_DYNAMIC", "FALSE")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# Threads that wait for one another sleep after some 0.1 ms, if torch is not imported yet. Awake for several, as they are by
+# default, they take ten times the processor time of the work itself beside other work on the machine.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.2.0"
 

@@ -148,7 +148,7 @@ INIT_MAGNITUDE = Criterion(
 SYNFLOW = Criterion(
     "synflow",
     "Drops the weights that carry least of the network's flow.",
-    "Tanaka, Kunin, Yamins, Ganguli 2020",
+    "Tanaka et al. 2020",
     "initial weights",
     Deferred("dpltm.pruning.unstructured:by_flow"),
     scope="global",

@@ -477,6 +477,10 @@ class TicketEstimator(BaseEstimator):
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
         raise NotImplementedError
 
+    def _label_column(self) -> Column | None:
+        schema = self._columns.schema
+        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
+
     def _options(self) -> dict[str, Any]:
         """Return the options of a training, as parameters state them."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
@@ -803,6 +807,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
     def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
         """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
         if (label := self._label_column()) is not None:
+            if label.is_target:
+                raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")
             if self.classes is not None:
                 raise InputError("`classes`: the schema says what they are; leave `classes` out")
             names = np.array([spellings[0] for spellings in label.values])
@@ -817,10 +823,6 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         if len(labels) < 2:
             raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
         return labels, None if self.classes is None else len(labels)
-
-    def _label_column(self) -> Column | None:
-        schema = self._columns.schema
-        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
 
     def _codes(self, y: np.ndarray, labels: np.ndarray, known: str) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
@@ -917,7 +919,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         tickets, round, select_epsilon, model, features, record_shape: where tickets have two outputs;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
         per_unit, rows_coincide, ledger, random_state, name, unit: as there.
-        target_bounds: public range of the targets, ``(low, high)``; needed. Targets outside count as its ends.
+        target_bounds: public range of the targets, ``(low, high)``; needed unless a schema has it. Those outside count as
+            its ends.
         score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
             that no release was made from.
 
@@ -933,11 +936,17 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        if self.target_bounds is None:
+        label = self._label_column()
+        if label is not None and not label.is_target:
+            raise InputError("`schema`: its label has classes; use TicketClassifier, or give the label bounds")
+        if label is not None and self.target_bounds is not None:
+            raise InputError("`target_bounds`: the schema says what the columns hold; leave `target_bounds` out")
+        ends = self.target_bounds if label is None else label.bounds
+        if ends is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
             )
-        return y, {"target_bounds": self.target_bounds}
+        return y, {"target_bounds": ends}
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""

@@ -322,8 +322,10 @@ def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping
         {"seed": trial.seed, "why": failures.get(trial.name, why.get(trial.seed, "not run"))}
         for trial in trials if str(trial.seed) not in values
     ]  # fmt: skip
-    known = {key: [body[key] for body in trained.values() if body.get(key) is not None] for key in ("live", "density")}
-    live, density = known["live"], known["density"]
+    live, density, training = (
+        [body[key] for body in trained.values() if body.get(key) is not None]
+        for key in ("live", "density", "training")
+    )
     first: Mapping[str, Any] = next(iter(trained.values()), {})
     privacy = [body["privacy"] for body in trained.values()]
     return {
@@ -333,6 +335,7 @@ def _row(recipe: Recipe, arm: Arm, results: Mapping[str, Any], failures: Mapping
         "rounds": {str(seed): body.get("round") for seed, body in trained.items()},
         "live": [min(live), max(live)] if live else None,
         "density": sum(density) / len(density) if density else None,
+        "training": sum(training) / len(training) if training else None,
         **{key: first.get(key) for key in ("steps", "noise_multiplier", "lr")},
         "privacy": max(privacy, key=lambda body: float(body["certified"]["epsilon"]), default=None),
         "difference": None,

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import SIDE, UNITS, Encoder
-from dpltm.features.normalisation import principal_axes
+from dpltm.features.normalisation import Projection
 from dpltm.pruning.generation import threads
 
 # Kinds of drawings, and drawings of a kind: one to four curved strokes, bent, warped and inked at random.
@@ -95,6 +95,25 @@ def _change_one(kinds: Kinds, rows: Tensor, strokes: Tensor, generator: Generato
         values, news = getattr(kinds, name), getattr(other, name)[:, 0]
         changed = ((how == 0) | (how == change)).view(-1, *[1] * (news.ndim - 1))
         values[rows, which] = torch.where(changed, news, values[rows, which])
+
+
+def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12) -> Projection:
+    """Project onto the first principal components of rows, ``(n, width)``, each over its variance to a power.
+
+    Of the two signs of a direction, its largest entry is positive.
+    """
+    wide = rows.double()
+    mean = wide.mean(0)
+    wide = wide - mean
+    if len(wide) >= wide.shape[1]:
+        variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
+    else:  # the same from the other side, where that is smaller
+        variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
+        vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
+    variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    components = (vectors / variances.clamp_min(least * float(variances[0])) ** power).T
+    return Projection(mean.float(), components.contiguous().float())
 
 
 def uniform(generator: Generator, shape: tuple[int, ...], low: float, high: float) -> Tensor:

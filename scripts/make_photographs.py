@@ -14,12 +14,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from make_drawings import uniform, write_bundled
+from make_drawings import principal_axes, uniform, write_bundled
 from torch import Generator, Tensor
 from torch.nn import functional
 
 from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
-from dpltm.features.normalisation import principal_axes
 from dpltm.features.photographs import CONTRAST, PATCH, SIDE, turned, units_of
 from dpltm.pruning.generation import threads
 

@@ -100,6 +100,8 @@ def _draw(axes: Any, chart: Chart) -> None:
         if len(spread):
             axes.fill_between(x, *spread.T, color=line.get_color(), alpha=0.15, linewidth=0)
     axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, **({} if log and not finite else chart.axes))
+    if chart.y == ACCURACY and "ylim" not in chart.axes:
+        axes.set_ylim(max(axes.get_ylim()[0], 0.0), min(axes.get_ylim()[1], 100.0))
     if log and finite:  # matplotlib's own marks are powers of ten
         several = (1, 2, 5) if max(finite) > 10 * min(finite) else (1, 2, 3, 4, 5, 6, 8)
         axes.xaxis.set_major_locator(_MARKS(subs=several))

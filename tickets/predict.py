@@ -22,7 +22,11 @@ ROWS = 32  # records in the network at once, or in what stands in front of it: a
 
 def network(folder: Path) -> Callable[[Inputs], np.ndarray]:
     """Return the network in a folder: a function of arrays by their names, to ``(n, classes)``, or ``(n,)`` numbers."""
-    session = importlib.import_module("onnxruntime").InferenceSession(str(folder / "model.onnx"))
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise ValueError(f"needs ONNX Runtime; pip install onnxruntime ({error})") from None
+    session = runtime.InferenceSession(str(folder / "model.onnx"))
     return lambda given: session.run(None, given)[0]
 
 

@@ -52,8 +52,13 @@ def write_run(
     """Write all of a run but its lineage and result into ``folder`` (a staging folder of ``new_folder``)."""
     write_config(folder, {**config, "feature_map": write_map(folder, feature_map)})
     write_network(folder, model, mask)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
+    write_metrics(folder, metrics)
     files.write_json(folder / "environment.json", environment())
+
+
+def write_metrics(folder: Path, metrics: Iterable[Mapping[str, Any]]) -> None:
+    """Write what was measured on the way, a line for each point."""
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics), encoding="utf-8")
 
 
 def save_run(folder: Path, run: Run) -> None:

@@ -256,7 +256,7 @@ MAPS = Registry(
             "conv",
             (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
             "image",
-            "Two layers of random convolutions, drawn from SEED.",
+            "LATENT's convolutional modules, untrained: weights drawn from SEED.",
             "Arachchige et al. (LATENT); Pinto et al. 2009",
             Deferred("dpltm.features.transforms:RandomConvolutions"),
             channels=True,
@@ -308,7 +308,7 @@ MAPS = Registry(
             (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
             "any",
             "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
-            "none: centring and scaling within a record",
+            "none",
             Deferred("dpltm.features.transforms:NeighbourAverage"),
         ),
         MapKind(

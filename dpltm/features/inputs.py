@@ -139,7 +139,7 @@ def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, wh
         ready = ready.long() if whole and dataset.input_tables else ready
         return ready.view(*rows.shape[: 2 if slots else 1], -1)
 
-    return Records(x, y, device=device, prepare=make_ready, slotted=slots, read=dataset.rows)
+    return Records(x, y, device=device, prepare=make_ready, read=dataset.rows)
 
 
 FEW_COLUMNS, NARROWEST, WIDEST = 32, 0.5, 8.0

@@ -72,25 +72,6 @@ def fixed_norm(values: Tensor) -> Tensor:
     return values * (NORM / values.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
 
-def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12) -> Projection:
-    """Project onto the first principal components of rows, ``(n, width)``, each over its variance to a power.
-
-    Of the two signs of a direction, its largest entry is positive.
-    """
-    wide = rows.double()
-    mean = wide.mean(0)
-    wide = wide - mean
-    if len(wide) >= wide.shape[1]:
-        variances, vectors = torch.linalg.eigh(wide.T @ wide / len(wide))
-    else:  # the same from the other side, where that is smaller
-        variances, vectors = torch.linalg.eigh(wide @ wide.T / len(wide))
-        vectors = wide.T @ vectors / (len(wide) * variances.clamp_min(1e-30)).sqrt()
-    variances, vectors = variances.flip(0)[:count], vectors.flip(1)[:, :count]
-    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
-    components = (vectors / variances.clamp_min(least * float(variances[0])) ** power).T
-    return Projection(mean.float(), components.contiguous().float())
-
-
 # Noisy sums of bounded rows. What is released of features beside a training is one of these: their mean, at which they are
 # centred, so that gradients of a layer no longer point where all records have something in common; class sums, and others.
 

@@ -49,15 +49,18 @@ def colours_first(images: Tensor) -> Tensor:
     return images.reshape(*images.shape[:3], -1).permute(0, 3, 1, 2)
 
 
-FIRST, SECOND, SIDE = 32, 64, 3
+GREY, COLOURED, SIDE = (32, 64), (32, 32, 64, 64), 3
+
+ENLARGED = 56  # pixels of a side of an image of several colours, as the filters see it
 
 GROUPS = 8  # groups of channels that are normalised within a record
 
 
-# Two layers of random convolutions, as LATENT has in front of its randomised bits. LATENT's module (the first layers of its
-# network for MNIST) is trained on the owner's records; weights that are drawn once and fixed reveal nothing about anybody,
-# and linear classifiers on top of them do well (Pinto et al. 2009). Filters are of 3 x 3, 32 and then 64 of them, each layer
-# followed by ReLU, then maxima over 2 x 2 pixels: 9,216 values of an MNIST image.
+# The convolutional modules of LATENT (Arachchige et al. 2019, IV-A1), with weights that are drawn once: nobody trains them
+# (III-C), so that they reveal nothing about anybody, and linear classifiers on top of them do well (Pinto et al. 2009).
+# Layers of 3 x 3 filters with ReLU come in pairs, each followed by maxima over 2 x 2 pixels. Grey images have one pair.
+# Those of several colours are enlarged and have two, the first layer of each padded: sides of 56, 54, 27, 27, 25 and 12.
+# Either makes 9,216 values, of an image of MNIST and of one of CIFAR-10.
 
 
 class RandomConvolutions:
@@ -67,20 +70,25 @@ class RandomConvolutions:
 
     def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
         height, width, colours = image_size("conv", shape)
-        rows, columns = ((side - 2 * (SIDE - 1)) // 2 for side in (height, width))
-        if min(rows, columns) < 1:
+        if min(height, width) < 6:
             raise InputError(
                 f"`features`: conv takes images of 6 by 6 pixels or more, and these are {height} by {width}; take unit"
             )
-        self.feature_shape: tuple[int, ...] = (rows, columns, SECOND)
+        self._padding, filters = (0, GREY) if colours == 1 else (1, COLOURED)
+        rows, columns = ((height - 4) // 2, (width - 4) // 2) if colours == 1 else (12, 12)
+        self.feature_shape: tuple[int, ...] = (rows, columns, filters[-1])
         source = FastSource(seed)
-        self._first = _weights(source, FIRST, colours)
-        self._second = _weights(source, SECOND, FIRST)
+        self._weights = [_weights(source, *layer) for layer in zip(filters, (colours, *filters), strict=False)]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(n, *shape)`` to ``(n, 64, height / 2 - 2, width / 2 - 2)``."""
-        values = functional.conv2d(colours_first(x), self._first).relu()
-        return functional.max_pool2d(functional.conv2d(values, self._second).relu(), 2)
+        """``(n, *shape)`` to ``(n, 64, rows, columns)``."""
+        values = colours_first(x)
+        if self._padding:
+            values = functional.interpolate(values, (ENLARGED, ENLARGED), mode="bilinear", antialias=True)
+        for first, second in zip(self._weights[::2], self._weights[1::2], strict=True):
+            values = functional.conv2d(values, first, padding=self._padding).relu()
+            values = functional.max_pool2d(functional.conv2d(values, second).relu(), 2)
+        return values
 
 
 def _weights(source: FastSource, filters: int, channels: int) -> Tensor:

@@ -75,14 +75,14 @@ class Automatic(NormBounded):
 AUTO = FilterDescriptor(
     "auto",
     "Every gradient divided by its norm plus a small number, so that small ones stay small: AUTO-S.",
-    "Bu, Wang, Zha, Karypis 2023",
+    "Bu et al. 2023",
     (CLIP_NORM,),
     Automatic,
 )
 NORMALIZE = FilterDescriptor(
     "normalize",
     "Every gradient scaled to norm C: AUTO-V.",
-    "Bu, Wang, Zha, Karypis 2023",
+    "Bu et al. 2023",
     (CLIP_NORM,),
     partial(Automatic, gamma=0.0),
 )

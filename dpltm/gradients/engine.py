@@ -6,31 +6,39 @@ radial filter needs a norm and one weighted sum, an element-wise one every live 
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError
+from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter, follows
+from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
-from dpltm.networks.full_precision import full_precision
+from dpltm.gradients.probe import Loss, MadeUp, losses_of, structure, undisturbed
+from dpltm.networks.full_precision import deterministic, full_precision
 from dpltm.networks.masks import Mask
-from dpltm.randomness.sampling import ROUNDING, check_chunks, scale_of
+from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
 
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES, BOTH_BYTES = 2**28, 2**27, 7 * 2**26
-"""Memory of a physical batch, least memory of a pass over some of its records, and of both together where there is room, in
-bytes, approximate. Smaller passes call every operation more often, on too few records to share among threads: at a third of
-it, a step of ResNet-20 takes a fifth longer on two threads. Larger ones would hold more than Opacus does."""
+BATCH_BYTES, PASS_BYTES, BOTH_BYTES, FIXED_BYTES = 2**28, 2**27, 7 * 2**26, 2**24
+"""Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
+room, in bytes, approximate: larger ones would hold more than Opacus does. And what a pass costs however few records it
+has, as memory of records that would take as long: at a third of ``PASS_BYTES``, a step of ResNet-20 takes a fifth longer
+on two threads."""
+
+VECTORS = 32
+"""Rows that element-wise operations on a processor take without a remainder, which they would compute otherwise, for any
+width: twice the float32 numbers of the widest vectors. Of each thread."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -66,8 +74,9 @@ class RecordGradients:
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Attributes:
-        pass_rows: rows of every pass, filled up by copies that count for nothing; None for passes of any size. In narrow
-            precision what a pass leaves of a record depends on its shape by 2^-8, where float32 does by 2^-24.
+        pass_rows: rows of every pass, filled up by a made-up record that counts for nothing; 0 until it is known
+            (:meth:`settle`).
+        kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
@@ -97,7 +106,9 @@ class RecordGradients:
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
         self._fillings: Tensor | None = None
-        self.pass_rows: int | None = None
+        self._rehearsed = set[tuple[object, ...]]()
+        self.pass_rows = 0
+        self.kernels_digest = ""
         self._parameters = list(model.parameters())
         self._trained = {name: value.requires_grad for name, value in model.named_parameters()}
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
@@ -153,10 +164,12 @@ class RecordGradients:
                 settings = self._compile, self._kernels, self._grouped
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
             self._checked = state
-            layers = [layer for layer, _ in self._plan.layers]
-            sizes = [size for layer in layers for size in layer.sizes]
+            self._rehearsed.clear()
+            sizes = [size for layer in self._layers for size in layer.sizes]
             given = torch.arange(sum(sizes), device=x.device)
-            place = dict(zip((name for layer in layers for name in layer.names), given.split(sizes), strict=True))
+            place = dict(
+                zip((name for layer in self._layers for name in layer.names), given.split(sizes), strict=True)
+            )
             order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, given) else order
 
@@ -169,35 +182,19 @@ class RecordGradients:
         given = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
         return given if self._order is None else given[self._order]
 
-    @property
-    def comfortable_batch(self) -> int:
-        """Number of records that fit ``BATCH_BYTES``; unlimited before the first ``check``."""
-        if self._plan is None or not self._plan.kept:
-            return 2**31
-        return max(1, BATCH_BYTES // (4 * self._plan.kept))
+    def settle(self, expected_batch: float, physical_batch: int | None = None) -> int:
+        """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
 
-    @property
-    def comfortable_pass(self) -> int:
-        """Number of records that fit ``PASS_BYTES``; unlimited before the first ``check``."""
-        return 2**31 if self._plan is None else max(1, PASS_BYTES // max(1, 4 * self._plan.passing))
-
-    def check_bits(self) -> None:
-        """Refuse a device where a record's numbers depend on its place in a pass of ``pass_rows``, or on the other rows.
-
-        After ``check``, and in the precision of the passes to come: made-up rows are replaced and moved, and not a bit may
-        change of the others.
+        ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
         """
-        plan = self._plan
-        assert plan is not None
-        if self.pass_rows is not None and not plan.whole:  # which is computed in float32
-            probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
-            with undisturbed(self._model, self._loss), torch.enable_grad(), full_precision():
-                place = probe.moved(self.pass_rows)
-            if place:
-                raise InputError(
-                    "`precision`: in bfloat16, what a record gives depends on the rows beside it on this device (seen at"
-                    f" {place}): no bound would hold; use float32"
-                )
+        if self._plan is None:  # nor are there records
+            return 1
+        kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
+        most = physical_batch or max(1, BATCH_BYTES // kept)
+        usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
+        fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
+        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), FIXED_BYTES / passing)
+        return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
     def draws(self) -> bool:
@@ -207,8 +204,7 @@ class RecordGradients:
     @property
     def kernels(self) -> dict[str, str]:
         """Kernel of each linear layer, by the name of its weight; none before the first ``check``."""
-        layers = [] if self._plan is None else [layer for layer, _ in self._plan.layers]
-        return {layer.names[0]: layer.kernel for layer in layers if isinstance(layer, LinearLayer)}
+        return {layer.names[0]: layer.kernel for layer in self._layers if isinstance(layer, LinearLayer)}
 
     def filtered_sum(
         self,
@@ -244,58 +240,71 @@ class RecordGradients:
             One record changes the sum by at most ``filter.certified_bound(live)`` in L2 norm, whatever its values and the
             keys; a record with a gradient that is not finite (see ``REACH``) contributes exactly zero. The sum is taken in
             float64, or in chunks whose rounding is part of the bound (see ``sampling``): in float32 alone it can exceed the
-            bound many times. What a record contributes is taken as computed independently of its batch, which linear
-            algebra libraries keep only up to the last bits: of float32, since ``full_precision`` keeps them from rounding
-            factors to fewer. (In bfloat16 see :meth:`check_bits`.)
+            bound many times. What a record contributes has the same bits whatever else is in the batch
+            (docs/privacy-model.md 4.4), as :meth:`rehearse` shows before the first sum.
         """
         check_chunks(chunks or (), len(x))
         total = torch.zeros(self.length_of(filter), dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
             return FilteredSum(total, 0)
         self.check(x, y)
-        assert self._plan is not None
-        if self._plan.axes and (keys is None or keys.shape != (len(x),)):
+        if place := self.rehearse(filter):
+            raise InputError(moved_text(place))
+        if self.draws and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
-        layers = [layer for layer, _ in self._plan.layers]
-        if missing := -len(x) % (self.pass_rows or 1):
-            x, y, present, groups, keys = _filled_up(x, y, present, groups, keys, missing)
         weights = None
         if present is not None and present.is_floating_point():  # clamped, or the bound would rest on the caller
             weights = present.double().nan_to_num(0.0).clamp(0.0, 1.0)
             present = weights > 0
         try:
-            with full_precision():
-                for layer in layers:
-                    layer.begin(len(x))
-                for rows in self._at_once(len(x)):
-                    self._pass(self._plan, x[rows], y[rows], None if keys is None else keys[rows], rows)
+            with full_precision(), deterministic(x.device, self.pass_rows > 1):
+                self._take(x, y, keys)
+                count = len(x) if groups is None else len(groups)
                 if groups is not None:
-                    _average(layers, groups, x.device)
-                bad, wide = _unusable(layers, len(x) if groups is None else len(groups), x.device)
-                skipped = 0 if bad is None else int((bad if present is None else bad & present).sum())
-                out = bad if present is None else (~present if bad is None else bad | ~present)
-                if out is not None:
-                    for layer in layers:
-                        layer.zero_records(out)
-                if out is None or not bool(out.all()):
-                    weight = None if out is None else (~out).double()
-                    if weights is not None:
-                        weight = weights if weight is None else weight * weights
-                    with torch.autocast(x.device.type, enabled=False):
-                        self._add_filtered(layers, wide, weight, filter, chunks, total)
+                    sizes = torch.tensor(groups, device=x.device)
+                    for layer in self._layers:
+                        assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
+                        layer.average(sizes, self._filled(count))
+                with torch.autocast(x.device.type, enabled=False):
+                    return FilteredSum(total, self._add_filtered(count, filter, present, weights, chunks, total))
         finally:
-            for layer in layers:
-                layer.release()
-        return FilteredSum(total, skipped)
+            self._release()
 
-    def _at_once(self, records: int) -> Iterator[slice]:
-        """Rows of each pass, about as many in all of them."""
-        assert self._plan is not None
-        room = (BOTH_BYTES - 4 * self._plan.kept * records) // max(1, 4 * self._plan.passing)
-        passes = math.ceil(records / (self.pass_rows or max(room, self.comfortable_pass)))
-        return (slice(records * i // passes, records * (i + 1) // passes) for i in range(passes))
+    @property
+    def _layers(self) -> list[Layer]:
+        return [] if self._plan is None else [layer for layer, _ in self._plan.layers]
 
-    def _pass(self, plan: Plan, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
+    def _release(self) -> None:
+        for layer in self._layers:
+            layer.release()
+
+    def _filled(self, count: int) -> int:
+        """Rows of so many records in passes of one shape."""
+        return math.ceil(count / self.pass_rows) * self.pass_rows
+
+    def _blocks(self, count: int) -> list[slice]:
+        """Rows of each pass."""
+        return [slice(start, start + self.pass_rows) for start in range(0, count, self.pass_rows)]
+
+    def _take(self, x: Tensor, y: Tensor, keys: Tensor | None) -> None:
+        """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
+        for layer in self._layers:
+            layer.begin(self._filled(len(x)))
+        missing = self._filled(len(x)) - len(x)
+        for rows in self._blocks(len(x)):
+            some, labels = x[rows], y[rows]
+            own = None if keys is None else keys[rows]
+            if rows.stop > len(x):
+                some, labels = (
+                    torch.cat([part, row.to(part).expand(missing, *part.shape[1:])])
+                    for part, row in zip((some, labels), self._filler, strict=True)
+                )
+                own = None if own is None else nn.functional.pad(own, (0, missing))
+            self._pass(_aligned(some), _aligned(labels), own, rows)
+
+    def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
+        plan = self._plan
+        assert plan is not None
         draws = plan.draws(keys)
         recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
         with torch.enable_grad(), recorder:
@@ -306,24 +315,36 @@ class RecordGradients:
 
     def _add_filtered(
         self,
-        layers: list[Layer],
-        wide: Tensor,
-        weight: Tensor | None,
+        count: int,
         filter: Filter,
+        present: Tensor | None,
+        weights: Tensor | None,
         chunks: Sequence[slice] | None,
         total: Tensor,
-    ) -> None:
-        norms = _norms(layers, wide, each=filter.kind == "layer-wise")
-        norm = norms.square().sum(0).sqrt()
+    ) -> int:
+        """Add the filtered gradients of the first ``count`` rows to ``total``; how many were skipped."""
+        layers = self._layers
+        measured = [_measured(layers, rows, filter.kind == "layer-wise") for rows in self._blocks(count)]
+        bad = torch.cat([bad for _, bad in measured])[:count]
+        norms = [norms for norms, _ in measured]
+        out = bad if present is None else bad | ~present
+        weight = weights
+        if bool(out.any()):
+            weight = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
+        skipped = int((bad if present is None else bad & present).sum())
         if (counting := follows(filter)) is not None:
-            counts = counting.counted(norm) * self._rounding
-            total[-1] += (counts if weight is None else counts * (weight > 0)).sum()
+            counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
+            total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
             total = total[:-1]
         if filter.kind == "element-wise":
-            values = self._element_wise_sum(layers, norm, filter, weight)
+            _zero(layers, nn.functional.pad(out, (0, self._filled(count) - count), value=self._compile))
+            values = self._element_wise_sum(norms, filter, weight, count)
             total += values if self._order is None else values[self._order]
-            return
-        factors = filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(norm).expand(len(norms), -1)
+            return skipped
+        for layer in layers:
+            layer.cut(count)
+        _zero(layers, out)
+        factors = torch.cat([_factors(filter, norm) for norm in norms], 1)[:, :count]
         bound = filter.certified_bound(self._count)
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
@@ -331,59 +352,197 @@ class RecordGradients:
         factors = factors if weight is None else factors * weight
         at_once = scale == 1.0 and self._order is None
         values = total if at_once else torch.zeros_like(total)
-        parts = values.split([sum(layer.sizes) for layer in layers])
-        for layer, part, factor in zip(layers, parts, factors, strict=True):
-            layer.add_weighted_sum(part, factor, chunks)
+        self._add_weighted(values, factors, chunks)
         if not at_once:
             total.add_(values if self._order is None else values[self._order], alpha=scale)
+        return skipped
+
+    def _add_weighted(self, values: Tensor, factors: Tensor, chunks: Sequence[slice] | None) -> None:
+        parts = values.split([sum(layer.sizes) for layer in self._layers])
+        for layer, part, factor in zip(self._layers, parts, factors, strict=True):
+            layer.add_weighted_sum(part, factor, chunks)
 
     def _element_wise_sum(
-        self, layers: list[Layer], norm: Tensor, filter: ElementWiseFilter, weight: Tensor | None
+        self, norms: list[Tensor], filter: ElementWiseFilter, weight: Tensor | None, count: int
     ) -> Tensor:
         """Sum of mapped coordinates; those that are clipped after are mapped twice, for the norm and for the sum."""
+        total = torch.zeros(self._count, dtype=torch.float64, device=norms[0].device)
+        for rows, norm in zip(self._blocks(count), norms, strict=True):
+            before, after = self._mapping(rows, norm, filter)
+            here = min(count - rows.start, len(before))
+            if weight is not None:
+                own = nn.functional.pad(weight[rows], (0, len(before) - here))
+                after = own if after is None else own * after
+            total += torch.cat([layer.mapped_sum(rows, before, filter.map, after, here) for layer in self._layers])
+        return total
+
+    def _mapping(self, rows: slice, norm: Tensor, filter: ElementWiseFilter) -> tuple[Tensor, Tensor | None]:
+        """Factors of these records before and after an element-wise map, ``(rows,)``; None for no factor after it."""
+        norm = _total(norm)
         before = torch.ones_like(norm) if filter.before is None else filter.before.factor(norm) * self._rounding
-        if filter.after is not None:
-            squares = torch.stack([layer.mapped_squares(before, filter.map) for layer in layers]).sum(0)
-            after = filter.after.factor(squares.sqrt()) * self._rounding
-            weight = after if weight is None else after * weight
-        return torch.cat([layer.mapped_sum(before, filter.map, weight) for layer in layers])
+        if filter.after is None:
+            return before, None
+        squares = torch.stack([layer.mapped_squares(rows, before, filter.map) for layer in self._layers]).sum(0)
+        return before, filter.after.factor(squares.sqrt()) * self._rounding
+
+    def rehearse(self, filter: Filter) -> str | None:
+        """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
+
+        Rows are moved, and others replaced, by ordinary values, huge ones and NaN; norms, maps and a chunk's sum are looked
+        at as well as what passes leave. Done once, and anew where kernels may have changed: in another number of threads,
+        another precision, or with another plan. After :meth:`check`.
+
+        Returns:
+            The name of a layer where a bit changed; None if there is none.
+        """
+        if not self.pass_rows:
+            self.settle(1.0)
+        assert self._plan is not None
+        narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+        threads, mkldnn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+        kernels = (self.pass_rows, type(filter), *narrow, threads, mkldnn)
+        if kernels in self._rehearsed:
+            return None
+        x, y = self._plan.made_up.batch(2 * self.pass_rows)
+        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
+            try:
+                place = self._moved(x, y, filter, digest)
+            except RuntimeError as error:
+                if "deterministic" not in str(error):
+                    raise
+                place = f"an operation without a fixed order: {first_line(error)}"
+        if place is None:
+            self._rehearsed.add(kernels)
+            self.kernels_digest = digest.hexdigest()
+        return place
+
+    def _moved(self, x: Tensor, y: Tensor, filter: Filter, digest: Any) -> str | None:
+        """Name of a layer where another row, or its place, changes a bit of a row; ``x`` and ``y`` have twice the rows."""
+        rows = self.pass_rows
+        assert self._plan is not None
+        keys, places = self._plan.made_up.keys(x), torch.arange(rows, device=x.device)
+        base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
+        for _, values in base:
+            digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
+        drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
+        never, odd = places < 0, (places % 2 == 1) & (rows > 1)
+        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0, 1.0, 1.0)
+        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), sizes, strict=True)
+        for number, (order, others, size) in enumerate(ways):
+            now = torch.where(others, places + rows, order)
+            other = x[now]
+            if other.is_floating_point():
+                other[others] *= size
+            try:
+                seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
+            except Exception:  # values that a model will not take
+                if number == 0:
+                    raise
+                continue
+            for (place, one), (_, two) in zip(base, seen, strict=False):
+                if len(one) != rows:  # what float64 rounds is part of the bound
+                    same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
+                else:
+                    same = torch.equal(one[order][~others].nan_to_num(nan=1e30), two[~others].nan_to_num(nan=1e30))
+                if not same:
+                    return place
+        return None
+
+    def _rehearsed_pass(
+        self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None
+    ) -> list[tuple[str, Tensor]]:
+        """All that decides what the records of one pass contribute, ``(rows, ...)`` each, by the name of its layer; and the
+        sum of a chunk that begins at ``start``, ``(1, live)``."""
+        layers, rows = self._layers, slice(0, len(x))
+        try:
+            self._take(x, y, keys)
+            with torch.autocast(x.device.type, enabled=False):
+                found = [
+                    (layer.names[0].rpartition(".")[0] or layer.names[0], values.clone())
+                    for layer in layers
+                    for values in (*layer.left(rows), *layer.measure(rows), layer.wide_squared_norms(rows))
+                ]
+                norms, bad = _measured(layers, rows, filter.kind == "layer-wise")
+                if filter.kind == "element-wise":
+                    _zero(layers, bad)
+                    before, after = self._mapping(rows, norms, filter)
+                    squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
+                    found += [("the filter", value) for value in (before, after, *squares) if value is not None]
+                    if self._compile:
+                        self._element_wise_sum([norms], filter, None, len(x))
+                    return found
+                found.append(("the filter", _factors(filter, norms).T))
+                if start is not None and len(x) > 1:
+                    chunk = slice(start, start + min(LIMIT, len(x) - 1))
+                    factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
+                    factors[:, chunk] = 1.0
+                    self._add_weighted(total[0], factors, [chunk])
+                    found.append(("a sum", total))
+            return found
+        finally:
+            self._release()
 
 
-def _filled_up(
-    x: Tensor, y: Tensor, present: Tensor | None, groups: Sequence[int] | None, keys: Tensor | None, missing: int
-) -> tuple[Tensor, Tensor, Tensor, Sequence[int] | None, Tensor | None]:
-    """A batch with so many copies of its first row more, as a group of their own, that are not present."""
-    if present is None:
-        present = torch.ones(len(x) if groups is None else len(groups), dtype=torch.bool, device=x.device)
-    x, y = (torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) for rows in (x, y))
-    present = nn.functional.pad(present, (0, missing if groups is None else 1))
-    keys = None if keys is None else nn.functional.pad(keys, (0, missing))
-    return x, y, present, None if groups is None else [*groups, missing], keys
+def shape_of(expected: float, most: int, fixed: float) -> int:
+    """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
+    as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``)."""
+    unit = next(unit for unit in (VECTORS * torch.get_num_threads(), VECTORS, 16, 8, 4, 2, 1) if unit <= most)
+    deviation = math.sqrt(2 * expected)
+
+    def cost(rows: int) -> float:
+        needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
+        return sum(needed) * (rows + fixed)
+
+    most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
+    return min(range(unit, max(unit, min(most, most_drawn + unit)) + 1, unit), key=cost)
 
 
-def _average(layers: list[Layer], groups: Sequence[int], device: torch.device) -> None:
-    sizes = torch.tensor(groups, device=device)
-    for layer in layers:
-        assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
-        layer.average(sizes)
+def moved_text(place: str) -> str:
+    """Return why a training is refused where bits of a record depend on others."""
+    return (
+        f"model: what a record gives depends, in its last bits, on the rows beside it on this machine (seen at {place}): no"
+        " bound would hold; import dpltm before anything is computed with torch, or set MKL_CBWR=AUTO,STRICT and"
+        " MKL_DYNAMIC=FALSE before Python starts"
+    )
 
 
-def _unusable(layers: list[Layer], records: int, device: torch.device) -> tuple[Tensor | None, Tensor]:
-    """Masks of the records beyond ``REACH``, None for none of them; and of the others that reach beyond ``WIDE``."""
-    extremes = torch.stack([value for layer in layers for value in layer.extremes()])
-    if float(extremes.abs().max()) <= WIDE:  # as nearly always; false for NaN
-        return None, torch.zeros(records, dtype=torch.bool, device=device)
-    peak = torch.stack([layer.peak() for layer in layers]).amax(0)
-    good = peak <= REACH  # false for NaN as well
-    return None if bool(good.all()) else ~good, good & (peak > WIDE)
+def _aligned(values: Tensor) -> Tensor:
+    """Values that begin where those of any other pass do: how a library rounds may depend on that."""
+    return (
+        values
+        if values.is_contiguous() and values.data_ptr() % 64 == 0
+        else values.clone(memory_format=torch.contiguous_format)
+    )
 
 
-def _norms(layers: list[Layer], wide: Tensor, each: bool) -> Tensor:
-    """Norm of each record's gradient in each layer, ``(layers, batch)`` float64, exact for records in ``wide``: the
-    precision of one record must not depend on another."""
-    squares = torch.stack([layer.squared_norms().double() for layer in layers])
+def _zero(layers: list[Layer], out: Tensor) -> None:
+    if bool(out.any()):
+        for layer in layers:
+            layer.zero_records(out)
+
+
+def _total(norms: Tensor) -> Tensor:
+    """Norm of each record's gradient, ``(rows,)``, from those in each layer."""
+    return norms.square().sum(0).sqrt()
+
+
+def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
+    """Factor of each record's gradient in each layer, ``(layers, rows)``."""
+    return filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
+
+
+def _measured(layers: list[Layer], rows: slice, each: bool) -> tuple[Tensor, Tensor]:
+    """Norm of each record's gradient in each layer, ``(layers, rows)`` float64, and which of the records are beyond
+    ``REACH``, which have norm 0. What is wide, or small, is taken in float64, for all of them, and selected: neither the
+    precision of a record nor the shape in which it is computed may depend on another."""
+    measured = [layer.measure(rows) for layer in layers]
+    squares = torch.stack([squares.double() for _, squares in measured])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
+    wide = ~(torch.stack([brought for brought, _ in measured]).amax(0) <= WIDE)  # true for NaN
     again = wide | (small.any(0) if each else squares.sum(0) < NARROW**2)
-    if bool(again.any()):
-        squares[:, again] = torch.stack([layer.wide_squared_norms(again) for layer in layers])
-    return squares.sqrt()
+    if not bool(again.any()):
+        return squares.sqrt(), again
+    bad = wide & ~(torch.stack([layer.peak(rows) for layer in layers]).amax(0) <= REACH)
+    exact = torch.stack([layer.wide_squared_norms(rows) for layer in layers])
+    return torch.where(again, exact, squares).masked_fill(bad, 0.0).sqrt(), bad

@@ -7,19 +7,16 @@ are written out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dpltm.gradients import rules
-from dpltm.gradients.layer import CHUNK, Call, ExplicitGradients, Map, Workspace, only_call
+from dpltm.gradients.layer import CHUNK, Call, ExplicitGradients, Map, Workspace, only_call, pieces
 from dpltm.randomness.sampling import held_in_float32, others
-
-BLOCK = 64
-"""Coordinates whose squares are added in the gradients' own precision; blocks are added in float64. Float32 is off by
-a factor of 1 + (64 + 2) 2^-24 at most, half of it in the norm: far less than the engine's ``rounding`` allows for."""
 
 _Part = tuple[str, Tensor | None, int, Tensor]
 """A parameter, where its live coordinates stand in what follows (None: all, in order), the first record, and gradients."""
@@ -65,8 +62,7 @@ class ExplicitLayer(ExplicitGradients):
         self.release()
 
     def release(self) -> None:
-        self._values: dict[str, Tensor] = {}
-        self._squares = None
+        self._values = {}
 
     def shrink(self) -> None:
         """Give back the memory that outlives a batch: the next ones may be smaller."""
@@ -78,7 +74,6 @@ class ExplicitLayer(ExplicitGradients):
             name: self._space.rows(name, records, size, self._dtype, device)
             for name, size in zip(self.names, self.sizes, strict=True)
         }
-        self._squares = None
 
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up each record's gradients over the calls; zero where the loss depends on none."""
@@ -131,29 +126,19 @@ class ExplicitLayer(ExplicitGradients):
         for name, count in filled.items():
             values[name][count:] = 0.0
 
-    def _squared_norms(self) -> Tensor:
-        return _squared_norms(self._values.values())
+    def average(self, sizes: Tensor, records: int) -> None:
+        """Put the mean gradient of each group of consecutive rows in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
+        As many as ``records`` are left: those beyond the groups fill a pass up.
 
-    def average(self, sizes: Tensor) -> None:
-        """Put the mean gradient of each group of consecutive records in place of theirs; ``sizes`` ``(groups,)`` may hold 0.
-
-        Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group.
+        Norm and sum see the same numbers afterwards as well. What is not finite in one record is not in its group. Each sum
+        takes a group's rows one by one, each time rounded correctly, so it depends on nothing else.
         """
         owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
         for name, values in self._values.items():
-            means = self._space.rows(f"means {name}", len(sizes), values.shape[1], self._dtype, self._kind.device)
-            means.zero_().index_add_(0, owner, values)
-            self._values[name] = means.div_(sizes[:, None])
-        self._squares = None
-
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]
-        return torch.stack(parts).square_().sum(0)
-
-    def zero_records(self, bad: Tensor) -> None:
-        for values in self._values.values():
-            values.masked_fill_(bad[:, None], 0.0)
-        self._squares = None
+            means = self._space.rows(f"means {name}", records, values.shape[1], self._dtype, self._kind.device)
+            means[: len(sizes)].zero_().index_add_(0, owner, values[: len(owner)]).div_(sizes[:, None])
+            means[len(sizes) :] = 1.0  # of ordinary size
+            self._values[name] = means
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         if chunks is not None:
@@ -170,26 +155,26 @@ class ExplicitLayer(ExplicitGradients):
                 found = factor[rows] @ values[rows].double()
                 part += found if order is None else found[order]
 
-    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
+    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros_like(factor)
         for values in self._values.values():
-            for rows, part in self._mapped(values, factor, map):
-                total[rows] += part.square_().sum(1, dtype=torch.float64)
+            for some, part in self._mapped(values[rows], factor, map):
+                total[some] += part.square_().sum(1, dtype=torch.float64)
         return total
 
-    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         totals = []
         for name, values in self._values.items():
             total = torch.zeros(values.shape[1], dtype=torch.float64, device=factor.device)
-            for rows, part in self._mapped(values, factor, map):
-                weighted = part if weight is None else part.mul_(weight[rows, None].to(part.dtype))
-                total += weighted.sum(0, dtype=torch.float64)
+            for some, part in self._mapped(values[rows], factor, map):
+                weighted = part if weight is None else part.mul_(weight[some, None].to(part.dtype))
+                total += weighted[: max(0, count - some.start)].sum(0, dtype=torch.float64)
             order = self._order[name]
             totals.append(total if order is None else total[order])
         return torch.cat(totals)
 
     def _mapped(self, values: Tensor, factor: Tensor, map: Map) -> Iterator[tuple[slice, Tensor]]:
-        for rows in _pieces(slice(0, len(values)), values.shape[1]):
+        for rows in pieces(len(values), CHUNK // max(1, values.shape[1]), 32 * torch.get_num_threads()):
             yield rows, map((values[rows] * factor[rows, None]).to(values.dtype))
 
 
@@ -204,19 +189,6 @@ def _sorting(index: Tensor) -> Tensor | None:
     return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
 
 
-def _squared_norms(values: Iterable[Tensor]) -> Tensor:
-    """Squared norm of each row of matrices side by side, float64, by blocks: a float64 copy would cost more."""
-    squares = []
-    for each in values:
-        whole = each.shape[1] // BLOCK * BLOCK
-        if whole:
-            blocks = each[:, :whole].unflatten(1, (whole // BLOCK, BLOCK))
-            squares.append(torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1))
-        if whole < each.shape[1] or not whole:
-            squares.append(torch.linalg.vector_norm(each[:, whole:], dim=1).double().square_())
-    return torch.stack(squares).sum(0)
-
-
 def _whole(index: Tensor, parameter: Tensor) -> bool:
     return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
 
@@ -224,8 +196,8 @@ def _whole(index: Tensor, parameter: Tensor) -> bool:
 class EmbeddingLayer(ExplicitGradients):
     """One ``nn.Embedding`` called once a pass, and what the last pass left. See ``Layer``.
 
-    ``values`` ``(pairs, dimension)`` has one gradient for each token that a record holds, however often; pruned coordinates
-    are zero. ``record`` and ``token`` ``(pairs,)`` say whose it is, and of which row of the table.
+    A record has as many slots as tokens. One slot has the gradient of each token that it holds, however often; pruned
+    coordinates are zero, and so is every slot that is left over, not ``held``.
     """
 
     def __init__(self, name: str, module: nn.Embedding, live_mask: Mapping[str, Tensor]) -> None:
@@ -240,78 +212,75 @@ class EmbeddingLayer(ExplicitGradients):
         self.release()
 
     def release(self) -> None:
-        self.begin(0)
+        self._values, self._tokens, self._held = {}, torch.empty(0), torch.empty(0)
 
     def begin(self, records: int) -> None:
-        device = self.module.weight.device
-        self.values = self.module.weight.new_zeros(0, self.module.embedding_dim)
-        self.record = self.token = torch.empty(0, dtype=torch.long, device=device)
-        self._records, self._squares = records, None
+        self._records = records
 
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Add up, for each record, the gradients of each token it holds; the padding token has none."""
-        records = rows.stop - rows.start
+        records, dimension = rows.stop - rows.start, self.module.embedding_dim
         seen, gradient = only_call(calls, self.names[0], records)
-        tokens = seen.reshape(records, -1).long()
-        size = len(self.module.weight)
-        keys = (torch.arange(rows.start, rows.stop, device=tokens.device)[:, None] * size + tokens).flatten()
-        pairs, place = torch.unique(keys, return_inverse=True)
-        record, token = pairs // size, pairs % size
-        values = self.module.weight.new_zeros(len(pairs), self.module.embedding_dim)
+        tokens, order = seen.reshape(records, -1).long().sort(dim=1, stable=True)
+        length = tokens.shape[1]
+        slot = functional.pad((tokens.diff(dim=1) != 0).long().cumsum(1), (1, 0))[:, :length]  # of sorted tokens
+        if rows.start == 0:
+            shape = (self._records, length)
+            self._values = {"": self.module.weight.new_zeros(self._records, length * dimension)}
+            self._tokens, self._held = tokens.new_zeros(shape), tokens.new_zeros(shape, dtype=torch.bool)
+        values = self._values[""][rows].view(-1, dimension)
+        token = self._tokens[rows].scatter_(1, slot, tokens)
+        self._held[rows] = torch.arange(length, device=tokens.device) <= slot[:, -1:]
         if gradient is not None:
-            values.index_add_(0, place, gradient.reshape(-1, self.module.embedding_dim).to(self._dtype))
+            place = torch.empty_like(slot).scatter_(1, order, slot)
+            place += torch.arange(records, device=tokens.device)[:, None] * length
+            values.index_add_(0, place.flatten(), gradient.reshape(-1, dimension).to(self._dtype))
         if self.module.padding_idx is not None:
-            values.masked_fill_((token == self.module.padding_idx)[:, None], 0.0)
+            values.masked_fill_((token == self.module.padding_idx).view(-1, 1), 0.0)
         if not self._full:
-            values.masked_fill_(~self._mask[token], 0.0)
-        self.values, self.record, self.token = (
-            torch.cat(both) if len(both[0]) else both[1]
-            for both in ((self.values, values), (self.record, record), (self.token, token))
-        )
+            values.masked_fill_(~self._mask[token].view_as(values), 0.0)
 
-    def _squared_norms(self) -> Tensor:
-        return self._by_record(_squared_norms([self.values]))
+    def left(self, rows: slice) -> list[Tensor]:
+        return [*super().left(rows), self._tokens[rows], self._held[rows]]
 
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self._by_record(self.values.double().square().sum(1))[rows]
-
-    def _by_record(self, values: Tensor) -> Tensor:
-        return values.new_zeros(self._records).index_add_(0, self.record, values)
-
-    def zero_records(self, bad: Tensor) -> None:
-        self.values = self.values.masked_fill(bad[self.record][:, None], 0.0)
-        self._squares = None
+    def cut(self, records: int) -> None:
+        super().cut(records)
+        self._tokens, self._held = self._tokens[:records], self._held[:records]
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         del chunks  # all in float64
-        self._add_by_token(total, self.values * factor[self.record][:, None])
+        self._add_by_token(total, slice(0, len(factor)), self._values[""] * factor[:, None])
 
-    def _add_by_token(self, total: Tensor, values: Tensor) -> None:
-        """Add ``values`` ``(pairs, dimension)``, zero where pruned, to the rows of their tokens."""
+    def _add_by_token(self, total: Tensor, records: slice, values: Tensor) -> None:
+        """Add ``values`` of these records, zero where pruned, to the rows of their tokens."""
+        held = self._held[records]
+        token, values = self._tokens[records][held], values.view(*held.shape, -1)[held]
         if self._full:
-            total.view(self._mask.shape).index_add_(0, self.token, values)
+            total.view(self._mask.shape).index_add_(0, token, values)
             return
-        tokens, place = torch.unique(self.token, return_inverse=True)
+        tokens, place = torch.unique(token, return_inverse=True)
         rows = values.new_zeros(len(tokens), values.shape[1]).index_add_(0, place, values)
         lives = self._mask[tokens]
         total[(self._before[tokens][:, None] + lives.cumsum(1))[lives]] += rows[lives]
 
-    def _mapped(self, factor: Tensor, map: Map) -> tuple[Tensor, float]:
+    def _mapped(self, rows: slice, factor: Tensor, map: Map) -> tuple[Tensor, float]:
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
-        at_zero = float(map(self.values.new_zeros(1)))
-        scaled = (self.values * factor[self.record][:, None]).to(self._dtype)
-        return map(scaled).double().masked_fill_(~self._mask[self.token], at_zero).sub_(at_zero), at_zero
+        values, tokens = self._values[""][rows], self._tokens[rows]
+        at_zero = float(map(values.new_zeros(1)))
+        found = map((values * factor[:, None]).to(self._dtype)).double()
+        live = self._mask[tokens] & self._held[rows][:, :, None]
+        return found.masked_fill_(~live.view_as(found), at_zero).sub_(at_zero), at_zero
 
-    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
+    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         """Coordinates of tokens that a record does not hold are zero, and a map may send zero elsewhere."""
-        values, at_zero = self._mapped(factor, map)
-        changed = self._by_record(((values + at_zero).square() - at_zero**2).sum(1))
+        values, at_zero = self._mapped(rows, factor, map)
+        changed = ((values + at_zero).square() - at_zero**2).sum(1)
         return (changed + self.sizes[0] * at_zero**2).clamp_min_(0.0)
 
-    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        values, at_zero = self._mapped(factor, map)
+    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
+        values, at_zero = self._mapped(rows, factor, map)
         if weight is not None:
-            values = values.mul_(weight[self.record][:, None])
+            values = values.mul_(weight[:, None])
         total = torch.zeros(self.sizes[0], dtype=torch.float64, device=values.device)
-        self._add_by_token(total, values)
-        return total + at_zero * (len(factor) if weight is None else float(weight.sum()))
+        self._add_by_token(total, slice(rows.start, rows.start + count), values[:count])
+        return total + at_zero * (count if weight is None else float(weight[:count].sum()))

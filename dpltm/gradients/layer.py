@@ -7,13 +7,14 @@ pass has been through them, in memory that outlives a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dpltm.errors import InputError
@@ -64,7 +65,7 @@ class Recorder:
         self,
         modules: Iterable[nn.Module],
         copy: Iterable[nn.Module] = (),
-        instead: Sequence[tuple[nn.Module, Callable[[Tensor], Tensor]]] = (),
+        instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = (),
         draws: Draws | None = None,
         spread: Iterable[nn.Module] = (),
         records: int = 0,
@@ -77,13 +78,16 @@ class Recorder:
         self._over = False
 
     def __enter__(self) -> Recorder:
+        attention = [module for module in self._modules if type(module) is nn.MultiheadAttention and _in_parts(module)]
+        whole = [module for module in self._modules if module not in attention]
+        self._instead = [*self._instead, *((module, _attend(self._keep, module)) for module in attention)]
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
-            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in self._modules
+            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in whole
         ]
         if self._draws is not None:
-            self._hooks += [module.register_forward_pre_hook(self._begin) for module in self._modules]
+            self._hooks += [module.register_forward_pre_hook(self._begin) for module in whole]
         return self
 
     def __exit__(
@@ -123,7 +127,7 @@ class Recorder:
             inputs, keywords = tree_map(_detached, inputs), tree_map(_detached, keywords)
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
-        if self._draws is not None:
+        if self._draws is not None and self._begun:  # not in parts, which draw nothing
             call.keys, call.first = self._draws.keys, self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
@@ -143,6 +147,59 @@ class Recorder:
             call.gradients = [next(gradients) for _ in call.outputs]
 
 
+def _in_parts(module: nn.MultiheadAttention) -> bool:
+    plain = module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
+    return plain and module.batch_first and "forward" not in vars(module)
+
+
+def _attend(
+    keep: Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any], module: nn.MultiheadAttention
+) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """What ``module`` gives, of ``(batch, length, width)``. Its two products by weights, of all that it sees and of all that
+    it attends to, are kept as calls of their own, whose keyword is the weight's name: nothing is computed again."""
+    heads, weight, bias = module.num_heads, module.in_proj_weight, module.in_proj_bias
+
+    def forward(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if query is key is value:
+            given = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(3, -1)
+        else:
+            seen, biases = (query, key, value), (None,) * 3 if bias is None else bias.chunk(3)
+            given = keep(
+                module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
+            )
+        query, key, value = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in given)
+        is_causal = is_causal and key_padding_mask is None and not need_weights
+        masks = [] if key_padding_mask is None else [key_padding_mask[:, None, None]]
+        if attn_mask is not None and not is_causal:
+            masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads)))
+        masks = [torch.where(each, -math.inf, 0.0) if each.dtype == torch.bool else each for each in masks]
+        mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
+        drop, weights = module.dropout if module.training else 0.0, None
+        if need_weights:
+            scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2)
+            weights = functional.softmax(scores if mask is None else scores + mask, -1)
+            if drop:
+                weights = functional.dropout(weights.flatten(0, 1), drop).view_as(weights)
+            attended = weights @ value
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            attended = functional.scaled_dot_product_attention(query, key, value, mask, drop, is_causal)
+        attended = attended.transpose(1, 2).flatten(2)
+        output = functional.linear(attended, module.out_proj.weight, module.out_proj.bias)
+        return keep(module, (attended,), {"weight": "out_proj"}, output), weights
+
+    return forward
+
+
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
@@ -158,9 +215,9 @@ Map = Callable[[Tensor], Tensor]
 class Layer(Protocol):
     """A part of a network that owns some parameters, of ``sizes`` live coordinates, under a mask.
 
-    ``begin`` says how many records a batch has, and each ``take`` is of some of them, until all were taken. From then to
+    ``begin`` says how many rows a batch has, and each ``take`` is of those of one pass, until all were taken. From then to
     ``release`` it stands for the gradients of a batch, one for each record, at its live coordinates, in
-    that order, row-major within each.
+    that order, row-major within each. All that is made of ``rows`` is made in the shape of a pass.
     """
 
     names: tuple[str, ...]
@@ -172,59 +229,91 @@ class Layer(Protocol):
     def take(self, calls: Sequence[Call], rows: slice) -> None:
         """Take what the last pass, over these rows of the batch, left with this layer."""
 
+    def left(self, rows: slice) -> list[Tensor]:
+        """What a pass left of these rows, ``(rows, ...)`` each: all that their gradients are made from."""
+
+    def cut(self, records: int) -> None:
+        """Keep the first ``records`` rows alone: the others fill a pass up."""
+
     def release(self) -> None:
         """Free it."""
 
-    def extremes(self) -> list[Tensor]:
-        """Scalars, NaN or no smaller in magnitude than any value of the records."""
+    def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
+        and the squared norm of its gradient, in the layer's precision or better."""
 
-    def peak(self) -> Tensor:
-        """Largest magnitude that a record brings, ``(batch,)``; NaN if anything is."""
+    def peak(self, rows: slice) -> Tensor:
+        """Largest magnitude that a record brings, ``(rows,)``; NaN if anything is."""
 
     def zero_records(self, bad: Tensor) -> None:
         """Set the gradients of these records, ``(batch,)`` bool, to exactly zero, whatever they hold."""
 
-    def squared_norms(self) -> Tensor:
-        """Squared norm of each record's gradient, ``(batch,)``, in the layer's precision or better."""
-
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        """Squared norms in float64, of the records in ``rows`` alone, a mask over the batch."""
+    def wide_squared_norms(self, rows: slice) -> Tensor:
+        """Squared norm of each record's gradient in float64, ``(rows,)``."""
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         """Add the sum over records of factor ``(batch,)`` times gradient to ``total``, ``(live,)`` float64; float32
         within each of ``chunks`` (see ``sampling``)."""
 
-    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
-        """Squared norm of each record's mapped factor times gradient, ``(batch,)`` float64."""
+    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
+        """Squared norm of each record's mapped factor times gradient, ``(rows,)`` float64."""
 
-    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
-        """Sum over records of ``weight (batch,)``, or 1, times mapped factor times gradient, ``(live,)`` float64."""
+    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
+        """Sum over the first ``count`` of these rows of ``weight (rows,)``, or 1, times mapped ``factor (rows,)`` times
+        gradient, ``(live,)`` float64."""
 
 
 class ExplicitGradients:
-    """Base of layers whose gradients are written out: norms are of those very numbers."""
+    """Base of layers whose gradients are written out, in matrices ``(batch, coordinates)``: norms are of those very
+    numbers."""
 
     _dtype: torch.dtype
-    _squares: Tensor | None
+    _values: dict[str, Tensor]
 
-    def _squared_norms(self) -> Tensor:
-        """Squared norm of each record's gradient as it is written out, ``(batch,)`` float64."""
-        raise NotImplementedError
+    def left(self, rows: slice) -> list[Tensor]:
+        return [values[rows] for values in self._values.values()]
 
-    def squared_norms(self) -> Tensor:
-        if self._squares is None:
-            self._squares = self._squared_norms()
-        return self._squares
+    def cut(self, records: int) -> None:
+        self._values = {name: values[:records] for name, values in self._values.items()}
 
-    def extremes(self) -> list[Tensor]:
-        return [self.peak().max()]
+    def zero_records(self, bad: Tensor) -> None:
+        for values in self._values.values():
+            values[: len(bad)].masked_fill_(bad[:, None], 0.0)
 
-    def peak(self) -> Tensor:
-        return self.squared_norms().sqrt().to(self._dtype)  # infinite where the dtype cannot hold it
+    def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Squares are added in the gradients' own precision by blocks of ``BLOCK``, and these in float64."""
+        squares = []
+        for values in self._values.values():
+            whole = values.shape[1] // BLOCK * BLOCK
+            if whole:
+                blocks = values[rows, :whole].unflatten(1, (whole // BLOCK, BLOCK))
+                squares.append(torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1))
+            if whole < values.shape[1] or not whole:
+                squares.append(torch.linalg.vector_norm(values[rows, whole:], dim=1).double().square_())
+        total = torch.stack(squares).sum(0)
+        return total.sqrt().to(self._dtype), total  # infinite where the dtype cannot hold it
 
+    def peak(self, rows: slice) -> Tensor:
+        return self.measure(rows)[0]
+
+    def wide_squared_norms(self, rows: slice) -> Tensor:
+        parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]
+        return torch.stack(parts).square_().sum(0)
+
+
+BLOCK = 64
+"""Coordinates whose squares are added in the gradients' own precision; blocks are added in float64. Float32 is off by
+a factor of 1 + (64 + 2) 2^-24 at most, half of it in the norm: far less than the engine's ``rounding`` allows for."""
 
 CHUNK = 400_000
 """Most per-record coordinates that element-wise filters hold at once (1.6 MB in float32: what fits a cache is quickest)."""
+
+
+def pieces(records: int, most: int, unit: int = 1) -> Iterator[slice]:
+    """Rows in pieces of one size, so that no record gets into one of another shape: the largest that divides them, at most
+    ``most``, of which ``unit`` is a divisor; else one by one."""
+    size = max((size for size in range(unit, min(records, most) + 1, unit) if records % size == 0), default=1)
+    return (slice(start, start + size) for start in range(0, records, size))
 
 
 class Workspace:

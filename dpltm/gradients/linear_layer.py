@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call
+from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call, pieces
 from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
 
 BLOCK = 2**17
@@ -52,18 +52,24 @@ class Operands:
     def release(self) -> None:
         """Free what the last pass left; buffers keep their memory for the next batch."""
         self.input = self.gradient = torch.empty(0)
-        self._forget()
+        self.forget()
 
     def zero_records(self, bad: Tensor) -> None:
         self.input = self.input.masked_fill(bad[:, None], 0.0)
         self.gradient = self.gradient.masked_fill(bad[:, None], 0.0)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._inputs: Tensor | None = None
         self._gradients: Tensor | None = None
         self._aligned: Tensor | None = None
-        self._norms: tuple[Tensor, Tensor] | None = None
+
+    def cut(self, records: int) -> None:
+        """Keep the first ``records`` rows."""
+        self.input, self.gradient, self._aligned = self.input[:records], self.gradient[:records], None
+        self._inputs, self._gradients = (
+            None if values is None else values[:, :records] for values in (self._inputs, self._gradients)
+        )
 
     @property
     def inputs(self) -> Tensor:
@@ -96,12 +102,11 @@ class Operands:
         rows = self.space.rows("scaled", records, width, factor.dtype, factor.device)
         return rows.copy_(self.gradient).mul_(factor[:, None])
 
-    @property
-    def norms(self) -> tuple[Tensor, Tensor]:
-        """Norms of each record's input and output gradient, ``(batch,)`` each, in the layer's precision."""
-        if self._norms is None:
-            self._norms = (torch.linalg.vector_norm(self.input, dim=1), torch.linalg.vector_norm(self.gradient, dim=1))
-        return self._norms
+    def side_by_side(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Transposes of input and output gradient of the rows of a pass, ``(in, rows)`` and ``(out, rows)``, contiguous."""
+        if rows.stop - rows.start == len(self.input):
+            return self.inputs, self.gradients
+        return self.space.turn("some inputs", self.input[rows]), self.space.turn("some gradients", self.gradient[rows])
 
     @cached_property
     def bags(self) -> tuple[Tensor, Tensor]:
@@ -130,25 +135,21 @@ class Operands:
 # Products of whole matrices, of which what is not live is thrown away.
 
 
-def dense_squared_norms(operands: Operands) -> Tensor:
-    """Sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2: the product is taken where less comes out. Where
-    everything is live, it is |A|^2 |B|^2."""
-    input, gradient = operands.input, operands.gradient
-    if operands.full:
-        seen, given = operands.norms
-        return seen.square() * given.square()
+def dense_squared_norms(operands: Operands, rows: slice) -> Tensor:
+    """Sum over j of (B^2 M)_j A_j^2, or over i of (A^2 M^T)_i B_i^2: the product is taken where less comes out."""
+    input, gradient = operands.input[rows], operands.gradient[rows]
     if gradient.shape[1] < input.shape[1]:
         left, right, mask = input, gradient, operands.mask.T
     else:
         left, right, mask = gradient, input, operands.mask
     space, totals = operands.space, []
-    for rows in _blocks(slice(0, len(left)), right.shape[1]):
-        part, other = left[rows], right[rows]
+    for some in pieces(len(left), max(LIMIT, BLOCK // max(1, right.shape[1])), 32):
+        part, other = left[some], right[some]
         squares = space.take("squares", tuple(part.shape), part.dtype, part.device)
         product = space.take("product", tuple(other.shape), other.dtype, other.device)
         torch.mm(torch.mul(part, part, out=squares), mask, out=product)
         totals.append(product.mul_(other).mul_(other).sum(1))
-    return torch.cat(totals) if totals else gradient.new_zeros(0)
+    return torch.cat(totals)
 
 
 def dense_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -> None:
@@ -189,14 +190,14 @@ def sparse_forward(operands: Operands, input: Tensor) -> Tensor:
     return rows
 
 
-def sparse_squared_norms(operands: Operands) -> Tensor:
+def sparse_squared_norms(operands: Operands, rows: slice) -> Tensor:
     """The same as :func:`dense_squared_norms`; records side by side."""
-    inputs, gradients, space = operands.inputs, operands.gradients, operands.space
+    inputs, gradients = operands.side_by_side(rows)
     if len(gradients) < len(inputs):
         left, right, bags = inputs, gradients, operands.bags
     else:
         left, right, bags = gradients, inputs, operands.bags_of_columns
-    squares = space.take("squares", tuple(left.shape), left.dtype, left.device)
+    squares = operands.space.take("squares", tuple(left.shape), left.dtype, left.device)
     return _times(bags, torch.mul(left, left, out=squares)).mul_(right).mul_(right).sum(0)
 
 
@@ -237,10 +238,9 @@ def compiler_at_hand() -> bool:
 
 
 @lru_cache(maxsize=16)
-def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-    def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor | None) -> Tensor:
-        values = map(gradient[rows] * inputs[columns])
-        return (values if weight is None else values * weight).sum(1, dtype=torch.float64)
+def _fused_sum(map: Map) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+    def total(gradient: Tensor, inputs: Tensor, rows: Tensor, columns: Tensor, weight: Tensor) -> Tensor:
+        return (map(gradient[rows] * inputs[columns]) * weight).sum(1, dtype=torch.float64)
 
     return torch.compile(total)
 
@@ -308,32 +308,42 @@ class LinearLayer:
         if rows.start == 0:
             operands.input = weight.new_empty(self._records, seen.shape[1])
             operands.gradient = weight.new_empty(self._records, len(weight))
+        operands.forget()  # what was turned was of one pass
         operands.input[rows], operands.gradient[rows] = seen, gradient
 
-    def extremes(self) -> list[Tensor]:
-        return [norms.max() for norms in self.operands.norms]  # no magnitude is above the norm; NaN if one of them is
+    def left(self, rows: slice) -> list[Tensor]:
+        return [self.operands.input[rows], self.operands.gradient[rows]]
 
-    def peak(self) -> Tensor:
-        both = (self.operands.input, self.operands.gradient)
-        largest = [rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(len(rows)) for rows in both]
+    def cut(self, records: int) -> None:
+        self.operands.cut(records)
+
+    def peak(self, rows: slice) -> Tensor:
+        both = (values[rows] for values in (self.operands.input, self.operands.gradient))
+        largest = [values.abs().amax(1) if values.shape[1] else values.new_zeros(len(values)) for values in both]
         return torch.maximum(largest[0], largest[1])
 
     def zero_records(self, bad: Tensor) -> None:
         self.operands.zero_records(bad)
 
-    def squared_norms(self) -> Tensor:
-        gradient = self.operands.gradient
+    def measure(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Norms of what was seen and of the gradient at what was given. Where everything is live, their product is that of
+        the weight's gradient."""
+        operands, gradient = self.operands, self.operands.gradient[rows]
+        norms = [torch.linalg.vector_norm(values, dim=1) for values in (operands.input[rows], gradient)]
+        brought = torch.maximum(norms[0], norms[1])
         if gradient.is_cuda:  # float32 products may be of less than float32 there (TF32), and float64 is at hand
-            return self._wide(gradient, self.operands.input)
-        squared_norms = sparse_squared_norms if self.kernel == "sparse" else dense_squared_norms
-        total = squared_norms(self.operands)
-        return total if self.bias_index is None else total + self._of_bias(gradient.square())
+            return brought, self.wide_squared_norms(rows)
+        if self.kernel == "sparse":
+            total = sparse_squared_norms(operands, rows)
+        elif operands.full:
+            total = norms[0].square() * norms[1].square()
+        else:
+            total = dense_squared_norms(operands, rows)
+        return brought, total if self.bias_index is None else total + self._of_bias(gradient.square())
 
-    def wide_squared_norms(self, rows: Tensor) -> Tensor:
-        return self._wide(self.operands.gradient[rows], self.operands.input[rows])
-
-    def _wide(self, gradient: Tensor, input: Tensor) -> Tensor:
-        squares, seen, operands = gradient.double().square(), input.double().square(), self.operands
+    def wide_squared_norms(self, rows: slice) -> Tensor:
+        operands = self.operands
+        squares, seen = (values[rows].double().square() for values in (operands.gradient, operands.input))
         whole = operands.full
         total = squares.sum(1) * seen.sum(1) if whole else (squares @ operands.mask.double() * seen).sum(1)
         return total if self.bias_index is None else total + self._of_bias(squares)
@@ -365,36 +375,38 @@ class LinearLayer:
         if self.bias_index is not None:
             of_bias.add_(bias if len(self.bias_index) == len(bias) else bias.index_select(0, self.bias_index))
 
-    def mapped_squares(self, factor: Tensor, map: Map) -> Tensor:
+    def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros(len(factor), dtype=torch.float64, device=factor.device)
-        gradient, operands = self._scaled(factor), self.operands
+        inputs, gradient = self._scaled(rows, factor)
         if self._compile:
-            total += _fused_squares(map)(gradient, operands.inputs, operands.rows, operands.columns)
-        for part in self._mapped(gradient, map):
+            total += _fused_squares(map)(gradient, inputs, self.operands.rows, self.operands.columns)
+        for part in self._mapped(inputs, gradient, map):
             total += part.square_().sum(0, dtype=torch.float64)
         return total
 
-    def mapped_sum(self, factor: Tensor, map: Map, weight: Tensor | None) -> Tensor:
+    def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
-        gradient, operands, parts = self._scaled(factor), self.operands, []
-        if self._compile:
-            parts = [_fused_sum(map)(gradient, operands.inputs, operands.rows, operands.columns, narrow)]
+        (inputs, gradient), operands, parts = self._scaled(rows, factor), self.operands, []
+        if self._compile:  # for one shape
+            there = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
+            there = there if narrow is None else there * narrow
+            parts = [_fused_sum(map)(gradient, inputs, operands.rows, operands.columns, there)]
         parts += [
-            (part if narrow is None else part.mul_(narrow)).sum(1, dtype=torch.float64)
-            for part in self._mapped(gradient, map)
+            (part if narrow is None else part.mul_(narrow))[:, :count].sum(1, dtype=torch.float64)
+            for part in self._mapped(inputs, gradient, map)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=factor.device)
 
-    def _scaled(self, factor: Tensor) -> Tensor:
-        gradient, space = self.operands.gradient, self.operands.space
-        scaled = space.fill("scaled", gradient.T, torch.float64).mul_(factor)
-        return space.fill("gradient", scaled, gradient.dtype)
+    def _scaled(self, rows: slice, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and scaled output gradients of these rows, side by side."""
+        inputs, gradient = self.operands.side_by_side(rows)
+        scaled = self.operands.space.fill("scaled", gradient, torch.float64).mul_(factor)
+        return inputs, self.operands.space.fill("gradient", scaled, gradient.dtype)
 
-    def _mapped(self, gradient: Tensor, map: Map) -> Iterator[Tensor]:
-        """``map`` of gradient times input, ``(coordinates, batch)``, some live coordinates at a time; those of the
+    def _mapped(self, inputs: Tensor, gradient: Tensor, map: Map) -> Iterator[Tensor]:
+        """``map`` of gradient times input, ``(coordinates, rows)``, some live coordinates at a time; those of the
         weight only where nothing is compiled."""
         operands, count = self.operands, max(1, CHUNK // max(1, gradient.shape[1]))
-        inputs = operands.inputs
         pairs = () if self._compile else zip(operands.rows.split(count), operands.columns.split(count), strict=True)
         for rows, columns in pairs:
             shape = (len(rows), gradient.shape[1])

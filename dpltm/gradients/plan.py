@@ -51,10 +51,6 @@ class Plan:
     axes: tuple[Axis, ...] = ()
     spread: tuple[nn.Module, ...] = ()
 
-    @property
-    def floats(self) -> int:
-        return self.passing + self.kept
-
     def draws(self, keys: Tensor | None) -> Draws | None:
         """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
         return Draws(keys, self.axes) if self.axes and keys is not None else None

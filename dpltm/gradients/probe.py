@@ -443,26 +443,6 @@ class Probe:
             seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
         return seen
 
-    def moved(self, rows: int) -> str | None:
-        """Name of what changes by a bit where a record of a batch of ``rows`` is moved, or the others are replaced."""
-        along = self._along(self.seen(*self.made_up.batch()))
-        x, y = self.made_up.batch(rows)
-        keys, places = self.made_up.keys(x), torch.arange(rows, device=x.device)
-        whole = self.seen(x, y, draws=Draws(keys, self.axes))
-        for by in (0, 1, rows // 2):
-            now = places.roll(by)
-            now[1::2] = now[1::2].flip(0)  # the records at odd places are the others
-            other = x[now]
-            if other.is_floating_point():
-                other[1::2] *= 1e3
-            seen = self.seen(other, y[now], draws=Draws(keys[now], self.axes))
-            for number, ((place, one), (_, two)) in enumerate(zip(whole, seen, strict=True)):
-                if number in along:
-                    one, two = (value.movedim(along[number], 0) for value in (one, two))
-                    if not _equal(one[now][::2], two[::2]):
-                        return place
-        return None
-
     def apart(self) -> Probe:
         """The probe, tried out; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
         if self.spread:

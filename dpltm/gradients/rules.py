@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import Draws
-from dpltm.gradients.layer import Call, Workspace
+from dpltm.gradients.layer import Call, Workspace, pieces
 
 CHUNK = 4_000_000
 """Most gradient coordinates, live or not, that are made at once."""
@@ -130,7 +130,8 @@ def _vectorised(
 ) -> dict[str, Tensor]:
     """Map over records, some at a time; what they ``drawn`` before, by keys and number of the first draw, is drawn again."""
     size = sum(value.numel() for value in parameters.values())
-    chunk = max(1, CHUNK // size)
+    records = len(next(value for value in tree_flatten(arguments[-1])[0] if isinstance(value, Tensor)))
+    chunk = next(pieces(records, CHUNK // size)).stop
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
@@ -217,7 +218,7 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
             earlier, of_inputs, of_hidden = _through_time(kind, weights, seen, gave, gradient, start, end, space)
             sums = of_hidden.sum(1)
             for number, (before, gates) in enumerate(((seen, of_inputs), (earlier, of_hidden))):
-                yield from _products(weights[number], gates, before.transpose(0, 1), room)
+                yield from _products(weights[number], [gates], [before.transpose(0, 1)], room)
                 if len(weights) > 2:
                     yield weights[2 + number], 0, sums if gates is of_hidden else gates.sum(1)
             if layer:
@@ -377,28 +378,49 @@ _Conv = nn.Conv1d | nn.Conv2d
 
 def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
     """Linear on ``(batch, ..., in)``: the sum over positions of outer products."""
-    module, gradient = call.module, call.gradients[0]
-    if gradient is None:
-        return
-    assert isinstance(module, nn.Linear)
-    dtype = module.weight.dtype  # what the pass left may be narrower, under autocast
-    rows = _batch(module, call.inputs[0], records).to(dtype).reshape(records, -1, module.in_features)
-    gradient = gradient.to(dtype).reshape(records, -1, module.out_features)
-    yield from _products(module.weight, gradient, rows, room)
-    if module.bias is not None:
-        yield module.bias, 0, gradient.sum(1)
+    assert isinstance(call.module, nn.Linear)
+    return _linear(call, call.module.weight, call.module.bias, records, room)
 
 
-def _products(weight: Tensor, gradient: Tensor, inputs: Tensor, room: Room) -> Gradients:
-    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``."""
-    once = max(1, len(gradient) if weight.is_cuda else PRODUCTS // max(1, weight.numel()))
-    for first in range(0, len(gradient), once):
-        left, right = gradient[first : first + once], inputs[first : first + once]
-        found = room(weight, first, len(left)).view(-1, *weight.shape)
-        if weight.shape[1] < NARROW:
-            yield weight, first, found.copy_(torch.bmm(right.transpose(1, 2), left).transpose(1, 2))
-        else:
-            yield weight, first, torch.bmm(left.transpose(1, 2), right, out=found)
+def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
+    """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
+    module, part = call.module, call.keywords.get("weight")
+    assert isinstance(module, nn.MultiheadAttention)
+    if part == "in_proj":
+        return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)
+    if part == "out_proj":
+        return _linear(call, module.out_proj.weight, module.out_proj.bias, records, room)
+    return by_torch_func(call, records, room, space)
+
+
+def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room: Room) -> Gradients:
+    """Products of inputs and ``weight``, of which every input has its part if there are several."""
+    given = dict(zip(call.places, call.gradients, strict=True))
+    inputs, gradients = [], []
+    for place, values in enumerate(call.inputs):  # what the pass left may be narrower, under autocast
+        gradient = given.get(place)
+        inputs.append(_batch(call.module, values, records).to(weight.dtype).reshape(records, -1, weight.shape[1]))
+        if gradient is None:
+            gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
+        gradients.append(gradient.to(weight.dtype).reshape(records, inputs[-1].shape[1], -1))
+    if any(gradient is not None for gradient in call.gradients):
+        yield from _products(weight, gradients, inputs, room)
+        if bias is not None:
+            yield bias, 0, torch.cat([gradient.sum(1) for gradient in gradients], 1)
+
+
+def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tensor], room: Room) -> Gradients:
+    """Sums over positions of the outer products of ``(batch, positions, out)`` and ``(batch, positions, in)``, side by
+    side."""
+    records = len(gradients[0])
+    for rows in pieces(records, records if weight.is_cuda else PRODUCTS // max(1, weight.numel())):
+        found = room(weight, rows.start, rows.stop - rows.start).view(-1, *weight.shape)
+        for place, left, right in zip(found.chunk(len(inputs), 1), gradients, inputs, strict=True):
+            if weight.shape[1] < NARROW:
+                place.copy_(torch.bmm(right[rows].transpose(1, 2), left[rows]).transpose(1, 2))
+            else:
+                torch.bmm(left[rows].transpose(1, 2), right[rows], out=place)
+        yield weight, rows.start, found
 
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
@@ -433,9 +455,9 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
     """Gradients of the weight of one convolution of some records, side by side as channels."""
     inputs, padding = _padded(module, inputs)
     shape = module.weight.shape
-    once = max(1, PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel()))
-    start = 0
-    for seen, given in zip(inputs.split(once), gradient.split(once), strict=True):
+    once = PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel())
+    for rows in pieces(len(inputs), once):
+        seen, given = inputs[rows], gradient[rows]
         one = (
             module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
         )  # only its shape is looked at
@@ -443,8 +465,7 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
             given.reshape(1, -1, *given.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), one, None, module.stride,
             padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups, [False, True, False],
         )  # fmt: skip
-        yield module.weight, start, found[1].view(len(seen), -1)
-        start += once
+        yield module.weight, rows.start, found[1].view(len(seen), -1)
 
 
 def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gradients:
@@ -453,9 +474,9 @@ def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gr
     groups, channels = module.groups, module.in_channels // module.groups
     gradient = gradient.reshape(records * groups, module.out_channels // groups, -1).contiguous()
     patch = module.in_channels * math.prod(module.kernel_size)
-    once = max(1, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))
+    once = next(pieces(records, PATCHES // max(1, gradient.shape[-1] * patch + module.weight.numel()))).stop
     start = 0
-    for columns in _patches(module, inputs, min(once, records)):
+    for columns in _patches(module, inputs, once):
         rows = gradient[start * groups : (start + len(columns)) * groups]
         found = room(module.weight, start, len(columns))
         if groups > 1:
@@ -580,6 +601,7 @@ def _batch(module: nn.Module, inputs: Tensor, records: int) -> Tensor:
 
 _RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
+    nn.MultiheadAttention: attention,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.LayerNorm: normalisation,

@@ -11,6 +11,10 @@ from dpltm.registry import listed
 
 MAX_COPIES = 10**6
 
+STEP_SIZES = {"sgd": 0.5, "adadelta": 1.0, "adam": 0.001}
+FEW_BITS = 512
+"""Step sizes of optimizers, on means; on more bits than these, whose norm grows with their number, as many times less."""
+
 
 class EpsilonRequest(Options):
     """What a protocol of local privacy claims for a record, and what it certifies: exactly, since bits are independent.
@@ -100,6 +104,9 @@ class EncodeRequest(DeltaOptions, LedgerOptions, DataOptions):
     """
 
     scheme: str | None = option(None, "Folder made by dpltm latent scheme.", "SCHEME", argument=True, required=True)
+    augment: int = option(
+        0, "Messages more of each image, of it varied; each costs as much.", "N", within=Range(0, 100)
+    )
     out: str | None = option(None, "File to write.", "FILE", required=True)
     dry_run: bool = option(False, "Check everything and print what would be sent.")
 
@@ -108,8 +115,8 @@ class TrainRequest(FolderOptions, RoundOptions):
     """Train a network on messages of dpltm latent encode.
 
     Whatever happens here costs nothing more. With `test`, records that are public, accuracy is measured on them as they are
-    and, of bits, randomised as the private ones were. Messages of a codebook make a network on features, which dpltm predict
-    and evaluate take; there `epochs`, `batch_size`, `lr` and `dropout` do nothing.
+    and, of bits, randomised as the private ones were, after each epoch as well. Messages of a codebook make a network on
+    features, which dpltm predict and evaluate take; there options of bits do nothing.
 
     Examples:
         # all messages of a folder, tested on public records
@@ -130,7 +137,15 @@ class TrainRequest(FolderOptions, RoundOptions):
         shown="mlp:128",
         section="Training",
     )
+    inputs: str | None = option(
+        None,
+        "Bits as they arrived, as LATENT has it, or what each of them stands for in the mean, which learns better.",
+        choices=("means", "bits"),
+        shown="means",
+    )
     dropout: float = option(0.0, "Share of the last layer's inputs that each step leaves out.", "X", within=PART)
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
     batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
-    lr: float = option(0.5, "Step size.", "X", within=POSITIVE)
+    optimizer: str = option("sgd", "Optimizer.", choices=tuple(STEP_SIZES))
+    lr: float | None = option(None, "Step size.", "X", shown="by optimizer and inputs", within=POSITIVE)
+    precision: str = option("float32", "Precision of products.", choices=("float32", "bfloat16"), hidden=True)

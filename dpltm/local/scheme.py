@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features.feature_map import ROWS as MAPPED
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.normalisation import ChannelStatistics
+from dpltm.features.transforms import colours_first
 from dpltm.local.channels import MAX_CATEGORIES, Channel, Response, channel, check_sizes, rounded_up, whole_numbers
 from dpltm.local.codebook import Codebook
 from dpltm.privacy.entry import NO_LINEAGE, Lineage
-from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.noise import RandomSource, uniform
 
 MAX_BITS_PER_VALUE = 16
 
@@ -209,14 +213,37 @@ class Scheme:
         return (self.feature_map(x).numpy() - self.mean) / self.deviation
 
     def messages(
-        self, x: np.ndarray, y: np.ndarray, source: RandomSource, progress: Callable[[int], None] | None = None
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        source: RandomSource,
+        progress: Callable[[int], None] | None = None,
+        augment: int = 0,
     ) -> Iterator[np.ndarray]:
-        """Yield the messages of records as stored, some at a time."""
+        """Yield the messages of records as stored, some at a time: of each, and of ``augment`` varied images of it."""
         for start in range(0, len(x), ROWS):
-            scores, labels = self.scores(x[start : start + ROWS]), np.asarray(y[start : start + ROWS])
-            yield self.answer.randomise(scores, labels, source)
+            rows, labels = x[start : start + ROWS], np.asarray(y[start : start + ROWS])
+            for number in range(1 + augment):
+                yield self.answer.randomise(self.scores(varied(rows, source) if number else rows), labels, source)
             if progress is not None:
                 progress(min(start + ROWS, len(x)))
+
+
+SHIFT, TURN = 0.1, math.radians(10)  # at most, of a side, and either way (LATENT, IV-A3)
+
+
+def varied(x: np.ndarray, source: RandomSource) -> np.ndarray:
+    """Return images as stored, ``(n, height, width[, colours])``, each moved, turned and perhaps mirrored: float32.
+
+    Each by itself, by uniform numbers from ``source``. What comes in at the edges repeats them.
+    """
+    down, across, turn, mirror = torch.from_numpy(2 * uniform(source, 4 * len(x)) - 1).float().view(4, -1)
+    sine, cosine, mirror = (TURN * turn).sin(), (TURN * turn).cos(), mirror.sign()
+    places = [mirror * cosine, -sine, 2 * SHIFT * across, mirror * sine, cosine, 2 * SHIFT * down]  # sides are 2 long
+    images = colours_first(torch.tensor(x).float())
+    grid = functional.affine_grid(torch.stack(places, 1).view(-1, 2, 3), list(images.shape), align_corners=False)
+    images = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return images.permute(0, 2, 3, 1).reshape(x.shape).numpy()
 
 
 def channel_statistics(plain: FeatureMap, x: np.ndarray) -> ChannelStatistics:

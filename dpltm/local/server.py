@@ -166,13 +166,16 @@ STANDS_OUT = 5  # second moments are used only if they exceed their noise by so 
 class Messages:
     """Messages ``(n, record_bytes)`` uint8 as a network wants them, a batch at a time: float32 ``(rows, bits)``.
 
-    For each bit it gets the mean of what that adds to its value, given how it arrived: Bayes's rule, with the channel known
-    and z-scores taken for standard normal, on each record by itself. Of randomised records the norm is ``NORM``, in the
-    quadratic mean. ``randomised`` says whether coins were tossed.
+    Of ``inputs`` "bits" it gets each bit as it arrived, 0 or 1 (LATENT, III-A9). Of "means" it gets the mean of what that
+    adds to its value, given how it arrived: Bayes's rule, with the channel known and z-scores taken for standard normal, on
+    each record by itself. Of randomised records the norm is then ``NORM``, in the quadratic mean. ``randomised`` says
+    whether coins were tossed.
     """
 
-    def __init__(self, rows: np.ndarray, answer: BitStrings, randomised: bool = True) -> None:
-        self._rows, self._answer = rows, answer
+    def __init__(
+        self, rows: np.ndarray, answer: BitStrings, randomised: bool = True, inputs: str | None = "means"
+    ) -> None:
+        self._rows, self._answer, self._means = rows, answer, inputs != "bits"
         share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
         p, q = answer.channel.probabilities()
         arrived = share * p + (1 - share) * q
@@ -200,7 +203,7 @@ class Messages:
         """Return network inputs, ``(rows, bits)`` float32."""
         some = self._rows[index if isinstance(index, slice) else index.numpy()]
         bits = torch.from_numpy(np.unpackbits(some[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
-        return self._low + bits * (self._high - self._low)
+        return self._low + bits * (self._high - self._low) if self._means else bits.float()
 
 
 def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:

@@ -64,6 +64,21 @@ def full_precision() -> Iterator[None]:
                 first.restore()
 
 
+@contextlib.contextmanager
+def deterministic(device: torch.device, wanted: bool) -> Iterator[None]:
+    """A block in which, on a GPU and where it is ``wanted``, no sum depends on the order in which threads come; RuntimeError
+    for operations that PyTorch has no such form of."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if before or not wanted or device.type != "cuda":
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 class _Settings:
     """The settings as found. torch keeps two sets of switches that write to each other. The older ones cannot be read
     where a program has used the newer ones to say different things of two operators; then the newer ones alone are

@@ -256,7 +256,7 @@ def _mlp(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...
 MLP = NetworkKind(
     "mlp",
     "Fully connected layers with ReLU between them.",
-    "as in the lottery-ticket experiments of Frankle and Carbin 2019",
+    "Frankle and Carbin 2019",
     "mlp[-tanh]:W,W,...",
     ("vectors",),
     _mlp,
@@ -298,7 +298,7 @@ def _cnn(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...
 CNN = NetworkKind(
     "cnn",
     "Two convolutions and two linear layers, as for MNIST in DP papers.",
-    "Bu, Dong, Long, Su 2020, after the TensorFlow Privacy tutorial",
+    "Bu et al. 2020",
     "cnn[-tanh]",
     ("images",),
     _cnn,
@@ -366,7 +366,7 @@ def _embed(
 EMBED = NetworkKind(
     "embed",
     "A table of word vectors, their average, and two layers.",
-    "Bu, Dong, Long, Su 2020",
+    "Bu et al. 2020",
     "embed[-pad][-tanh]",
     ("texts",),
     partial(_embed, "Vectors"),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_FLOOR, Decimal
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ QUANTILE = 1.959963984540054
 """Standard normal quantile at (1 + 0.95) / 2."""
 
 BINS = 10
-"""Of equal width, of the chances that calibration is about."""
+"""Of about as many records each, by the chances that calibration is about: of equal width, nearly all records of a rare
+outcome would be in the first. Equal chances are in one bin."""
 
 FEW = 10
 """Records outside the most frequent class; with fewer, DeLong's interval is too narrow."""
@@ -76,6 +78,15 @@ class Bin:
     records: int
     chance: float | None
     share: float | None
+
+
+@dataclass(frozen=True)
+class TargetBin:
+    """Records whose prediction lies in one of the bins: how many, the mean of their predictions, and of their targets."""
+
+    records: int
+    predicted: float | None
+    target: float | None
 
 
 @dataclass(frozen=True)
@@ -215,7 +226,8 @@ def skill_of(
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
     two, shares = classes == 2, of_class[there] / count
-    bins = _bins(np.exp(logs[:, 1]), labels == 1) if two else _bins(np.exp(logs.max(1)), said == labels)
+    stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), said == labels)
+    bins = tuple(starmap(Bin, _bins(*stated)))
     apart = [
         abs(one.chance - one.share) * one.records for one in bins if one.chance is not None and one.share is not None
     ]
@@ -344,13 +356,12 @@ def _rounded_down(chance: float) -> float:
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - DIGITS), rounding=ROUND_FLOOR))
 
 
-def _bins(chances: np.ndarray, came_true: np.ndarray) -> tuple[Bin, ...]:
-    place = np.minimum((chances * BINS).astype(np.int64), BINS - 1)
-    counts, said, true = (np.bincount(place, weights, BINS) for weights in (None, chances, came_true))
-    return tuple(
-        Bin(int(n), float(s / n), float(t / n)) if n else Bin(0, None, None)
-        for n, s, t in zip(counts, said, true, strict=True)
-    )
+def _bins(said: np.ndarray, true: np.ndarray) -> Iterator[tuple[int, float | None, float | None]]:
+    """Yield the records between tenths of what a network says, and the means of that and of what is true."""
+    place = np.searchsorted(np.quantile(said, np.arange(1, BINS) / BINS), said)
+    counts, *sums = (np.bincount(place, weights, BINS) for weights in (None, said, true))
+    for n, first, second in zip(counts, *sums, strict=True):
+        yield (int(n), float(first / n), float(second / n)) if n else (0, None, None)
 
 
 # --- targets that are numbers -------------------------------------------------------------------------------------------
@@ -370,6 +381,7 @@ class TargetSkill:
         mean_rmse: the first of always saying that mean.
         outside: share of the targets at the ends of their public range, as which those beyond count.
         metric: by which it is judged: ``r2``, ``rmse`` or ``mae``.
+        bins: by the prediction; none in answers of versions before 0.3.
     """
 
     records: int
@@ -379,6 +391,7 @@ class TargetSkill:
     mean_rmse: float
     outside: float
     metric: str = "r2"
+    bins: tuple[TargetBin, ...] = ()
 
     @property
     def value(self) -> float | None:
@@ -434,7 +447,8 @@ def target_skill_of(
         return None
     low, high = target
     targets = low + (high - low) * (labels / LEVELS)
-    errors, apart = predicted(outputs, target) - targets, targets - targets.mean()
+    said, apart = predicted(outputs, target), targets - targets.mean()
+    errors = said - targets
     squared, variance = float((errors**2).mean()), float((apart**2).mean())
     r2 = None
     if variance > 0:
@@ -445,4 +459,5 @@ def target_skill_of(
     return TargetSkill(
         len(labels), r2, math.sqrt(squared), float(np.abs(errors).mean()), math.sqrt(variance),
         float(((labels == 0) | (labels == LEVELS)).mean()), metric,
+        tuple(starmap(TargetBin, _bins(said, targets))),
     )  # fmt: skip

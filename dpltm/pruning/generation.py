@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
 from dpltm.errors import InputError, first_line
@@ -49,11 +50,11 @@ def train_plain(
     records: tuple[Inputs, Tensor],
     batches: Iterator[Tensor],
     steps: int,
-    lr: float,
+    lr: float | Optimizer,
     progress: Callable[[int], None] | None = None,
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> None:
-    """Run ``steps`` of plain SGD on the mean loss, over live coordinates only; changes ``model`` in place.
+    """Run ``steps`` on the mean loss, of SGD or an optimizer in place of its step size; changes ``model`` in place.
 
     Weights must be masked at the start, and each gradient is masked before it is used, so pruned weights stay exactly zero.
     Frozen ones stay what they are. ``progress`` is called with the steps done, every 25 and at the end. ``loss`` gives one
@@ -75,31 +76,14 @@ def train_plain(
                 if parameter.grad is not None:
                     parameter.grad.mul_(live)
             for parameter in parameters:
-                if parameter.grad is not None:  # one that is not used has none
+                if parameter.grad is not None and not isinstance(lr, Optimizer):  # one that is not used has none
                     parameter.sub_(parameter.grad, alpha=lr)
+        if isinstance(lr, Optimizer):
+            lr.step()
         if progress is not None and (step % 25 == 24 or step == steps - 1):
             progress(step + 1)
     for parameter in parameters:
         parameter.grad = None
-
-
-@contextmanager
-def dropping(model: nn.Module, share: float, generator: torch.Generator) -> Iterator[None]:
-    """A block with that share, at least 0 and below 1, of the last layer's inputs left out at random and made up for."""
-    if not 0 <= share < 1:
-        raise InputError(f"`dropout`: {share:g} is not at least 0 and below 1")
-
-    def drop(layer: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
-        del layer
-        keep = torch.rand(given[0].shape, generator=generator) >= share
-        return (given[0] * keep / (1 - share),)
-
-    handle = list(model.children())[-1].register_forward_pre_hook(drop) if share else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            handle.remove()
 
 
 class Batches:
@@ -229,8 +213,7 @@ Evaluation = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str]
 class Rounds:
     """Train, prune, rewind, round after round.
 
-    ``schedule`` has the live weights after each round. Accuracies are measured on ``evaluation``, if there is one;
-    ``dropout`` is the share of the last layer's inputs that each training step leaves out.
+    ``schedule`` has the live weights after each round. Accuracies are measured on ``evaluation``, if there is one.
     """
 
     def __init__(
@@ -241,13 +224,11 @@ class Rounds:
         config: GenerationConfig,
         schedule: Schedule,
         evaluation: Evaluation | None,
-        dropout: float = 0.0,
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._spec, self._model, self._dropout = spec, build(spec, config.seed), dropout
+        self._spec, self._model = spec, build(spec, config.seed)
         self._initial = self.theta0 = weights_of(self._model)
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-        self._left_out = torch.Generator().manual_seed(config.seed + 2**33)
         self._mask, self.tickets = dense_mask(spec), list[Ticket]()
         self._done = 0  # steps of all rounds so far
 
@@ -268,7 +249,7 @@ class Rounds:
                     between()
 
             batches = _drawing(self._batches, config.seed, start)
-            with dropping(self._model, self._dropout, self._left_out), torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]):
                 records, loss = (self._x, self._y), self._spec.loss
                 train_plain(self._model, self._mask, records, batches, end - start, config.lr, report, loss)
             check_trained(weights_of(self._model))
@@ -392,25 +373,6 @@ def generate(
             rounds.resume(checkpoints.held)
         rounds.run(progress, lambda: checkpoints.offer(lambda: rounds.checkpoint(beside or {})))
     return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
-
-
-def train_dense(
-    spec: Network,
-    x: Inputs,
-    y: Tensor,
-    config: GenerationConfig,
-    progress: Callable[[int, int], None] | None = None,
-    dropout: float = 0.0,
-) -> Ticket:
-    """The dense network: the first round of :func:`generate` alone, the same to the last bit.
-
-    ``dropout`` is the share of the last layer's inputs that each step leaves out.
-    """
-    dense = ({name: math.prod(spec.shapes()[name]) for name in pruning_rates(spec, config)},)
-    rounds = Rounds(spec, x, y, config, dense, None, dropout)
-    with threads(config.threads):
-        rounds.run(progress)
-    return rounds.tickets[0]
 
 
 def without_data(spec: Network, config: GenerationConfig) -> Tickets:

@@ -151,7 +151,7 @@ class Cells:
         """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
         if column.kind == "date":
             return _or_nan(map(as_days, self.texts))
-        if not column.own_marks:
+        if not column.own_marks or is_numeric(self.values.type):  # marks are of texts: a frame's 1.5 is no 15
             numbers, words = self._read
             return np.where(words, math.nan, numbers)
         texts = pa.array(self.texts, pa.string())

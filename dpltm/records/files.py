@@ -84,6 +84,11 @@ def suffix_of(path: Path) -> str:
     return ".csv" if re.search(r"\.[ct]sv(\.gz)?$", path.name.lower()) else path.suffix.lower()
 
 
+def stem_of(path: Path) -> str:
+    """Return the name of a file without what says what it is: ``visits`` of ``visits.csv.gz``."""
+    return path.stem if suffix_of(path) != ".csv" else re.sub(r"\.[ct]sv(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+
+
 def kind_of(path: Path) -> str:
     """Return :func:`suffix_of` a file; ``FOLDER`` of a folder of ``.npy`` files, and nothing of any other."""
     if not path.is_dir():

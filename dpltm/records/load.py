@@ -29,6 +29,7 @@ from dpltm.records.files import (
     read_arrays,
     read_new_arrays,
     reading,
+    stem_of,
     suffix_of,
 )
 from dpltm.records.input_parts import check_words
@@ -176,7 +177,7 @@ class _Source:
         if self.schema is not None and suffix_of(path) not in TABLES:
             raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
-            return None, path.stem, *self._file(path, "`dataset`", layout)
+            return None, stem_of(path), *self._file(path, "`dataset`", layout)
         if self.label is not None:
             raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
         description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"

@@ -21,6 +21,7 @@ from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSpli
 from dpltm.records.input_parts import differences
 from dpltm.records.mapped import copied, pieces
 from dpltm.records.scaling import affine
+from dpltm.records.schema import class_names
 from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
@@ -470,7 +471,8 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
         fix = "give records of two classes or more"
         if subset is not None:
             fix = "rows may be grouped by label: shuffle the file or take a wider subset"
-        raise DataError(f"{where} has label {y[0]} in all of its records; {fix}")
+        names = class_names(dataset.schema)
+        raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 
 _RECORD = re.compile(r"[0-9]{1,18}")

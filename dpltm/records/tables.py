@@ -41,7 +41,7 @@ from dpltm.records.cells import (
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.files import TABLES, suffix_of
+from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
@@ -619,8 +619,8 @@ FEW = 64
 
 DRAFTED = """The public schema of {name}: what its columns can hold, and nothing that was read off private records.
 kind is number or date, with bounds = [LO, HI]; category, with values = ["A", "B"]; hashed, with buckets = 16 (words are
-hashed to so many numbers); label, with classes = ["A", "B"]; or ignored. missing = true where cells may be empty, other =
-true where something else may stand in them. What nobody knows stays "?" and "private", for
+hashed to so many numbers); label, with classes = ["A", "B"], or bounds of a number to predict; or ignored. missing = true
+where cells may be empty, other = true where something else may stand in them. What nobody knows stays "?" and "private":
     dpltm datasets schema {name} --schema THIS --private 0.2 --out FINISHED"""
 
 READ_OFF = "The schema of {name}, read off its records. They were declared public, and cannot be private any more."
@@ -712,7 +712,7 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     free = (
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
-    return settle(path.stem, read_by_schema(path, replace(schema, columns=tuple(free)), coder=_uncoded))
+    return settle(stem_of(path), read_by_schema(path, replace(schema, columns=tuple(free)), coder=_uncoded))
 
 
 def _names(path: Path, schema: Schema) -> list[str]:

@@ -14,6 +14,7 @@ from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill, TargetSkill
 from dpltm.options import TARGET_METRICS
+from dpltm.options.train import LEAST_SQUARES
 from dpltm.privacy.account import Account
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
@@ -161,6 +162,9 @@ def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str,
     """Return the name of a filter, the norm that it bounds gradients by, and the quantile that this follows."""
     name = text(options.get("filter"))
     norm = number(facts.get("clip_norm", options.get("clip_norm")))
+    if options.get("head") == LEAST_SQUARES:  # it settles the norm, and the bound of a record is that
+        bound = number(facts.get("sensitivity"))
+        norm = bound if bound is None or options.get("adjacency") != "replace-one" else bound / 2
     if options.get("no_pre_clip") or (name and name in FILTERS and CLIP_NORM not in FILTERS[name].parameters):
         norm = None
     quantile = None if norm is None else number(options.get("clip_quantile")) or None
@@ -207,6 +211,7 @@ def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
         if "rmse" in told:
             for name in ("points", "groups", *later):
                 del told[name]
+            told.setdefault("bins", [])
             predicts: TargetSkill = value_from_json(TargetSkill, told, "skill")
             return predicts
         skill: Skill = value_from_json(Skill, told, "skill")

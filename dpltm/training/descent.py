@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -45,6 +46,7 @@ from torch.nn import functional
 from dpltm.errors import InputError, first_line
 from dpltm.filters import Filter, follows
 from dpltm.gradients import Loss, RecordGradients
+from dpltm.gradients.engine import moved_text
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
@@ -54,7 +56,6 @@ from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
 from dpltm.randomness.noise import RandomSource
 from dpltm.randomness.sampling import (
-    LIMIT,
     USUAL,
     allocate,
     in_chunks,
@@ -109,6 +110,9 @@ class ExactSum:
         self.parts[1] += values.add_(self._fine).sub_(self._fine)
 
 
+MOST_PASSES = 200_000
+"""Records of all steps together, on average, up to which passes of one record each are borne."""
+
 MEMORY, OTHERWISE = "memory", "otherwise"
 """How a sum can fail: the memory of the device was full, or the model or the loss did not take some record."""
 
@@ -132,18 +136,11 @@ class SampleSums:
         self._gradients, self._records, self._plan, self._ranks = gradients, records, plan, ranks
         self._shards = Shards(ranks) if shards is None else shards
         options, batch = plan.options, plan.expected_batch
-        self._compiled = options.compile and compiler_at_hand()
-        most = options.physical_batch or gradients.comfortable_batch
-        # four standard deviations: nearly every sample fits, and one that does not takes another batch
-        usual = math.ceil((batch + 4 * math.sqrt(batch)) / 16) * 16
         self._grouped = plan.groups is not None or records.persons is not None
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
         self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
-        self._rows = min(most, usual if ranks is None else self._group * LIMIT) if self._compiled else most
         self._narrow = options.precision == "bfloat16"
-        if self._narrow:  # in passes of one shape, a quarter of a batch or less: little of it is filled up
-            gradients.pass_rows = min(self._rows, gradients.comfortable_pass, usual // 4)
-            self._rows -= self._rows % gradients.pass_rows if self._compiled else 0
+        self._rows = gradients.settle(batch, options.physical_batch)
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self.filter = plan.filter
@@ -151,25 +148,27 @@ class SampleSums:
         self._total = torch.zeros(length, dtype=torch.float64, device=device)
         self._exact = None if ranks is None else ExactSum(length, self._bound, device)
 
-    def rehearse(self, x: Tensor, y: Tensor) -> None:
-        """Sum once over made-up rows as in training; raise InputError for what does not compile, or work in bfloat16."""
-        if not self._compiled and not self._narrow:
-            return
-        rows = self._rows if self._compiled else 2
-        x, y = x.new_zeros(rows, *x.shape[1:]), y.new_zeros(rows, *y.shape[1:])
-        groups = [1] * rows if self._grouped else None
-        present = torch.ones(rows, dtype=torch.bool, device=x.device) if groups is None else None
+    def rehearse(self) -> None:
+        """Try passes on made-up records; raise InputError for what does not compile, or work in bfloat16, and where records
+        depend on others in them, and would take too long one by one."""
+        plan, gradients = self._plan, self._gradients
         try:
             with self._precision():
-                keys = torch.zeros(rows, dtype=torch.int64, device=x.device)
-                self._gradients.filtered_sum(x, y, self.filter, present, groups=groups, keys=keys)
-                if self._narrow:
-                    self._gradients.check_bits()
+                place = gradients.rehearse(self.filter)
+                alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
+                if alone:
+                    gradients.pass_rows = 1
+                    gradients.rehearse(self.filter)
         except InputError:
             raise
         except Exception as error:  # the compiler's, or whatever the user's own code raises in bfloat16
-            option = "`compile`" if self._compiled else "`precision`: bfloat16"
+            compiled = plan.options.compile and compiler_at_hand()
+            option = "`compile`" if compiled else "`precision`: bfloat16" if self._narrow else "model or loss"
             raise InputError(f"{option}: fails on made-up records: {first_line(error)}; leave it out") from error
+        if place is not None and not alone:
+            raise InputError(moved_text(place))
+        if place is not None:
+            warnings.warn(f"{moved_text(place)}; until then records pass one by one, slowly", stacklevel=2)
 
     def take(self, sample: Sample | None) -> Tensor:
         """Return the sum over a sample, ``(length_of(filter),)`` float64, in memory that the next one overwrites.
@@ -234,8 +233,8 @@ class SampleSums:
     def _batches(self, index: np.ndarray, sizes: list[int] | None, keys: np.ndarray | None) -> Iterable[Batch]:
         """Records of a sample, in batches; ``sizes`` are of chunks, or of groups."""
         if self._grouped and sizes is not None:
-            return self._records.groups(index, self._rows, sizes, keys, one_shape=self._narrow)
-        return self._records.batches(index, self._rows, self._compiled, sizes, keys, one_shape=self._narrow)
+            return self._records.groups(index, self._rows, sizes, keys)
+        return self._records.batches(index, self._rows, sizes, keys)
 
     def _fails(self, batches: Iterable[Batch]) -> str:
         """Add batches to the total; tell how that failed: ``MEMORY``, ``OTHERWISE``, or not. What an exception says may
@@ -243,17 +242,16 @@ class SampleSums:
         try:
             with full_precision(), self._precision():
                 for batch in batches:
-                    present = batch.present
+                    weights = None
                     if self._weights is not None:
                         weights = weights_of(batch.y, self._weights)
                         if batch.groups is not None:
                             weights = torch.stack([each.mean() for each in weights.split(batch.groups)])
-                        present = weights if present is None else weights * present
                     self._gradients.filtered_sum(
                         batch.x,
                         batch.y,
                         self.filter,
-                        present,
+                        weights,
                         batch.chunks,
                         self._total,
                         batch.groups,
@@ -399,7 +397,7 @@ class NoisyGradients:
         self._sums = SampleSums(self.gradients, records, plan, like.device, ranks, self._shards)
         with self._shards.turns():
             if example is not None:
-                self._sums.rehearse(*example)
+                self._sums.rehearse()
 
     def backward(self) -> None:
         """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
@@ -423,6 +421,11 @@ class NoisyGradients:
     def filter(self) -> Filter:
         """That of the next step: the clip norm of some follows a quantile."""
         return self._sums.filter
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """What ranks must have in common, since a record may be computed on another when one leaves."""
+        return {"bits that passes of made-up records leave": self.gradients.kernels_digest}
 
     @property
     def moved(self) -> dict[str, float]:

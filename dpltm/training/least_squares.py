@@ -141,10 +141,15 @@ def settled(
     check_quantities(dataset, "`head` least-squares", "take `head` dp-sgd")
     if dataset.feature_map is None:
         raise InputError(f"`head`: least-squares {NEEDS_FEATURES}")
+    splines = isinstance(dataset.feature_map, SplineMap)
+    if dataset.target is not None and not splines:  # its steps suit ranks, not numbers
+        raise InputError(
+            "`head`: least-squares predicts numbers behind `features` splines alone; take those, or dp-sgd"
+        )
     if start.spec.text != "mlp":
         raise InputError(f"`head`: least-squares fits one layer, and no {start.spec.text}; leave it out, or `model`")
     options = replace(options, steps=STEPS, batch_size=float(dataset.records))
-    if isinstance(dataset.feature_map, SplineMap) and start.tickets is None:
+    if splines and start.tickets is None:
         dataset = with_room(dataset)
         start = fresh(replace(start.spec, features=dataset.features), options.seed)
         for parameter in start.model.parameters():

@@ -73,8 +73,8 @@ class NoisySteps:
         expected_batch: expected number of records of a step.
         class_weight: what a record's filtered gradient is multiplied by, by its label: from 0 to 1; None for 1. Of a
             person's records it is their mean.
-        options: how gradients are computed, and what an optimizer makes of them. In bfloat16, passes have one shape, and
-            with ``compile``, batches; sums do not depend on ``physical_batch`` but for rounding.
+        options: how gradients are computed, and what an optimizer makes of them. Sums do not depend on ``physical_batch``
+            but for rounding.
         tried: the filter whose bound was tried on made-up gradients.
     """
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpltm.errors import InputError
 from dpltm.features.feature_map import CENTRE, FeatureMap
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import Loss, RecordGradients
@@ -27,7 +28,7 @@ from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.calibration import Odometer
-from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, Secret, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
@@ -224,6 +225,7 @@ class TrainingPlan(NoisySteps):
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
+            ranks.agree(drawn.descent.gradients.kernels)
             ranks.tell({"step": drawn.descent.step})
             ranks.share({name: value for name, value in drawn.descent.state().items() if not name.startswith(FIRST)})
         drawn.run()
@@ -405,6 +407,7 @@ class Drawn:
             "of": dict(plan.facts),
             "id": plan.entry.id,
             "step": descent.step,
+            "kernels": descent.gradients.gradients.kernels_digest,
             "sources": self.sources.state(),
             "metrics": self.metrics,
             "seconds": self.seconds,
@@ -414,7 +417,13 @@ class Drawn:
         return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
     def resume(self, held: Checkpoint) -> None:
-        """Go to where a checkpoint was taken; ArtifactError for a damaged one."""
+        """Go to where a checkpoint was taken; ArtifactError for a damaged one. InputError on a machine with other kernels:
+        steps that are taken again would release other bits under the same noise."""
+        if held.state.get("kernels") != self.descent.gradients.gradients.kernels_digest:
+            raise InputError(
+                "checkpoint: passes through the network give other bits here than where it was taken (another processor,"
+                f" library or number of threads); go on there, or {AGAIN}"
+            )
         with reading():
             step = int(held.state["step"])
             if not 0 <= step <= self.plan.mechanism.steps:
@@ -463,6 +472,7 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
         plan = plan.behind(feature_map.centred_at(centre))
     sources = Sources.unused(plan.options)
     descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
+    ranks.agree(descent.gradients.kernels)
     told = ranks.tell()
     descent.resume(told["step"], ranks.share({}))
     descent.run()

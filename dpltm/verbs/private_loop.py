@@ -336,6 +336,7 @@ class PrivateLoop:
                 raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
         make = partial(NoisyGradients, model, mask, loss, records, plan, ranks=joined)
         self.gradients = ranks.together(partial(make, sampling=terms.sampling, noise=terms.noise))
+        ranks.agree(self.gradients.kernels)
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
         self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)

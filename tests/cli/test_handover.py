@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,17 @@ def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
     assert refused(f"export {run} --out out/model") == (
         "--out: out/model exists already; choose another name or remove it first"
     )
+
+
+def test_a_program_says_which_package_is_missing(cli: Any, run: str) -> None:
+    assert cli(f"export {run} --out e").code == 0
+    Path("e/onnxruntime.py").write_text("raise ImportError('not here')")
+    done = subprocess.run(
+        [sys.executable, "e/predict.py", "new.csv", "o.csv"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        1, "predict.py: needs ONNX Runtime; pip install onnxruntime (not here)\n"
+    )  # fmt: skip
 
 
 def test_predictions_with_an_id(cli: Any, run: str, refused: Any) -> None:

@@ -123,7 +123,7 @@ def test_digits_are_told_apart(cli, entries):
     before = entries(LEDGER)
     body = cli(f"{TRAIN} --test pub.npz --model mlp:32 --epochs 15 --json").json
     assert entries(LEDGER) == before, "nothing is spent"
-    assert (body["records"], body["inputs"], body["nominal"]) == (1097, 64, 2 * 197.0)
+    assert (body["records"], body["width"], body["nominal"]) == (1097, 64, 2 * 197.0)
     assert body["certified"] == pytest.approx(2 * 197)
     assert body["accuracy"] > 0.6
     assert 0.5 < body["randomised"] <= 1

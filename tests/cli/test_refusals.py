@@ -146,6 +146,7 @@ nothing: neither a run                | report nothing
 x.txt: not a picture                  | report r --plot x.txt
 --plot: pri has no curve              | report pri --plot x.png
 --purpose: is of the report of a run  | report pub --purpose x -o page.html
+nothing: neither a run                | report nothing --purpose x -o page.html
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
 RUN: r is named twice                 | compare r r

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import dpltm
+import dpltm.tickets
 from dpltm.features.feature_map import SplineMap
 
 SHORT = {"delta": 1e-3, "epsilon": 2.0, "batch_size": 100, "epochs": 2, "noise": "fast"}
@@ -71,7 +73,7 @@ def test_defaults_give_way_to_what_is_named(
 RARE = {"classes": 2, "bounds": (0, 1), "delta": 1e-4}
 
 
-def test_a_ticket_has_what_a_table_has_and_a_draw_that_tells_nothing_says_so(cwd: Path) -> None:
+def test_a_ticket_has_what_a_table_has_and_a_draw_that_tells_nothing_says_so(cwd: Path, cli: Any) -> None:
     """Of public records: which columns go together, and ranks where one class has most records."""
     del cwd
     draw = np.random.default_rng(1)
@@ -87,6 +89,12 @@ def test_a_ticket_has_what_a_table_has_and_a_draw_that_tells_nothing_says_so(cwd
     assert tickets.privacy is not None
     assert any("auc stands where accuracies do" in note for note in tickets.privacy.notes)
     assert min(ticket.accuracy or 0 for ticket in tickets.body.tickets) > 0.9, "always saying no has 0.5"
+    dpltm.tickets.save(tickets, "t")
+    shown = cli("tickets show t").out
+    assert re.search(r"live *┃ AUC ", shown)
+    assert f"{tickets.body.tickets[3].accuracy:.3f}" in shown
+    assert cli("report t -o t.html").code == 0
+    assert '<td data-name="AUC">0.9' in Path("t.html").read_text()
     winner = dpltm.select(tickets, *private, eps1=0.1, records=1500, ledger=ledger, **facts)
     assert winner.privacy is not None
     assert any("hardly tells the accuracies" in note for note in winner.privacy.notes)

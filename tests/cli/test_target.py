@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 import dpltm
 import dpltm.tickets
+from dpltm.records.schema import parse_schema
 
 SCHEMA = """[column.who]
 kind = "ignored"
@@ -64,7 +66,7 @@ def test_from_a_training_to_an_exported_network(cli: Any, unit: str) -> None:
     assert skill["r2"]["value"] > 0.85
     run, frame = dpltm.tickets.load("r"), pd.read_csv("new.csv")
     np.testing.assert_allclose(dpltm.predict(run, frame.drop(columns="cost")).values, told["prediction"], rtol=1e-6)
-    assert dpltm.evaluate(run, frame).skill.to_json() == skill
+    assert json.loads(json.dumps(dpltm.evaluate(run, frame).skill.to_json())) == skill
     assert cli("evaluate r --dataset costs.csv --test new.csv --rows-coincide --json").json["skill"] == skill
 
     report = cli("report r -o r.html --json").json
@@ -72,6 +74,12 @@ def test_from_a_training_to_an_exported_network(cli: Any, unit: str) -> None:
     page = Path("r.html").read_text()
     assert f"<dt>R2</dt><dd>{skill['r2']['value']:.3f}<" in page
     assert "a number from 10 to 90" in page
+    tenths = told["prediction"].groupby(pd.qcut(told["prediction"], 10))
+    for row, (records, mean) in zip(skill["bins"], tenths.agg(["size", "mean"]).to_numpy(), strict=True):
+        assert (row["records"], row["predicted"]) == (records, pytest.approx(mean, rel=1e-3))
+        assert f'<td data-name="mean prediction">{row["predicted"]:.4g}</td>' in page
+    norm = json.loads(Path("r/config.json").read_text())["resolved"]["sensitivity"]
+    assert re.search(rf"clip norm</th>\s*<td[^>]*>{norm:g}<", page), "that which the head settles"
     assert cli("report r --card -o card.md").code == 0
     assert cli("privacy check card.md --json").json["ok"]
 
@@ -115,6 +123,51 @@ def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
 
 
 @pytest.mark.usefixtures("table")
+def test_a_compressed_file_has_its_bare_name(cli: Any, refused: Any) -> None:
+    pd.read_csv("costs.csv").to_csv("costs.csv.gz", index=False)
+    said = cli(f"train --dense {TABLE.replace('costs.csv', 'costs.csv.gz')} --epsilon 3 --delta 1e-4 --out r --json")
+    assert said.json["run"] == "r"
+    assert json.loads(Path("r/config.json").read_text())["part"]["name"] == "costs"
+    assert refused("predict r --input new.csv -o p.csv.gz") == (
+        "--out: p.csv.gz is neither .csv nor .npz; name it p.csv or p.npz"
+    )
+
+
+@pytest.mark.usefixtures("table")
+def test_a_label_of_numbers_without_its_range_is_told_how(cli: Any, refused: Any) -> None:
+    known = "--label cost --delta 1e-4 --private 0.2 --records 3000 --out o.toml"
+    assert "or the range of a number to predict by --target-bounds" in refused(f"datasets schema costs.csv {known}")
+    assert "label, with classes = [" in (draft := cli("datasets schema costs.csv --label cost").out)
+    assert "or bounds of a number to predict" in draft
+
+
+@pytest.mark.usefixtures("table")
+def test_in_python_a_schema_says_the_range(cwd: Path) -> None:
+    del cwd
+    frame, other = pd.read_csv("costs.csv"), SCHEMA.replace("bounds = [10, 90]", 'classes = ["a", "b"]')
+    public = {"epsilon": 3, "delta": 1e-4, "n_records": 3000}
+    made = dpltm.TicketRegressor(schema="costs.toml", ledger=dpltm.Ledger(), **public)
+    made.fit(frame.drop(columns="cost"), frame["cost"])
+    assert made.run_.target == (10, 90)
+    for estimator, said in (
+        (
+            dpltm.TicketRegressor(schema="costs.toml", target_bounds=(0, 1), **public),
+            "`target_bounds`: the schema says",
+        ),
+        (
+            dpltm.TicketRegressor(schema=parse_schema(other, "it"), **public),
+            "`schema`: its label has classes; use Tick",
+        ),
+        (
+            dpltm.TicketClassifier(schema="costs.toml", **public),
+            "`schema`: its label is a number to predict; use Tick",
+        ),
+    ):
+        with pytest.raises(dpltm.errors.InputError, match=re.escape(said)):
+            estimator.fit(frame.drop(columns="cost"), frame["cost"].round().astype(int))
+
+
+@pytest.mark.usefixtures("table")
 def test_a_range_that_leaves_most_targets_outside_is_noted(cli: Any) -> None:
     narrow = f"{NUMBERS} --target-bounds 30,40 --test 0.2 --epsilon 3 --delta 1e-4"
     notes = cli(f"train --dense {narrow} --out r --json").json["privacy"]["notes"]
@@ -126,6 +179,7 @@ REFUSED = {
     f"train --dense {TABLE} --epsilon 1 --eval-private 0.5": "--metric: r2 divides by the variance",
     f"train --dense {TABLE} --epsilon 1 --class-weight balanced": "--class-weight: is for classes",
     f"train --dense {TABLE} --epsilon 1 --by region": "--by: is for classes",
+    f"train --dense {TABLE} --epsilon 1 --features unit --head least-squares": "--head: least-squares predicts numbers",
     f"train --dense {TABLE} --epsilon 1 --target-bounds 0,1": "--target-bounds: the schema says",
     f"train --dense {NUMBERS} --epsilon 1": "plain.csv: column 'cost' has label",
     f"train --dense {NUMBERS} --epsilon 1 --target-bounds 0,1 --classes 2": "--classes: --target-bounds says",

@@ -229,6 +229,12 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
         quiet = f"train --dense {data} {OUT} --noise-multiplier 0.02 {'--per-unit 3' if whose else ''} {to}"
         kind = "people csv" if whose else "csv"
         yield Case(f"train a table of {name} {adjacency}", (quiet,), kind, adjacency, odd=LONELY, **whose)
+    for metric in (
+        "rmse",
+        "mae",
+    ):  # of predictions at an end of the range, so that one record has all the error there is
+        error = f"train --dense {ends} {OUT} --model mlp:4 {SHORT} --lr 1000 {NOISE} {SCORED} --metric {metric} {to}"
+        yield Case(f"train --eval-private {metric} {adjacency}", (error,), "csv", adjacency, odd=(*LABELLED, LOUD))
     for name in FILTERS:  # little noise on the sum of three groups, whose share in the answer must show
         groups = f"{TRAIN} --noise-multiplier 0.25 --microbatch 3 {filtered(name)} {to}"
         yield Case(f"train --microbatch {name} {adjacency}", (groups,), adjacency=adjacency)

@@ -268,6 +268,7 @@ EVALUATED = replace(TRAINING, name="eval", commands=(f"{TRAINING.commands[0]} --
 DRAWN = Case("select", (f"select pub {cases.TABLE} --eps1 2 --json",), odd=LABELLED, before=(cases.SET,))
 CENTRED = Case("centre", (f"{cases.TRAIN} --features unit --centre 0.2 --epsilon 3",), odd=(LOUD,))
 MESSAGES = CASES["latent encode rappor 4"]
+OF_ERRORS = CASES["train --eval-private mae add-remove"]
 COUNTED_PERSONS = CASES["train --eval-private people add-remove"]
 BANDED = CASES["train --noise banded:2"]
 OF_PERSONS = CASES["train --unit-column people 6 add-remove"]
@@ -303,6 +304,9 @@ BUGS = (
         EVALUATED),
     Bug("evaluation without noise", "mechanism",
         _other(training_release, "two_sided_geometric", lambda *_: 0), EVALUATED),
+    Bug("errors in the unit of the target", "sensitivity",
+        _other(training_release, "count_correct", lambda original, *given, **more: 2 * original(*given, **more)),
+        OF_ERRORS),
     Bug("every right answer of a person counted", "sensitivity",
         _other(evaluation, "total_score",
                lambda original, model, x, y, *more: original(model, x, y[y != ABSENT], *more)), COUNTED_PERSONS),

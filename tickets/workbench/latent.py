@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags
 from dpltm.features import parse
@@ -27,6 +30,8 @@ from dpltm.local import CODEBOOK, PROTOCOLS
 from dpltm.local.channels import channel
 from dpltm.local.codebook import Codebook
 from dpltm.local.latent import (
+    FEW_BITS,
+    STEP_SIZES,
     EncodeRequest,
     EpsilonRequest,
     SchemeOptions,
@@ -47,17 +52,19 @@ from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
+from dpltm.networks.state import weights_of
 from dpltm.options import EPSILON, parse_numbers, recorded
-from dpltm.options.data import DataOptions, DeltaOptions
+from dpltm.options.data import DataOptions
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import pay, price
-from dpltm.privacy.statement import PrivacyReport, statement
+from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import GenerationConfig, check_trained, train_dense
+from dpltm.pruning.generation import Batches, check_lr, check_trained, threads, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
+from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import bounds_notes, unit_notes
@@ -66,7 +73,7 @@ from dpltm.records.split import Public, Split
 from dpltm.tickets import files
 from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
-from dpltm.tickets.run import environment, write_network, write_run
+from dpltm.tickets.run import environment, write_metrics, write_network, write_run
 from dpltm.tickets.tensors import read_tensors, write_tensors
 from dpltm.tickets.workbench.records import open_dataset
 
@@ -217,12 +224,13 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """One message of each record. See :class:`dpltm.privacy.release.Release`."""
+    """Messages of each record: one, and ``augment`` more. See :class:`dpltm.privacy.release.Release`."""
 
     entry: Entry
     lineage: Lineage
     scheme: Scheme
     dataset: Dataset
+    augment: int = 0
     progress: Progress = SILENT
 
     beside = ()
@@ -239,7 +247,7 @@ class Encoding:
         del at
         train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
         with self.progress.progress(f"encoding the records of {self.dataset.name}", len(train)) as step:
-            yield from self.scheme.messages(*train.open(secret), coins, step)
+            yield from self.scheme.messages(*train.open(secret), coins, step, self.augment)
 
     def report(self, account: Account, delta: float) -> PrivacyReport:
         """Return the owners' report with both figures, from the account that holds the messages."""
@@ -253,9 +261,9 @@ class Encoding:
 
 
 def encoding(
-    scheme: Scheme, dataset: Dataset, options: DeltaOptions, ledger: Ledger, progress: Progress = SILENT
+    scheme: Scheme, dataset: Dataset, options: EncodeRequest, ledger: Ledger, progress: Progress = SILENT
 ) -> Encoding:
-    """Return the release of one message of each record of a dataset (one will do), to be priced or paid for."""
+    """Return the release of messages of each record of a dataset (one will do), to be priced or paid for."""
     check_delta(options.delta, dataset)
     _check_fits(scheme, dataset)
     if dataset.names_units:
@@ -271,12 +279,15 @@ def encoding(
         raise InputError(
             "`test`: a fraction picks owners by a hash of what they hold, as `subset` would; leave it out"
         )
+    if options.augment and (len(dataset.train.shape) not in (2, 3) or dataset.tables):
+        raise InputError(f"`augment`: moves images, and a record here is of shape {dataset.train.shape}; leave it out")
     clear = "" if not scheme.answer.labels_are_public else ", labels declared public"
-    words = f"one message of each record by {scheme.answer.protocol}{clear}"
-    guarantee = Guarantee(scheme.answer.certified, adjacency="replace-one")
-    entry = Entry("local", ledger.part(dataset), (guarantee,), words, unit=dataset.unit)
-    lineage = lineage_of(scheme, dataset)
-    return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, progress=progress)
+    count = "one message" if not options.augment else f"{1 + options.augment} messages"
+    words = f"{count} of each record by {scheme.answer.protocol}{clear}"
+    guarantees = (Guarantee(scheme.answer.certified, adjacency="replace-one"),) * (1 + options.augment)
+    entry = Entry("local", ledger.part(dataset), guarantees, words, unit=dataset.unit)
+    augment, lineage = options.augment, lineage_of(scheme, dataset)
+    return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, augment=augment, progress=progress)
 
 
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
@@ -307,19 +318,19 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     dataset = open_dataset(request, for_training=False)
     check_no_target(dataset, "latent encode")
     ledger = ledger_of(request.dataset, request, dataset.unit)
-    plan = encoding(scheme, dataset, request, ledger, progress)
+    plan, records = encoding(scheme, dataset, request, ledger, progress), len(dataset.train) * (1 + request.augment)
     if request.dry_run:
         account = price(plan, ledger.book)
     else:
         paid = pay(lambda *_: plan, ledger)
         account = ledger.book.own_account(paid.lineage) if own else paid.account
-        write_messages(out, scheme, len(dataset.train), paid.values, paid.lineage)
+        write_messages(out, scheme, records, paid.values, paid.lineage)
         progress.say(f"wrote {out}")
     return as_flags(
         {
             **({"dry_run": True} if request.dry_run else {}),
             "messages": str(out),
-            "records": len(dataset.train),
+            "records": records,
             **_facts(scheme),
             "privacy": plan.report(account, request.delta).to_json(),
         }
@@ -333,6 +344,10 @@ COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
 
 MODEL = "mlp:128"
 
+ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
+
+MAX_POINTS = 10  # epochs after which accuracy is measured, at most
+
 CHUNK = 512  # records at a time when accuracy is measured: a few hundred of bits take a quarter of a gigabyte
 
 
@@ -343,11 +358,13 @@ class Learned:
     Attributes:
         facts: what is told of it: among others ``accuracy`` on public test records as they are and, of bits,
             ``randomised`` like the private ones; None if not measured.
+        metrics: steps, certified epsilon and accuracy on randomised records, after each epoch on bits.
     """
 
     spec: ModelSpec
     weights: dict[str, torch.Tensor]
     facts: dict[str, Any]
+    metrics: list[dict[str, Any]]
 
 
 def messages_of_one(lineage: Lineage) -> int:
@@ -360,7 +377,9 @@ def messages_of_one(lineage: Lineage) -> int:
         if entry.kind == "local":
             sent.setdefault(entry.home, []).append(entry)
     accounts = (Account(tuple(entries), home, unit=entries[0].unit) for home, entries in sent.items())
-    return max((len(piece) for account in accounts for piece in account.pieces), default=1)
+    return max(
+        (sum(len(entry.mechanisms) for entry in piece) for account in accounts for piece in account.pieces), default=1
+    )
 
 
 def learn(
@@ -386,24 +405,24 @@ def learn(
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
-    config, spec = _config(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
+    steps, spec = _steps(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
+    asked = None
     if test is not None:
         _check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-    began, rows = time.perf_counter(), np.concatenate(received)
+        asked = _of_test(scheme, test.test, options, progress)
+    began, rows, model = time.perf_counter(), np.concatenate(received), build(spec, options.seed)
+    certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
-        weights = nearest_mean(answer, rows)
+        model.load_state_dict(nearest_mean(answer, rows))
     else:
-        sent = Messages(rows, answer)
-        with progress.progress("training on messages", config.iterations) as step:
-            told = lambda done, _: step(done, "no more epsilon is spent")  # noqa: E731
-            weights = train_dense(spec, sent, sent.labels, config, told, options.dropout).predictor or {}
+        sent, epsilon = Messages(rows, answer, inputs=options.inputs), json_figure(certified)
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, asked, progress)]
+        few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
+        training = accuracy(model, few, few.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
-    check_trained(weights)
-    plain, randomised = None, None
-    if test is not None and test.test is not None:
-        plain, randomised = _scores(scheme, spec, weights, test.test, progress)
+    check_trained(weights_of(model))
     notes = [*bounds_notes(test, "agree on a scheme with others"), *scheme.notes]
     notes.append(
         "the figures are those of one message; of a record that is in several they add up, in its owner's ledger"
@@ -415,31 +434,58 @@ def learn(
     facts = {
         "records": records,
         "model": spec.text,
-        "inputs": spec.features,
+        "width": spec.features,
         "protocol": answer.protocol,
         "nominal": most * answer.nominal,
-        "certified": most * answer.certified,
+        "certified": certified,
         "seconds": seconds,
-        "accuracy": plain,
-        "randomised": randomised,
+        "training": training,
+        "accuracy": None if asked is None else accuracy(model, *asked[::2], chunk=CHUNK),
+        "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
-    return Learned(spec, weights, facts)
+    return Learned(spec, weights_of(model), facts, metrics)
 
 
 def check_server_options(options: TrainRequest) -> None:
     """Raise InputError for options that are out of range or contradict each other, whatever the messages."""
-    _config(options, max(1, options.batch_size))
+    _steps(options, max(1, options.batch_size))
 
 
-def _config(options: TrainRequest, bits: int | None) -> GenerationConfig:
-    """Settings of a training on so many messages of bits; None of a codebook, where most of them do nothing."""
+def _steps(options: TrainRequest, bits: int | None) -> int:
+    """Steps of a training on so many messages of bits; None of a codebook, where most options do nothing."""
+    if bits is None and options.inputs is not None:
+        raise InputError("`inputs`: of bits; messages of a codebook are no bits, so leave it out")
     if bits is not None and not 1 <= options.batch_size <= bits:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {bits}, the messages at hand")
-    steps = max(1, round(options.epochs * (bits or 0) / options.batch_size))
-    return GenerationConfig(
-        iterations=steps, batch_size=options.batch_size, lr=options.lr, seed=options.seed, threads=options.threads
-    )
+    check_lr(options.lr or 1.0)
+    return max(1, round(options.epochs * (bits or 0) / options.batch_size))
+
+
+def _train(
+    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, asked: Asked | None, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
+    draw, done, epoch = torch.Generator().manual_seed(options.seed + 2**32), 0, len(sent) // options.batch_size
+    batches, records = Batches(len(sent), options.batch_size, draw), (sent, sent.labels)
+    share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
+    descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
+    if options.optimizer != "sgd":
+        descent = getattr(torch.optim, options.optimizer.capitalize())(model.parameters(), descent)
+    # without its cache, which would hold on to weights that steps change
+    narrow = torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16", cache_enabled=False)
+    with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
+        torch.manual_seed(options.seed + 2**33)
+        for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
+            told = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
+            left_out = list(model.children())[-1].register_forward_pre_hook(
+                lambda _, given: functional.dropout(given[0], options.dropout)
+            )
+            with narrow:
+                train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
+                left_out.remove()
+                score = None if asked is None else accuracy(model, *asked[1:], chunk=CHUNK)
+            yield {"step": (done := end), "accuracy": score}
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
@@ -456,12 +502,12 @@ def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     return ModelSpec(name, answer.channel.bits, answer.classes)
 
 
-def _scores(
-    scheme: Scheme, spec: ModelSpec, weights: dict[str, torch.Tensor], test: Split, progress: Progress
-) -> tuple[float, float | None]:
-    """Accuracies on public test records: as they are, and, of bits, randomised as the private ones were."""
-    answer, model, plain, sent = scheme.answer, build(spec), list[np.ndarray](), list[np.ndarray]()
-    model.load_state_dict(weights)
+Asked = tuple[Inputs, Inputs, Tensor]
+"""Public test records as a network takes them, as they are and, of bits, randomised as the private ones were; labels."""
+
+
+def _of_test(scheme: Scheme, test: Split, options: TrainRequest, progress: Progress) -> Asked:
+    answer, plain, sent = scheme.answer, list[np.ndarray](), list[np.ndarray]()
     opened = test.open(Public("accuracy of what a server learned, which has no ledger"))
     with progress.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
@@ -475,9 +521,9 @@ def _scores(
             step(min(start + ROWS, len(test)))
     labels, rows = torch.tensor(opened.y), np.concatenate(plain)  # labels as they are, not those of messages
     if isinstance(answer, Codebook):
-        return accuracy(model, torch.from_numpy(rows), labels, chunk=CHUNK), None
-    as_is, randomised = Messages(rows, answer, randomised=False), Messages(np.concatenate(sent), answer)
-    return accuracy(model, as_is, labels, chunk=CHUNK), accuracy(model, randomised, labels, chunk=CHUNK)
+        return torch.from_numpy(rows), torch.zeros(0), labels
+    as_is = Messages(rows, answer, randomised=False, inputs=options.inputs)
+    return as_is, Messages(np.concatenate(sent), answer, inputs=options.inputs), labels
 
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
@@ -498,7 +544,7 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})
-    save_learned(out, scheme, learned.spec, learned.weights, {**recorded(request), **files.published(body)}, lineage)
+    save_learned(out, scheme, learned, {**recorded(request), **files.published(body)}, lineage)
     progress.say(f"wrote {out}")
     return body
 
@@ -638,8 +684,7 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
 def save_learned(
     target: Path,
     scheme: Scheme,
-    spec: ModelSpec,
-    weights: Mapping[str, torch.Tensor],
+    learned: Learned,
     result: Mapping[str, Any],
     lineage: Lineage,
 ) -> None:
@@ -648,8 +693,8 @@ def save_learned(
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    model = build(spec)
-    model.load_state_dict(dict(weights))
+    spec, model = learned.spec, build(learned.spec)
+    model.load_state_dict(learned.weights)
     mask = Mask.dense(model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
@@ -661,4 +706,5 @@ def save_learned(
         else:
             files.write_json(folder / "environment.json", environment())
             write_network(folder, model, mask)
+            write_metrics(folder, learned.metrics)
         files.write_lineage(folder, lineage, network_id(model, mask))

@@ -111,7 +111,7 @@ def _reported(request: ReportRequest, progress: Progress) -> Reported:
     if is_run(path):
         return _of_run(find_run(path), request, progress)
     for name in ("ledger", "purpose", "contact"):
-        if getattr(request, name) is not None:
+        if getattr(request, name) is not None and (path.exists() or target.startswith("bundled:")):
             raise InputError(f"`{name}`: is of the report of a run, and {target} is none; leave it out")
     if is_sweep(path):
         return _of_sweep(path)

@@ -34,6 +34,7 @@ from dpltm.privacy.statement import json_figure
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
+from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
@@ -118,6 +119,7 @@ def generate(
                 "ticket_set": str(out),
                 "id": tickets.id,
                 "provenance": tickets.provenance,
+                "metric": tickets.config.get("metric", "accuracy"),
                 "tickets": ticket_rows(tickets.body, measured=tickets.provenance != "private" or request.reveal),
                 "privacy": tickets.privacy.to_json(),
             }
@@ -258,7 +260,9 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
 def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
     name = "dense" if request.dense else f"round{start.round}"
     tickets = start.tickets
-    stem = Path(request.dataset or "").stem if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    stem = (
+        stem_of(Path(request.dataset or "")) if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
+    )
     return free_name(f"{stem}-{name}", ".run")
 
 

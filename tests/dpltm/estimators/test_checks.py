@@ -25,7 +25,7 @@ GIVEN = {"noise_multiplier": 0.05, "score_epsilon": 1000.0}
 ESTIMATORS = {
     "classifier": lambda: dpltm.TicketClassifier(bounds=(-10, 10), epochs=4, features="fourier:64,2", **GIVEN),
     "regressor": lambda: dpltm.TicketRegressor(
-        bounds=(-4, 4), target_bounds=(-3, 3), epochs=8, schedule="constant", features="unit", **GIVEN
+        bounds=(-4, 4), target_bounds=(-3, 3), epochs=8, features="unit", **GIVEN
     ),
 }
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from make_drawings import principal_axes
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import NORM, ChannelStatistics, principal_axes
+from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import Scattering
 from refusals import refused
 from set_entries import LINEAGES

@@ -13,7 +13,7 @@ import make_photographs
 import numpy as np
 import pytest
 import torch
-from make_drawings import draw, draw_kinds
+from make_drawings import draw, draw_kinds, principal_axes
 from make_photographs import SIZE
 
 from dpltm.errors import DataError
@@ -238,3 +238,16 @@ def test_units_are_turned_within_a_wave():
     for image, sign, at, wave in itertools.product(range(3), range(2), range(2), range(6)):
         expected = sum(float(directions[sign, at, unit] * units[image, sign, unit, wave]) for unit in range(5))
         assert float(found[image, sign, at, wave]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("records", [60, 12], ids=["more records than features", "fewer"])
+def test_components_and_variances(records):
+    x = np.random.default_rng(0).normal(size=(records, 20)) * np.linspace(3, 0.5, 20)
+    found = principal_axes(torch.from_numpy(x).float(), 5, 0.25)
+    np.testing.assert_allclose(found.offset, x.mean(0), atol=1e-5)
+    _, singular, rows = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    variances = singular**2 / records
+    for k in range(5):
+        expected = rows[k] / variances[k] ** 0.25
+        component = found.components[k].numpy()
+        np.testing.assert_allclose(component * np.sign(component @ expected), expected, atol=1e-4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import NORM
-from dpltm.features.transforms import FIRST, SECOND, FourierFeatures, RandomConvolutions, Scattering, Wavelets
+from dpltm.features.transforms import FourierFeatures, RandomConvolutions, Scattering, Wavelets
 from refusals import refused
 
 
@@ -145,22 +145,23 @@ def test_refusals(text, shape, message):
     assert refused(make_feature_map, text, shape, (0.0, 1.0)).startswith(f"`features`: {message}")
 
 
-# --- Two layers of random convolutions ---
+# --- LATENT's convolutional modules, of random weights ---
 
 
-def weights(seed, colours):
+def weights(seed, colours, filters):
     """Uniform numbers from the generator's bits, in the order of filters, channels, rows and columns."""
     generator = np.random.Generator(np.random.SFC64(seed))
     found = []
-    for filters, channels in ((FIRST, colours), (SECOND, FIRST)):
-        words = np.frombuffer(generator.bytes(8 * filters * channels * 9), dtype=np.uint64) >> np.uint64(12)
+    for count, channels in zip(filters, (colours, *filters), strict=False):
+        words = np.frombuffer(generator.bytes(8 * count * channels * 9), dtype=np.uint64) >> np.uint64(12)
         values = (2 * (words.astype(float) + 0.5) / 2**52 - 1) * math.sqrt(6 / (channels * 9))
-        found.append(values.reshape(filters, channels, 3, 3))
+        found.append(values.reshape(count, channels, 3, 3))
     return found
 
 
-def convolve(image, kernels):
-    """One product at a time."""
+def convolve(image, kernels, padding=0):
+    """One place at a time."""
+    image = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
     height, width = image.shape[1] - 2, image.shape[2] - 2
     found = np.zeros((len(kernels), height, width))
     for row in range(height):
@@ -169,16 +170,43 @@ def convolve(image, kernels):
     return np.maximum(found, 0)
 
 
-@pytest.mark.parametrize(("shape", "seed"), [((1, 7, 8), 0), ((3, 6, 11), 5)])
-def test_the_definition_one_product_at_a_time(shape, seed):
-    images = np.random.default_rng(0).random((2, *shape))
-    found = RandomConvolutions(seed, (*shape[1:], shape[0]))(torch.from_numpy(images.transpose(0, 2, 3, 1)).float())
-    first, second = weights(seed, shape[0])
-    for image, got in zip(images, found, strict=True):
-        channels = convolve(convolve(image, first), second)
-        height, width = channels.shape[1] // 2, channels.shape[2] // 2
-        pooled = channels[:, : 2 * height, : 2 * width].reshape(SECOND, height, 2, width, 2).max((2, 4))
-        np.testing.assert_allclose(got.numpy(), pooled, rtol=1e-4, atol=1e-5)
+def pooled(channels):
+    height, width = channels.shape[1] // 2, channels.shape[2] // 2
+    return channels[:, : 2 * height, : 2 * width].reshape(-1, height, 2, width, 2).max((2, 4))
+
+
+def convolved(seed, shape, image):
+    return RandomConvolutions(seed, shape)(torch.from_numpy(image[None]).float())[0].numpy()
+
+
+@pytest.mark.parametrize(("shape", "seed"), [((7, 8), 0), ((6, 11), 5)])
+def test_the_grey_module_one_place_at_a_time(shape, seed):
+    image, (first, second) = np.random.default_rng(0).random(shape), weights(seed, 1, (32, 64))
+    expected = pooled(convolve(convolve(image[None], first), second))
+    np.testing.assert_allclose(convolved(seed, shape, image), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_coloured_module_one_place_at_a_time():
+    """Sides of 56, 54, 27, 27, 25 and 12, as printed. An image of one colour each stays that when it is enlarged."""
+    colours, kernels = np.array([0.2, 0.9, 0.4]), weights(3, 3, (32, 32, 64, 64))
+    values, sides = np.broadcast_to(colours[:, None, None], (3, 56, 56)), []
+    for number, kernel in enumerate(kernels):
+        values = convolve(values, kernel, padding=1 if number in (0, 2) else 0)
+        sides.append(values.shape[1])
+        if number in (1, 3):
+            values = pooled(values)
+            sides.append(values.shape[1])
+    assert sides == [56, 54, 27, 27, 25, 12]
+    found = convolved(3, (32, 32, 3), np.broadcast_to(colours, (32, 32, 3)).copy())
+    np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
+
+
+def test_either_module_makes_9216_values():
+    """As the source has it of MNIST and CIFAR-10, and with nothing in it that could be trained."""
+    for shape in ((28, 28), (32, 32, 3)):
+        module = RandomConvolutions(0, shape)
+        assert module.feature_shape == (12, 12, 64)
+        assert not any(weight.requires_grad for weight in module._weights)
 
 
 # --- Random Fourier features: against the definition record by record, and against the kernel that they stand for ---

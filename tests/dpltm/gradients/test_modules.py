@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
 
 from dpltm.filters import Clip, make_filter
-from dpltm.gradients import RecordGradients, engine, explicit_layer, linear_layer, rules
+from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
 from dpltm.gradients.explicit_layer import EmbeddingLayer
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.networks import ModelSpec, build
@@ -416,6 +416,63 @@ def test_cells_in_a_loop(kind, bias, start, batch, length, sparse, seed):
     check(Loop(kind, bias, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
+# Attention
+
+CAUSAL, SOME = torch.ones(4, 4).triu(1).bool(), torch.tensor([[False, False, True, False]])
+ATTENTIONS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "of itself": lambda attend, x: attend(x, x, x)[0],
+    "without weights": lambda attend, x: attend(x, x, x, need_weights=False)[0],
+    "pooling": lambda attend, x: attend(x.mean(1, keepdim=True), x, x)[0],
+    "of three": lambda attend, x: attend(query=x[:, 1:], key=x.sin(), value=x * 2, need_weights=False)[0],
+    "its weights": lambda attend, x: torch.cat(attend(x, x.cos(), x), 2),
+    "weights of heads": lambda attend, x: attend(x, x, x, average_attn_weights=False)[1].sum(1),
+    "weights alone": lambda attend, x: attend(x, x, x.detach())[1],
+    "causal": lambda attend, x: attend(x, x, x, attn_mask=CAUSAL, is_causal=True, need_weights=False)[0],
+    "causal, with weights": lambda attend, x: attend(x, x, x, attn_mask=CAUSAL, is_causal=True)[0],
+    "padded": lambda attend, x: attend(x, x, x, key_padding_mask=SOME.expand(len(x), 4))[0],
+    "padded, causal": lambda attend, x: attend(x, x, x, SOME.expand(len(x), 4), False, CAUSAL, True, True)[0],
+    "by numbers": lambda attend, x: attend(x, x, x, attn_mask=CAUSAL * x.new_tensor(-2), key_padding_mask=x[:, :, 0])[
+        0
+    ],
+    "a mask a head": lambda attend, x: attend(
+        x, x, x, attn_mask=(x @ x.mT).repeat_interleave(2, 0), need_weights=False
+    )[0],
+}
+
+
+@pytest.mark.one_of(3)
+@once
+@pytest.mark.parametrize("kind", list(ATTENTIONS))
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_by_parts(kind, bias, monkeypatch):
+    monkeypatch.setattr(rules, "by_torch_func", None)  # which need not be called
+    attend = ATTENTIONS[kind]
+    for seed, batch in enumerate((1, 4, 7)):
+        attention = nn.MultiheadAttention(4, 2, bias=bias, batch_first=True).double()
+        out = nn.Linear(attend(attention, numbers(0, 1, 4, 4)).numel(), 3)
+        attention.out_proj.requires_grad_(batch > 1)
+        model = Applied(
+            lambda self, x: self.out(attend(self.attention, x).flatten(1).tanh()), attention=attention, out=out
+        )
+        own = [f"attention.{name}" for name, value in attention.named_parameters() if value.requires_grad]
+        check(model, numbers(seed, batch, 4, 4), seed, layers=[own, ["out.weight", "out.bias"]])
+
+
+@once
+@pytest.mark.parametrize(
+    "other",
+    [{"kdim": 3, "vdim": 3}, {"add_bias_kv": True}, {"add_zero_attn": True}],
+    ids=lambda other: next(iter(other)),
+)
+def test_other_attention_goes_through_torch_func(other):
+    attention = nn.MultiheadAttention(4, 2, batch_first=True, **other)
+    width = attention.kdim
+    model = Applied(
+        lambda self, x: self.attention(x, x[..., :width], x[..., :width])[0].flatten(1), attention=attention
+    )
+    check(model, numbers(1, 5, 3, 4), 1, layers=[[name for name, _ in model.named_parameters()]])
+
+
 # Modules that go through torch.func
 
 ATTENTION = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
@@ -693,15 +750,14 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
 @pytest.mark.one_of(3)
 @once
 @pytest.mark.parametrize("case", PADDED)
-def test_how_many_records_a_pass_takes_changes_nothing(monkeypatch, case):
+def test_how_many_records_a_pass_takes_changes_nothing(case):
     make, shape = PADDED[case]
     model = make()
     x, y = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape), numbers(4, 7)
     gradients = RecordGradients(model, prepared(model, 2), squared_error)
     expected = everything(x, y, gradients, None)
-    monkeypatch.setattr(engine, "BOTH_BYTES", 0)
-    for size in (1, 4 * 8 * 3 * 40):
-        monkeypatch.setattr(engine, "PASS_BYTES", size)
+    for rows in (1, 3, 16, 32):
+        gradients.pass_rows = rows
         torch.testing.assert_close(everything(x, y, gradients, None), expected, rtol=1e-12, atol=1e-12)
     y[2] = math.nan
     assert everything(x, y, gradients, None, skipped=1).isfinite().all()

@@ -423,7 +423,9 @@ def test_the_plan_does_not_depend_on_values(value):
         model = Applied(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2))
         seen.clear()
         plan = checked(model, loss, torch.full((9, 3), fill), torch.full((9,), fill))._plan
-        plans.append(([type(layer) for layer, _ in plan.layers], plan.copy, plan.whole, plan.floats, tuple(seen)))
+        plans.append(
+            ([type(layer) for layer, _ in plan.layers], plan.copy, plan.whole, plan.kept, plan.passing, tuple(seen))
+        )
     assert len(plans[0][-1]) > 3
     assert plans[0] == plans[1]
 

@@ -88,6 +88,15 @@ def test_what_is_read_is_the_mean_by_bayes_rule(protocol, form):
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("randomised", [True, False])
+def test_bits_are_read_as_they_are(randomised):
+    answer = made(protocol="uer")
+    bits = np.random.default_rng(0).integers(0, 2, (6, answer.channel.bits), dtype=np.uint8)
+    found = Messages(rows_of(bits), answer, randomised, inputs="bits")[:]
+    assert found.dtype == torch.float32
+    assert found.tolist() == bits.tolist()
+
+
 def test_inputs_are_finite_however_little_or_much_a_channel_tells():
     for protocol, epsilon in itertools.product(BIT_PROTOCOLS, (1e-3, 1e4)):
         answer = made(FixedPoint(8, 7), protocol, epsilon=epsilon, values=2)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics
+from dpltm.local import scheme as scheme_module
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics, varied
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -138,3 +140,47 @@ FINITE = "Expected finite means and finite, positive deviations of features"
 )
 def test_what_is_no_scheme(change, message):
     assert refused(made, **change) == message
+
+
+# --- images that are moved, turned and mirrored ---
+
+
+@pytest.fixture
+def vary(monkeypatch):
+    """Vary images by given numbers from -1 to 1: down, across, turn, mirror."""
+    shown = np.random.default_rng(0).random((2, 20, 20, 3)).astype("f4")
+
+    def by(*numbers, x=shown):
+        draws = (np.repeat(numbers, len(x)) + 1) / 2
+        monkeypatch.setattr(scheme_module, "uniform", lambda *_: draws)
+        return x, varied(x, FastSource(0))
+
+    return by
+
+
+def test_images_are_moved_by_a_tenth_of_a_side_and_mirrored(vary):
+    """Two of twenty pixels; what comes in at the edge repeats it."""
+    shown, found = vary(1, 0, 0, 1)
+    np.testing.assert_allclose(found, shown[:, np.minimum(np.arange(20) + 2, 19)], atol=1e-5)
+    shown, found = vary(0, 1, 0, 1)
+    np.testing.assert_allclose(found, shown[:, :, np.minimum(np.arange(20) + 2, 19)], atol=1e-5)
+    shown, found = vary(0, 0, 0, -1)
+    np.testing.assert_allclose(found, shown[:, :, ::-1], atol=1e-5)
+
+
+def test_images_are_turned_by_ten_degrees(vary):
+    shown, found = vary(0, 0, 1, 1)
+    turned = [ndimage.rotate(image, 10, reshape=False, order=1, mode="nearest") for image in shown]
+    np.testing.assert_allclose(found, turned, atol=1e-4)
+
+
+def test_varied_images_stay_in_range_and_differ():
+    """Grey ones of another kind of number, each by coins of its own."""
+    x = np.random.default_rng(1).integers(0, 256, (50, 9, 12), dtype=np.uint8)
+    found = varied(x, FastSource(3))
+    assert (found.dtype, found.shape) == (np.float32, x.shape)
+    assert found.min() >= x.min()
+    assert found.max() <= x.max()
+    same = varied(np.repeat(x[:1], 50, 0), FastSource(3))
+    assert len({image.tobytes() for image in same}) == 50
+    assert np.array_equal(varied(x, FastSource(3)), found), "by the source alone"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA
@@ -22,13 +22,13 @@ from dpltm.pruning.generation import (
     Batches,
     GenerationConfig,
     Tickets,
-    dropping,
     generate,
     make_schedule,
     prune_once,
     pruning_rates,
     scheduled_densities,
-    train_dense,
+    train_plain,
+    weights_of,
     without_data,
 )
 from refusals import refused
@@ -96,11 +96,10 @@ def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope
 # --- rounds ---
 
 
-def by_hand(config: GenerationConfig, masks: Iterable[Mask], dropout: float, rewinds: bool) -> list[list[Tensor]]:
+def by_hand(config: GenerationConfig, masks: Iterable[Mask], rewinds: bool) -> list[list[Tensor]]:
     """theta0, and the weights at the end of every round."""
     x, y = toy_data()
     batches = Batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-    coins = torch.Generator().manual_seed(config.seed + 2**33)
 
     def train(start: list[Tensor], mask: list[Tensor], steps: int) -> list[Tensor]:
         values = [(value * keep).detach().requires_grad_() for value, keep in zip(start, mask, strict=True)]
@@ -108,8 +107,6 @@ def by_hand(config: GenerationConfig, masks: Iterable[Mask], dropout: float, rew
             first, first_bias, second, second_bias, last, last_bias = values
             hidden = functional.linear(functional.linear(x[index], first, first_bias).relu(), second, second_bias)
             hidden = hidden.relu()
-            if dropout:
-                hidden = hidden * (torch.rand(hidden.shape, generator=coins) >= dropout) / (1 - dropout)
             loss = functional.nll_loss(functional.linear(hidden, last, last_bias).log_softmax(1), y[index])
             with torch.no_grad():
                 for value, gradient, keep in zip(values, torch.autograd.grad(loss, values), mask, strict=True):
@@ -132,7 +129,7 @@ def test_every_round_is_that_of_an_independent_loop(config):
     """Of weights of both signs: a peer froze by ``weight < threshold`` instead of by mask, so all negative ones."""
     found = made(config)
     masks = [ticket.mask for ticket in found.tickets]
-    theta0, *predictors = by_hand(config, masks, 0.0, rewinds=True)
+    theta0, *predictors = by_hand(config, masks, rewinds=True)
     assert farthest(found.theta0, theta0) < 1e-5
     if not config.rewind:
         assert same_bits(found.theta0, dict(build(SPEC, CONFIG.seed).named_parameters()))
@@ -140,7 +137,7 @@ def test_every_round_is_that_of_an_independent_loop(config):
         assert farthest(ticket.predictor, expected) < 1e-4
         assert all((ticket.predictor[name][keep] != 0).all() for name, keep in prunable(ticket.mask).items())
     # the comparison would notice a peer's bug, a rewind that did not happen
-    assert farthest(found.tickets[2].predictor, by_hand(config, masks, 0.0, rewinds=False)[3]) > 0.01
+    assert farthest(found.tickets[2].predictor, by_hand(config, masks, rewinds=False)[3]) > 0.01
 
 
 @both_scopes
@@ -158,11 +155,26 @@ def test_each_mask_drops_what_is_smallest_in_the_round_before_by_the_schedule(sc
         assert are_the_largest(after.mask, before.predictor, before.mask, scope)
 
 
-def test_dropout_is_that_of_an_independent_loop():
-    alone = train_dense(SPEC, *toy_data(), CONFIG, dropout=0.4)
-    masks = [alone.mask]
-    assert farthest(alone.predictor, by_hand(CONFIG, masks, 0.4, rewinds=True)[1]) < 1e-4
-    assert farthest(alone.predictor, by_hand(CONFIG, masks, 0.0, rewinds=True)[1]) > 0.01
+@pytest.mark.parametrize("optimizer", [torch.optim.Adadelta, torch.optim.Adam])
+def test_an_optimizer_takes_the_place_of_the_step_size_and_pruned_weights_stay_zero(optimizer):
+    mask, x, y = made(CONFIG).tickets[-1].mask, *toy_data()
+    models = [build(SPEC, 0), build(SPEC, 0)]
+    for model in models:
+        mask.apply(model)
+    ours, theirs = models
+    train_plain(ours, mask, (x, y), itertools.repeat(torch.arange(40)), 5, optimizer(ours.parameters(), 0.01))
+    steps = optimizer(theirs.parameters(), 0.01)
+    for _ in range(5):
+        steps.zero_grad()
+        functional.cross_entropy(theirs(x), y).backward()
+        for name, value in theirs.named_parameters():
+            value.grad[~mask[name]] = 0
+        steps.step()
+    assert farthest(weights_of(ours), list(weights_of(theirs).values())) < 1e-6
+    assert (
+        farthest(weights_of(ours), [value * mask[name] for name, value in weights_of(build(SPEC, 0)).items()]) > 1e-4
+    )
+    assert not any(value[~mask[name]].any() for name, value in weights_of(ours).items())
 
 
 def test_the_seed_decides_every_bit_and_no_record_or_random_state_changes(tickets):
@@ -354,23 +366,7 @@ def test_a_projection_is_never_pruned_and_counts(criterion, scope):
             assert ticket.mask.density == density
 
 
-# --- dropout, and records that are made ready as they are read ---
-
-
-@pytest.mark.parametrize("share", [0.1, 0.9])
-def test_inputs_of_the_last_layer_are_left_out_and_the_others_made_up_for_it(share):
-    model, x = nn.Sequential(nn.Linear(5, 4000), nn.Identity()), torch.randn(3, 5)
-    whole = model(x)
-    with dropping(model, share, torch.Generator().manual_seed(0)):
-        first, second = model(x), model(x)
-    kept = first != 0
-    torch.testing.assert_close(first[kept], whole[kept] / (1 - share))
-    assert abs(float((~kept).float().mean()) - share) < 6 * math.sqrt(share * (1 - share) / 12_000)
-    assert not torch.equal(first != 0, second != 0), "others are left out at each step"
-    assert all(not torch.equal(kept[0], row) for row in kept[1:]), "and for each record"
-    with pytest.raises(KeyboardInterrupt), dropping(model, share, torch.Generator()):
-        raise KeyboardInterrupt
-    assert torch.equal(model(x), whole), "nothing is left out behind the block"
+# --- records that are made ready as they are read ---
 
 
 class Lazy:

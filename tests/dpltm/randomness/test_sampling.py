@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpltm.randomness.noise import FastSource, SecureSource
 from dpltm.randomness.sampling import LIMIT, allocate, in_chunks, poisson_sample
-from dpltm.records.batches import Records
+from dpltm.records.batches import PREPARED, Records
 from refusals import refused
 
 rates = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -120,14 +120,14 @@ def test_chunks_are_coins_of_their_own():
     assert (order.tolist(), sizes) == ([10, 11, 12], [3])
 
 
-@given(st.lists(st.integers(0, 120), max_size=7), st.integers(1, 150), st.booleans())
-@example([100, 101, 40], 60, False)
-def test_batches_hold_whole_chunks_and_cuts_follow_from_the_chunk_alone(sizes, rows, fixed):
+@given(st.lists(st.integers(0, 120), max_size=7), st.integers(1, 150))
+@example([100, 101, 40], 60)
+def test_batches_hold_whole_chunks_and_cuts_follow_from_the_chunk_alone(sizes, rows):
     count = sum(sizes)
     records, places = Records(np.arange(count)[:, None], np.zeros(count)), np.repeat(range(len(sizes)), sizes)
     seen, pieces = [], {}
-    for batch in records.batches(np.arange(count), rows, fixed, sizes):
-        values = batch.x[:, 0].numpy() if batch.present is None else batch.x[batch.present, 0].numpy()
+    for batch in records.batches(np.arange(count), rows, sizes):
+        values = batch.x[:, 0].numpy()
         assert 1 <= len(values) <= rows
         for piece in batch.chunks:
             chunk = set(places[values[piece]].tolist())
@@ -140,7 +140,7 @@ def test_batches_hold_whole_chunks_and_cuts_follow_from_the_chunk_alone(sizes, r
         place: size for place, size in enumerate(sizes) if 0 < size <= LIMIT
     }
     for place, lengths in pieces.items():
-        own = records.batches(np.arange(sizes[place]), rows, fixed, [sizes[place]])
+        own = records.batches(np.arange(sizes[place]), rows, [sizes[place]])
         assert lengths == [piece.stop - piece.start for batch in own for piece in batch.chunks]
 
 
@@ -173,7 +173,7 @@ def test_features_become_what_the_network_takes_and_labels_whole_numbers_unless_
         assert (values == before).all(), "what was given out is a copy"
 
 
-def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
+def test_prepare_sees_rows_as_stored_in_one_shape_and_decides_what_they_become():
     seen = []
 
     def prepare(rows):
@@ -181,40 +181,31 @@ def test_prepare_sees_rows_as_stored_and_decides_what_they_become():
         return rows.to(torch.float16) / 4
 
     records = Records(stored("uint8"), stored("int8")[:, 0], dtype=torch.float64, prepare=prepare)
+    assert len(records.take(np.arange(PREPARED + 1) % 6)[0]) == PREPARED + 1
     x, y = records.take(np.array([3, 1]))
-    assert seen[-1] == (torch.uint8, (2, 2))
+    assert set(seen[-3:]) == {(torch.uint8, (PREPARED, 2))}
     assert x.dtype == torch.float16, "not made anything else afterwards"
     assert x.tolist() == [[1.5, 1.75], [0.5, 0.75]]
     assert y.tolist() == [1, -3]
 
 
-@given(st.integers(0, 30), st.integers(1, 12), st.booleans(), st.integers(0, 2**32))
-@example(0, 5, True, 0)
-@example(12, 4, True, 0)
-@example(13, 4, True, 0)
-def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, fixed, seed):
+@given(st.integers(0, 30), st.integers(1, 12), st.integers(0, 2**32))
+@example(0, 5, 0)
+@example(12, 4, 0)
+@example(13, 4, 0)
+def test_every_index_comes_exactly_once_in_order_and_in_pieces(taken, rows, seed):
     index = np.sort(np.random.default_rng(seed).choice(30, taken, replace=False))
     x = np.arange(30, dtype=np.float32)[:, None]
-    batches = list(Records(x, np.arange(100, 130)).batches(index, rows, fixed))
+    batches = list(Records(x, np.arange(100, 130)).batches(index, rows))
     assert len(batches) == math.ceil(taken / rows)
     found = []
     for batch in batches:
         assert len(batch.x) == len(batch.y)
         assert (batch.y == 100 + batch.x[:, 0]).all(), "features and labels of one record stay together"
-        if fixed:
-            assert batch.present.dtype == torch.bool
-            assert len(batch.x) == len(batch.present) == rows
-            assert (batch.x[~batch.present] == 0).all(), "what fills up is the first record"
-            found += batch.x[batch.present, 0].tolist()
-        else:
-            assert batch.present is None
-            assert 1 <= len(batch.x) <= rows
-            found += batch.x[:, 0].tolist()
+        assert 1 <= len(batch.x) <= rows
+        found += batch.x[:, 0].tolist()
     assert found == index.tolist()
-    assert not fixed or all(bool(batch.present.all()) for batch in batches[:-1]), "only the last is filled up"
-    assert max((len(batch.x) for batch in batches), default=0) == (
-        rows if fixed and taken else math.ceil(taken / max(1, len(batches)))
-    )
+    assert max((len(batch.x) for batch in batches), default=0) == math.ceil(taken / max(1, len(batches)))
 
 
 def test_one_label_a_record():

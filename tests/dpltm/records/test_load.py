@@ -10,6 +10,7 @@ from dpltm.privacy.entry import HASHES, Part
 from dpltm.records import DatasetCache, catalogue, from_arrays, load
 from dpltm.records import data_home as default_home
 from dpltm.records.notes import bounds_notes, public_input_notes
+from dpltm.records.schema import parse_schema
 from opened import arrays_of
 from refusals import refused
 
@@ -267,7 +268,7 @@ def test_features_that_are_not_finite(write, value, split):
     assert refused(load, path, bounds=(0, 1)) == f"{path}: x_{split} has {value} at record 3, feature 2 {FINITE}"
 
 
-def test_declared_classes_and_bounds_decide(write):
+def test_declared_classes_and_bounds_decide(write, tmp_path):
     path = write()
     assert refused(load, path, classes=2) == (
         f"{path}: y_train has label 2 at record 2, but there are 2 classes, {TOO_HIGH}"
@@ -277,6 +278,13 @@ def test_declared_classes_and_bounds_decide(write):
     assert arrays_of(load(path, bounds=(0, 255)).test).x.dtype == np.float32
     path = write(y_train=np.zeros(6, dtype=int))
     assert refused(load, path) == "t has label 0 in all of its records; give records of two classes or more"
+    known = parse_schema(
+        '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["no", "yes"]', ""
+    )
+    (tmp_path / "n.csv").write_text("a,y\n" + "0.5,no\n" * 9)
+    assert refused(load, str(tmp_path / "n.csv"), schema=known) == (
+        "n has label no in all of its records; give records of two classes or more"
+    )
 
 
 # --- tables and --test ---

@@ -7,6 +7,7 @@ import gzip
 import os
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -332,6 +333,23 @@ suffix = "%"
 kind = "label"
 classes = ["nein", "ja"]
 """
+
+
+def test_marks_are_of_texts_and_numbers_are_numbers(tmp_path):
+    """A frame, or a .parquet file, holds 1.5 whatever a .csv file of the same table writes."""
+    frame = pandas.DataFrame(
+        {"Größe": [1.5, 1234.125, 7.5], "Anteil": [12.5, 0.25, 100], "krank": ["ja", "nein", "ja"]}
+    )
+    written = frame.assign(Größe=["1,5", "1.234,125", "7,5"], Anteil=["12,5%", "0,25", "100"])
+    (tmp_path / "t.toml").write_text(ABROAD)
+    frame.to_parquet(tmp_path / "t.parquet")
+    written.to_csv(tmp_path / "t.csv", sep=";", encoding="latin-1", index=False)
+    text, typed = (
+        arrays_of(load(str(tmp_path / name), schema=str(tmp_path / "t.toml")).train).x
+        for name in ("t.csv", "t.parquet")
+    )
+    np.testing.assert_array_equal(text, typed)
+    np.testing.assert_allclose(typed[:, 0] * 2000, frame["Größe"], rtol=1e-6)
 
 
 PAGE = "\n".join(ROWS) + "\n"

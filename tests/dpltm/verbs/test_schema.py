@@ -213,6 +213,19 @@ def test_few_values_are_outside_and_it_is_told_how_many(std, most, mean):
     assert bounds["income"][1] < 200_000
 
 
+def test_an_empty_group_beside_others_is_hardly_ever_taken_for_theirs():
+    """Years from 1950 on then would begin at 512 or before, which leaves a tenth of the range to them; once in 40 at 2."""
+    years = np.random.default_rng(5).integers(1950, 2006, 10_000).astype(float)
+    columns = tuple(Column(str(place), "number", wanted=True) for place in range(40))
+    codes = np.repeat(np.searchsorted(private_columns._EDGES["number"], years, side="right")[:, None], 40, axis=1)
+    found = [
+        column.bounds[0]
+        for seed in range(10)
+        for column, _ in find_columns(ColumnQuery(columns), codes, {}, 64.0, 1e-7, FastSource(seed))
+    ]
+    assert sum(low < 1024 for low in found) <= 3, "of 400, where 0.4 are expected"
+
+
 def test_what_is_rarest_follows_from_the_noise():
     """19 of 20 categories of so many records come out."""
     query, std = ColumnQuery((WORD,)), 20.0

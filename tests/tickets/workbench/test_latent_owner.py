@@ -12,9 +12,8 @@ from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.local.latent import SchemeOptions
+from dpltm.local.latent import EncodeRequest, SchemeOptions
 from dpltm.local.scheme import Scheme
-from dpltm.options.data import DeltaOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
@@ -22,7 +21,7 @@ from dpltm.privacy.release import Paid, pay, price
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.latent import check_scheme_options, encoding, make_scheme
+from dpltm.tickets.workbench.latent import check_scheme_options, encoding, make_scheme, messages_of_one
 from opened import arrays_of
 from refusals import refused
 
@@ -33,6 +32,8 @@ BITS = SchemeOptions(public="digits", features="unit", protocol="rappor", epsilo
 def digits(start: int, stop: int, name: str = "mine", **facts: Any) -> Dataset:
     return from_arrays(X[start:stop], Y[start:stop], name=name, **facts)
 
+
+SEND = EncodeRequest(scheme="s", dataset="d", out="m")
 
 PUBLIC, PRIVATE = digits(0, 700, "theirs"), digits(900, 1797)
 
@@ -129,7 +130,7 @@ def test_drawings_have_as_many_directions_as_the_budget_bears(changes: dict[str,
 
 
 def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[np.ndarray]:
-    plan = encoding(scheme, dataset, DeltaOptions(**options), ledger)
+    plan = encoding(scheme, dataset, replace(SEND, **options), ledger)
     return pay(lambda *_: plan, ledger)
 
 
@@ -138,7 +139,7 @@ def sent(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE) -> np.ndarr
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
-    plan = encoding(scheme, PRIVATE, DeltaOptions(), ledger)
+    plan = encoding(scheme, PRIVATE, SEND, ledger)
     assert price(plan, ledger.book).epsilon(1e-5) == pytest.approx(132)
     assert ledger.entries == (), "a plan spends nothing"
     first = paid(scheme, ledger)
@@ -192,7 +193,7 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
 
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
-    plan = encoding(scheme, PRIVATE, DeltaOptions(), ledger)
+    plan = encoding(scheme, PRIVATE, SEND, ledger)
     report = plan.report(price(plan, ledger.book), 1e-5)
     assert "labels are sent as they are: declared public, and not counted" in report.notes
     assert report.certified.epsilon == pytest.approx(128)
@@ -240,6 +241,28 @@ def test_a_budget_of_that_epsilon_has_room_for_one_message(ledger: Ledger, epsil
     assert len(ledger.entries) == 2
 
 
+def test_augmented_images_are_messages_more_and_add_up(scheme: Scheme, ledger: Ledger) -> None:
+    """Of each image itself first, then of others that are made of it: one guarantee each, in one entry."""
+    few, budget = digits(900, 1000), Guarantee(3.5 * 132, 1e-5, adjacency="replace-one")
+    ledger.declare(Entry("budget", ledger.part(few), (budget,)))
+    first = paid(scheme, ledger, few, augment=2)
+    assert first.entry.mechanisms == 3 * (Guarantee(scheme.answer.certified, adjacency="replace-one"),)
+    assert first.account.epsilon(1e-5) == pytest.approx(3 * 132)
+    assert messages_of_one(first.lineage) == 3
+    rows = np.concatenate(list(first.values))
+    assert rows.shape == (300, 10)
+    flipped = np.unpackbits(rows[:100, :8] ^ scheme.answer.form.encode(scheme.scores(arrays_of(few.train).x)))
+    varied = np.unpackbits(rows[100:200, :8] ^ rows[:100, :8])
+    assert varied.mean() > 2 * flipped.mean(), "another image, not only other coins"
+    with pytest.raises(BudgetError, match="above the budget"):
+        paid(scheme, ledger, few, augment=0)
+    vectors = from_arrays(X[900:].reshape(-1, 64), Y[900:], name="vectors")
+    flat = make_scheme(from_arrays(X[:700].reshape(-1, 64), Y[:700], name="flat"), BITS, Ledger())
+    message = "`augment`: moves images, and a record here is of shape (64,); leave it out"
+    assert refused(encoding, flat, vectors, replace(SEND, augment=1), ledger) == message
+    assert len(ledger.entries) == 2, "nothing more is entered"
+
+
 def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger) -> None:
     for facts, message in (
         (
@@ -248,4 +271,4 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
         ),
         ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
-        assert refused(encoding, scheme, digits(900, 1797, **facts), DeltaOptions(), ledger) == message
+        assert refused(encoding, scheme, digits(900, 1797, **facts), SEND, ledger) == message

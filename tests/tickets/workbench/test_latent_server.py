@@ -14,10 +14,11 @@ from sklearn.datasets import load_digits
 from dpltm.errors import InputError
 from dpltm.local.latent import EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
+from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.pruning import generation as pruning
+from dpltm.pruning.generation import Batches
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
@@ -73,12 +74,45 @@ def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
 
 
 def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless."""
+    """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless.
+
+    Accuracy is measured after ten epochs at most.
+    """
     steps: list[int] = []
-    monkeypatch.setattr(pruning, "train_plain", lambda *arguments: steps.append(arguments[4]))
-    for epochs in (10.0, 0.001):
-        learned(scheme, files, batch_size=100, epochs=epochs)
-    assert [count for count in steps if count] == [110, 1], "before the first, none"
+    monkeypatch.setattr(latent, "train_plain", lambda *arguments: steps.append(arguments[4]))
+    for epochs, taken, noted in ((9.0, 99, 10), (0.001, 1, 1), (10.0, 110, 6)):
+        steps.clear()
+        metrics = learned(scheme, files, PUBLIC, batch_size=100, epochs=epochs).metrics
+        assert (sum(steps), len(metrics), metrics[-1]["step"]) == (taken, noted, taken)
+
+
+def test_a_network_on_bits_sees_every_bit_as_it_arrived(
+    scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LATENT, III-A9; not what a bit stands for in the mean."""
+    seen, whole = [], latent.train_plain
+
+    def watched(model: Any, mask: Any, records: Any, *rest: Any) -> None:
+        seen.append(records[0][:])
+        whole(model, mask, records, *rest)
+
+    monkeypatch.setattr(latent, "train_plain", watched)
+    found = learned(scheme, files, PUBLIC, inputs="bits")
+    bits = np.unpackbits(np.concatenate(files)[:, :-2], axis=1)
+    np.testing.assert_array_equal(seen[0].numpy(), bits.astype("f4"))
+    assert found.facts["randomised"] == found.metrics[-1]["accuracy"], "the last one"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adadelta", "adam"])
+@pytest.mark.parametrize("inputs", ["means", "bits"])
+def test_every_optimizer_learns_by_its_own_step_size(
+    scheme: Scheme, files: list[np.ndarray], optimizer: str, inputs: str
+) -> None:
+    """Signs of 64 pixels, of which few are flipped; chance is a tenth. More in training, where coins are known by heart."""
+    changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "precision": "bfloat16", "model": "mlp:32"}
+    facts = learned(scheme, files, PUBLIC, **changes, epochs=30.0).facts
+    assert facts["randomised"] > 0.3
+    assert facts["training"] > 0.3
 
 
 def test_public_test_records_keep_their_labels(
@@ -93,12 +127,32 @@ def test_public_test_records_keep_their_labels(
 
     monkeypatch.setattr(latent, "accuracy", watched)
     learned(scheme, files, PUBLIC)
-    (plain, labels), (noisy, same) = seen
+    (noisy, same), _, (plain, labels) = seen  # after the epoch; of the messages themselves; and as they are
     assert labels.tolist() == same.tolist() == Y[400:700].tolist()
     assert not torch.equal(plain.sign(), noisy.sign()), "bits are randomised"
     p = math.exp(3) / (1 + math.exp(3))  # an input that is certain is (p - q)^-1 times one that is randomised
     torch.testing.assert_close(noisy.abs(), torch.ones(300, 64), rtol=1e-5, atol=0)
     torch.testing.assert_close(plain.abs(), torch.full((300, 64), 1 / (2 * p - 1)), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_is_that_of_an_independent_loop(scheme: Scheme, files: list[np.ndarray], optimizer: str) -> None:
+    """Of bits, with inputs of the last layer left out, over epochs after each of which accuracy is measured."""
+    options = {"inputs": "bits", "optimizer": optimizer, "dropout": 0.4, "epochs": 3.0, "lr": 0.05, "batch_size": 100}
+    found = learned(scheme, files, PUBLIC, **options)
+    rows, model = np.concatenate(files), build(ModelSpec("mlp:8", 64, 10), 0)
+    x, y = torch.from_numpy(np.unpackbits(rows[:, :-2], axis=1)).float(), torch.from_numpy(scheme.answer.labels(rows))
+    batches, (first, last) = Batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
+    steps = (torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam)(model.parameters(), 0.05)
+    torch.manual_seed(2**33)
+    for _ in range(33):
+        index = next(batches)
+        steps.zero_grad()
+        hidden = torch.nn.functional.dropout(first(x[index]).relu(), 0.4)
+        torch.nn.functional.cross_entropy(last(hidden), y[index]).backward()
+        steps.step()
+    for name, value in model.named_parameters():
+        torch.testing.assert_close(found.weights[name], value.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_codebook_makes_a_linear_network() -> None:
@@ -109,6 +163,9 @@ def test_a_codebook_makes_a_linear_network() -> None:
     assert found.facts["randomised"] is None
     with pytest.raises(InputError, match="hence a linear network; leave it out"):
         learn(code, [messages(code, 700, 800)], QUICK)
+    for inputs in ("bits", "means"):
+        message = refused(learn, code, [messages(code, 700, 800)], replace(QUICK, model=None, inputs=inputs))
+        assert message == "`inputs`: of bits; messages of a codebook are no bits, so leave it out"
 
 
 REFUSED: dict[str, dict[str, Any]] = {

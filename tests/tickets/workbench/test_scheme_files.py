@@ -23,7 +23,14 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
 from dpltm.tickets.files import digest_of
 from dpltm.tickets.run import load_run
-from dpltm.tickets.workbench.latent import load_scheme, read_messages, save_learned, save_scheme, write_messages
+from dpltm.tickets.workbench.latent import (
+    Learned,
+    load_scheme,
+    read_messages,
+    save_learned,
+    save_scheme,
+    write_messages,
+)
 from refusals import told
 from set_entries import SAID, SOURCE, TRAINED, entered
 
@@ -200,7 +207,7 @@ def test_what_a_file_of_messages_holds_byte_by_byte():
 
 @pytest.mark.usefixtures("there")
 def test_messages_that_do_not_fit():
-    """Of another length than they say, with labels of no class, of another scheme of as many bytes."""
+    """Of another length than they say, with labels of no class, of another scheme or other features, of as many bytes."""
     data = M.read_bytes()
     for other in (data[:-1], data[:-45], data + b"\0", data + data[-5:]):
         M.write_bytes(other)
@@ -210,11 +217,12 @@ def test_messages_that_do_not_fit():
         )
     M.write_bytes(data[:-2] + b"\xff\xff")
     assert told(read_messages, M, SCHEME).endswith("; it is damaged")
-    other = replace(SCHEME, answer=replace(ANSWER, epsilon=1.0))
-    assert told(read_messages, M, other) == (
-        f"m: encoded by another scheme ({SCHEME.id[:8]}) than this one ({other.id[:8]}); owners and server have to use"
-        " the same"
-    )
+    features = make_feature_map("fourier:6", (2, 3), (0.0, 255.0))
+    for other in (replace(SCHEME, answer=replace(ANSWER, epsilon=1.0)), replace(SCHEME, feature_map=features)):
+        assert told(read_messages, M, other) == (
+            f"m: encoded by another scheme ({SCHEME.id[:8]}) than this one ({other.id[:8]}); owners and server have to use"
+            " the same"
+        )
 
 
 @pytest.mark.usefixtures("there")
@@ -273,7 +281,7 @@ def test_a_network_from_a_codebook_is_a_run(tmp_path):
     scheme = replace(SCHEME, answer=Codebook(6, 4, 2.0, "signed", 30))
     model = build(ModelSpec("mlp", 6, 4), 3)
     values = {name: value.detach() for name, value in model.named_parameters()}
-    save_learned(tmp_path / "r", scheme, ModelSpec("mlp", 6, 4), values, {}, SENT)
+    save_learned(tmp_path / "r", scheme, Learned(ModelSpec("mlp", 6, 4), values, {}, []), {}, SENT)
     run = load_run(tmp_path / "r")
     assert (run.lineage, run.entry, run.bounds) == (SENT, None, (0.0, 255.0))
     assert run.feature_map == scheme.feature_map
