@@ -1,4 +1,4 @@
-"""Whether tanh saturates, is unstable or keeps ascending over the 60 epochs of its paper: accuracy over steps, finely.
+"""Whether tanh saturates, is unstable or keeps ascending over 60 epochs, a length of ours: accuracy over steps, finely.
 
     DPLTM_DATA=... python benchmarks/tanh_curves.py [--dataset mnist] [--arms clip ...] [--epochs 60] [--plot FILE]
 

@@ -6,9 +6,11 @@ radial filter needs a norm and one weighted sum, an element-wise one every live 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +24,16 @@ from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, MadeUp, losses_of, structure, undisturbed
+from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
 from dpltm.networks.full_precision import deterministic, full_precision
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
+
+LONG = 5.0
+"""Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
+
+ROWS = 32
+"""Made-up records that a network is tried with before passes have a shape."""
 
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
@@ -77,6 +85,7 @@ class RecordGradients:
         pass_rows: rows of every pass, filled up by a made-up record that counts for nothing; 0 until it is known
             (:meth:`settle`).
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
+        unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
 
     Raises:
         InputError: a module that mixes records, a dtype that the bound does not cover, or a mask that does not fit.
@@ -107,6 +116,7 @@ class RecordGradients:
         self._checked: tuple[object, ...] = ()
         self._fillings: Tensor | None = None
         self._rehearsed = set[tuple[object, ...]]()
+        self._tried, self._long, self.unfollowed = 0, False, ""
         self.pass_rows = 0
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
@@ -136,9 +146,10 @@ class RecordGradients:
         """
         return self._rounding
 
-    def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None) -> None:
+    def check(self, x: Tensor, y: Tensor, fillings: Tensor | None = None, *, apart: bool = True) -> None:
         """Decide how gradients are computed for batches like these; of ``x`` and ``y`` only shape, dtype and device matter.
-        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in.
+        ``fillings`` are public rows of padding, ``(k, ...)``, that records may end in. Without ``apart`` it is left to
+        :meth:`rehearse` to try whether records are mixed.
 
         The first batch decides it otherwise, after something may have been spent. It is done anew where a module was
         exchanged, hooked, patched or set to another mode since. Raises InputError where the loss is not one value a
@@ -159,12 +170,15 @@ class RecordGradients:
                         " set it back, or begin anew with this model"
                     )
             check_model(self._model)
-            with full_precision():
+            began = time.process_time()
+            with full_precision(), _one_thread():
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 settings = self._compile, self._kernels, self._grouped
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
+            self._long = time.process_time() - began > LONG
             self._checked = state
             self._rehearsed.clear()
+            self._tried = 0
             sizes = [size for layer in self._layers for size in layer.sizes]
             given = torch.arange(sum(sizes), device=x.device)
             place = dict(
@@ -172,6 +186,20 @@ class RecordGradients:
             )
             order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, given) else order
+        if apart:
+            self._try(self.pass_rows or ROWS)
+
+    def _try(self, rows: int) -> None:
+        """Refuse a network that mixes records in passes of so many."""
+        plan = self._plan
+        assert plan is not None
+        if rows > self._tried:
+            probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
+            off = torch.autocast(plan.made_up.x.device.type, enabled=False)
+            threads = contextlib.nullcontext() if self._long else _one_thread()
+            with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), threads:
+                self.unfollowed = probe.check_apart(rows)
+            self._tried = rows
 
     @property
     def layer_of(self) -> Tensor:
@@ -247,7 +275,7 @@ class RecordGradients:
         total = torch.zeros(self.length_of(filter), dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
             return FilteredSum(total, 0)
-        self.check(x, y)
+        self.check(x, y, apart=False)
         if place := self.rehearse(filter):
             raise InputError(moved_text(place))
         if self.draws and (keys is None or keys.shape != (len(x),)):
@@ -397,6 +425,7 @@ class RecordGradients:
         """
         if not self.pass_rows:
             self.settle(1.0)
+        self._try(self.pass_rows)
         assert self._plan is not None
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
         threads, mkldnn = torch.get_num_threads(), torch.backends.mkldnn.enabled
@@ -496,6 +525,17 @@ def shape_of(expected: float, most: int, fixed: float) -> int:
 
     most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
     return min(range(unit, max(unit, min(most, most_drawn + unit)) + 1, unit), key=cost)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """A block on one thread: beside other processes, threads of small passes mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def moved_text(place: str) -> str:

@@ -144,7 +144,8 @@ def make_plan(
     off = torch.autocast(like.x.device.type, enabled=False)
     with undisturbed(model, loss), off, torch.enable_grad():
         units = _units(model)
-        probe = Probe.first(model, units.values(), loss, like).apart()
+        probe = Probe.first(model, units.values(), loss, like)
+        probe = probe.apart() if probe.spread else probe
         refusal: InputError | None = None
         try:
             plan = _assign(probe, units, live_mask, compile, kernels, written)
@@ -158,7 +159,8 @@ def make_plan(
             if _right(probe, whole, live_mask):
                 return whole
         except InputError as error:
-            raise refusal or error from error
+            refusal = refusal or error
+        probe.check_apart(probe.made_up.records)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
         " compute something else when it is called again?"

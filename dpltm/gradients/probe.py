@@ -1,30 +1,28 @@
 """Trial of a network on made-up records: it must keep records apart, and keep nothing of them.
 
 A bound on one record's gradient bounds what the record changes only if no other record's gradient depends on it. No rule can
-see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried: one
-record is replaced, by ordinary values, by huge ones, constant ones, zeros and NaN, and among short records, padded at their
-end or their beginning, by a long one; nothing that any layer sees of the others may change by a bit. It stays a trial: what
-mixes only records of a certain kind, or only in large batches, can still escape.
+see that from a module's kind, and autograd does not see it through detached or discrete operations, so it is tried, with as
+many records as passes have: what layers see of a record in a batch, in float64, is what they see of it alone, which
+``torch.func.vmap`` tells (``records.made_up``). Some records are ordinary; others are huge, of one value, NaN, or short and
+padded at their end or their beginning. It stays a trial: what mixes only records of another kind can still escape.
 
-Nor may it depend on a record's place in the batch, since one record more moves all that come after it. PyTorch draws random
-numbers by place, so they come from a key of each record instead (``draws``), in the trial as well.
+PyTorch draws random numbers by place, so they come from a key of each record instead (``draws``), in the trial as well.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
-from itertools import islice
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
@@ -32,7 +30,22 @@ from dpltm.gradients.layer import Call, Recorder
 from dpltm.networks.state import attributes_of, local, sharded, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
-from dpltm.records.made_up import constant, padded, tokens_of
+from dpltm.records.made_up import (
+    CannotFollow,
+    Decides,
+    Mixes,
+    Sight,
+    Sights,
+    Trial,
+    Way,
+    alone,
+    mapped_over,
+    odd_rows,
+    of_all_rows,
+    padded,
+    same_bits,
+    tokens_of,
+)  # fmt: skip
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -144,37 +157,6 @@ def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
 
 
 @contextmanager
-def in_float64(model: nn.Module, loss: Loss) -> Iterator[None]:
-    """Put float64 copies in place of parameters and buffers of floating point, which themselves are left alone."""
-    modules = modules_of(model, loss)
-    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
-    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
-
-    def widened(value: nn.Parameter) -> nn.Parameter:
-        if id(value) not in wide:
-            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
-        return wide[id(value)]
-
-    try:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None and value.is_floating_point():
-                    setattr(
-                        module, name, widened(value)
-                    )  # not by the dictionary: recurrent modules keep a list as well
-            for name, buffer in buffers.items():
-                if buffer is not None and buffer.is_floating_point():
-                    module._buffers[name] = buffer.double()
-        yield
-    finally:
-        for module, parameters, buffers in held:
-            for name, value in parameters.items():
-                if value is not None:
-                    setattr(module, name, value)
-            module._buffers.update(buffers)
-
-
-@contextmanager
 def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, nn.Module]]]:
     """Modules that are called, by name: those that are under way where an exception ends the pass, the innermost first; else
     those that moved generators on, those inside another before it."""
@@ -209,24 +191,7 @@ SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
 LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
 """Candidates for the largest whole number that a model or a loss takes."""
 
-LENGTHS = (1, 2, 8, 16, 32)
-"""Batches whose losses must not depend on how many records come after."""
-
-ALIKE, ALIKE_WIDE = 2e-3, 1e-6
-"""Largest relative difference, in float32 and float64, between batches of different lengths: other orders of
-summation. float64 decides; in float32, whatever is larger must be a unit near zero."""
-
-KINK = 0.1
-"""Largest share of what a layer sees or gives, in L2 norm, that in float32 a unit may change which rounding switches on or
-off."""
-
-ROUNDINGS = 8
-"""How many times as far as by the last bits of its factors a float32 sum may be rounded."""
-
-HOW_MANY = "how many there are"
-
-PARTS = (*(slice(0, length) for length in LENGTHS[:-1]), slice(1, LENGTHS[-1] + 1))
-"""Parts of a batch that are compared with the whole of it: of every length, the last at another place as well."""
+RESTS = "model or loss: what one record gives depends on the rest of the batch"
 
 MIXED = (
     "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
@@ -270,9 +235,9 @@ class MadeUp:
         """The same, without a hold on the records that they are like."""
         return replace(self, x=self.x.new_empty(0, *self.x.shape[1:]), y=self.y.new_empty(0, *self.y.shape[1:]))
 
-    def keys(self, x: Tensor, start: int = 0) -> Tensor:
-        """Keys of these records, of which the first is number ``start`` of a batch: each has its own wherever it is."""
-        return mixed(torch.arange(start, start + len(x), device=x.device))
+    def keys(self, x: Tensor) -> Tensor:
+        """Keys of these records, by their place."""
+        return mixed(torch.arange(len(x), device=x.device))
 
     def _values(self, like: Tensor, records: int, largest: int, generator: torch.Generator) -> Tensor:
         shape = (records, *like.shape[1:])
@@ -282,21 +247,11 @@ class MadeUp:
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
-    def replaced(self, x: Tensor, y: Tensor, record: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches with one record, or its label, replaced in every way."""
-        for which, values in enumerate((x, y)):
-            old = values[record]
-            if values.is_floating_point():
-                ways = [1 - old, 1e3 * (old - 0.5), *constant(old)]
-            else:
-                largest = self.largest[which]
-                ways = [(old == 0).to(values.dtype), torch.full_like(old, largest)] if largest else []
-            if which == 0:
-                ways += [short[0] for short, _ in islice(padded(old[None]), 1)]
-            for way in ways:
-                other = values.clone()
-                other[record] = way
-                yield (other, y) if which == 0 else (x, other)
+    def ways(self, x: Tensor, y: Tensor, declared: Iterable[int]) -> list[Way]:
+        """Odd records, and ordinary ones with an odd label; not records of NaN alone, which the rehearsal has."""
+        ways = odd_rows(x, self.largest[0], declared, self.fillings)
+        ways += [(1, row, True) for _, row, _ in odd_rows(y, self.largest[1])]
+        return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
 def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
@@ -341,9 +296,9 @@ class Probe:
     axes: tuple[Axis, ...] | None = None
     spread: tuple[nn.Module, ...] = ()
 
-    def draws(self, x: Tensor, start: int = 0) -> Draws:
-        """Answers to what a pass over these records draws; ``start`` is the number of the first."""
-        return Draws(self.made_up.keys(x, start), self.axes)
+    def draws(self, x: Tensor) -> Draws:
+        """Answers to what a pass over these records draws."""
+        return Draws(self.made_up.keys(x), self.axes)
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
@@ -393,7 +348,7 @@ class Probe:
             probe = replace(self, made_up=replace(self.made_up, records=size))
             x, y = probe.made_up.batch()
             draws = probe.draws(x)
-            shapes = [*(value.shape for _, value in probe.seen(x, y, draws=draws)), *draws.shapes]
+            shapes = [*(seen.values.shape for seen in probe.seen(x, y, draws=draws)), *draws.shapes]
             if all(shape.count(size) < 2 for shape in shapes):
                 return replace(probe, axes=tuple(draws.axes))
         raise InputError(
@@ -420,65 +375,108 @@ class Probe:
         spread = {id(call.module): call.module for call in recorder.calls if _of_all(call)}
         return replace(self, copy=tuple(copy.values()), spread=tuple(spread.values()))
 
-    def seen(self, x: Tensor, y: Tensor, start: int = 0, draws: Draws | None = None) -> list[tuple[str, Tensor]]:
+    def seen(self, x: Tensor, y: Tensor, draws: Draws | None = None) -> Sights:
         """Everything that rules are given, by name: losses, inputs of every unit, and the gradients at its outputs; and what
-        recurrent ones gave.
-
-        ``start`` is the number of the first record in the batch that these were cut from. Raises InputError if a random
-        number was drawn that is not a record's own.
-        """
+        recurrent ones gave. Raises InputError if a random number was drawn that is not a record's own."""
         with self._refusing_draws(x, y):
-            return self._pass(x, y, self.draws(x, start) if draws is None else draws)
+            return self._pass(x, y, self.draws(x) if draws is None else draws)
 
-    def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> list[tuple[str, Tensor]]:
+    def of_keys(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
+        """The same of records that draw by these keys."""
+        return self.seen(x, y, Draws(keys, self.axes))
+
+    def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
         with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
             losses = losses_of(self.model, self.loss, x, y, draws)
         with draws:  # which refuses them here
             recorder.backward(losses.sum())
-        seen = [("the loss", losses.detach())]
-        for call in recorder.calls:
-            goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
-            gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
-            values, _ = tree_flatten((call.inputs, call.keywords, call.gradients, gave))
-            seen += [(f"a {type(call.module).__name__}", value) for value in values if isinstance(value, Tensor)]
-        return seen
+        return _sights(recorder, losses)
+
+    def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
+        """The same of every record alone, ``(n, ...)``, with one record in its dimension; raises as ``made_up.alone``."""
+        draws = Draws(keys, self.axes, mapped=True)
+
+        def losses(record: Tensor, label: Tensor) -> list[Tensor]:
+            outputs = self.model(record)
+            values = self.loss(outputs, label)
+            if values.shape != (1,):
+                raise InputError(_of_shape(values, outputs, label, 1))
+            return [values]
+
+        recorder = _OfEach(self.units, self.copy, draws=draws, spread=self.spread, records=len(x))
+        with recorder:
+            try:
+                with draws:
+                    (found,) = alone(losses, x, y, model=self.model)
+                draws.close()
+                with draws:
+                    recorder.backward(found.sum())
+            except (InputError, CannotFollow, Decides) as error:
+                if isinstance(error, CannotDraw):
+                    raise CannotFollow(str(error)) from error
+                raise
+            except Exception as error:  # a hook in the backward pass
+                raise CannotFollow(first_line(error)) from error
+        return _sights(recorder, found)
 
     def apart(self) -> Probe:
-        """The probe, tried out; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
-        if self.spread:
-            try:
-                self.check_apart()
-            except InputError:
-                return replace(self, spread=()).apart()
+        """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
+        with contextlib.suppress(InputError):
+            self.check_apart(self.made_up.records, odd=False)
             return self
-        self.check_apart()
-        return self
+        return replace(self, spread=())
 
-    def check_apart(self) -> None:
-        """Refuse a network in which anything about a record depends on the others, or on how many there are."""
+    def check_apart(self, rows: int, *, odd: bool = True) -> str:
+        """Refuse a network in which anything about a record depends on the rest of a batch of so many, some ``odd``; return
+        what ``vmap`` could not follow, if anything."""
         try:
-            self._check_apart()
-        except InputError as error:
-            axes = self.axes or ()
-            if any(rows > 1 for _, rows in axes):  # which were taken to stand together
+            return self._check_apart(rows, odd)
+        except Decides as error:
+            raise InputError(f"model or loss: {error}") from None
+        except Mixes as error:
+            if error.routed:
+                raise InputError(f"model: {error.place} {ROUTED}") from None
+            said, axes = f"{RESTS} (seen at {error.place}): {MIXED}", self.axes or ()
+            if any(own > 1 for _, own in axes):  # which were taken to stand together
                 try:
                     replace(self, axes=tuple((place, 1) for place, _ in axes)).seen(*self.made_up.batch())
                 except InputError as draw:
-                    raise InputError(f"{error}; perhaps since {str(draw).removeprefix('model: ')}") from None
-            raise
+                    raise InputError(f"{said}; perhaps since {str(draw).removeprefix('model: ')}") from None
+            raise InputError(said) from None
 
-    def _check_apart(self) -> None:
-        x, y = self.made_up.batch()
+    def _check_apart(self, records: int, odd: bool) -> str:
+        along = self._along()
+        x, y = self.made_up.batch(records)
         draws = self.draws(x), self.draws(x)
         base, again = (self.seen(x, y, draws=each) for each in draws)
-        if _difference(base, again, None, {}) or draws[0].began != draws[1].began:
+        try:
+            same_bits(base, again, along, torch.ones(records, dtype=torch.bool))
+            same = draws[0].began == draws[1].began
+        except Mixes:
+            same = False
+        if not same:
             raise InputError(
                 "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
             )
-        along = self._along(base)
-        self._check_replaced(x, y, base, along)
-        self._check_padded(x, y, along)
-        self._compare_lengths()
+        trial, keys = Trial(self.of_keys, self.alone, along), self.made_up.keys(x)
+        if odd:
+            declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
+            fillings = self.made_up.fillings
+            pairs, filled = (
+                (((short, y, keys), (long, y, keys)) for short, long in padded(x, declared, fillings, filled=only))
+                for only in (False, True)
+            )
+            trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
+        wide = None if any(map(sharded, self.model.parameters())) else modules_of(self.model, self.loss)
+        unfollowed = trial.run(wide, x, y, keys)
+        try:
+            if unfollowed:
+                self.seen(*self.made_up.batch(1))
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code raises
+            raise InputError(f"model or loss: fails on 1 made-up records: {first_line(error)}") from error
+        return unfollowed
 
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
@@ -504,211 +502,44 @@ class Probe:
         who = "the loss, or a hook," if not drew else f"{drew[0][0] or 'its forward'} ({type(drew[0][1]).__name__})"
         raise InputError(f"model: {who} {why}")
 
-    def _check_replaced(self, x: Tensor, y: Tensor, base: list[tuple[str, Tensor]], along: dict[int, int]) -> None:
-        for record in (0, 1, len(x) // 2, len(x) - 1):
-            for other_x, other_y in self.made_up.replaced(x, y, record):
-                try:
-                    seen = self.seen(other_x, other_y)
-                except InputError:
-                    raise
-                except Exception:  # a class or token that is none, or values that a model will not take
-                    continue
-                _refuse_mixed(base, seen, record, along)
-
-    def _check_padded(self, x: Tensor, y: Tensor, along: dict[int, int]) -> None:
-        """Refuse a network in which short records depend on whether a long one is among them: cut to the longest."""
-        declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
-        for short, long in padded(x, declared, self.made_up.fillings):
-            try:
-                base, seen = self.seen(short, y), self.seen(long, y)
-            except InputError:
-                raise
-            except Exception:  # a token that is none, or records that a model will not take
-                continue
-            _refuse_mixed(base, seen, 0, along)
-
-    def _along(self, base: list[tuple[str, Tensor]]) -> dict[int, int]:
-        """Dimension of records by place in ``base``: the one that is as long as the batch, whatever its length."""
-        records, more = self.made_up.records, self.made_up.records + 1
-        longer = self.seen(*self.made_up.batch(more))
-        if len(longer) != len(base):
-            raise InputError(
-                f"model or loss: what one record gives depends on how many there are (seen at the layers that are called):"
-                f" {MIXED}"
-            )
+    def _along(self) -> dict[int, int]:
+        """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length."""
+        few, more = (self.made_up.records + one for one in (0, 1))
+        first, longer = (self.seen(*self.made_up.batch(records)) for records in (few, more))
+        if len(longer) != len(first):
+            raise Mixes("the layers that are called")
         return {
-            place: value.shape.index(records)
-            for place, ((_, value), (_, other)) in enumerate(zip(base, longer, strict=True))
-            if records in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(records)] == more
+            number: value.shape.index(few)
+            for number, (value, other) in enumerate(
+                (one.values, two.values) for one, two in zip(first, longer, strict=True)
+            )
+            if few in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(few)] == more
         }
 
-    def _compare_lengths(self) -> None:
-        """Refuse a network in which parts of a batch, alone, give something else than in the whole of it.
 
-        float64 decides, where other orders of summation leave next to nothing. float32 is looked at as well, for what
-        depends on the length there alone: a unit near zero may differ, which in a wide layer rounding switches on or off.
-        Where float64 cannot run, float32 may differ as much as rounding of the weights to their last bits moves it.
-        """
-        batch, wide = self.made_up.batch(LENGTHS[-1] + 1), next(self.model.parameters()).dtype == torch.float64
-        whole = self.seen(*batch)
-        sizes = [_largest(value) for _, value in whole]
-        coarse = [(ALIKE_WIDE if wide else ALIKE) * size for size in sizes]
-        apart = self._told_by_part(batch, whole, coarse, 0.0 if wide else KINK)
-        why = ""
-        if not apart and not wide:
-            try:
-                apart = self._told_in_float64(batch)
-            except Exception as error:  # it may not run in another precision
-                fine = [min(pair) for pair in zip(coarse, self._rounded(batch, whole), strict=True)]
-                apart = self._told_by_part(batch, whole, fine)
-                why = f"; or by rounding, which float64 would tell, but: {first_line(error)}"
-        if apart:
-            what, place = apart
-            raise InputError(f"model or loss: what one record gives depends on {what} (seen at {place}{why}): {MIXED}")
+def _sights(recorder: Recorder, losses: Tensor) -> Sights:
+    seen = [Sight("the loss", losses.detach())]
+    for call in recorder.calls:
+        place = f"a {type(call.module).__name__}"
+        goes_by_outputs = isinstance(call.module, (nn.RNNBase, nn.RNNCellBase))
+        gave = [value.detach() for value in call.outputs] if goes_by_outputs else []
+        for values, slope in (((call.inputs, call.keywords), False), (call.gradients, True), (gave, False)):
+            seen += [Sight(place, value, slope) for value in tree_flatten(values)[0] if isinstance(value, Tensor)]
+    return seen
 
-    def _told_in_float64(self, batch: tuple[Tensor, Tensor]) -> tuple[str, str] | None:
-        if any(map(sharded, self.model.parameters())):
-            raise NotImplementedError("its parameters are sharded")
-        with in_float64(self.model, self.loss):
-            x, y = (part.double() if part.is_floating_point() else part for part in batch)
-            whole = self.seen(x, y)
-            return self._told_by_part((x, y), whole, [ALIKE_WIDE * _largest(value) for _, value in whole])
 
-    def _rounded(self, batch: tuple[Tensor, Tensor], whole: list[tuple[str, Tensor]]) -> list[float]:
-        """How far float32 sums in another order may be from ``whole``: a computed product of matrices is the exact one of
-        factors of which each is moved by few last bits (Higham 2002, 3.5), so what such a move changes is measured; times
-        ``ROUNDINGS``, and at least as far as a number is rounded by itself."""
-        generator = torch.Generator().manual_seed(0)
+class _OfEach(Recorder):
+    """Keep the calls of modules while records are mapped over: what they see and give of all records, ``(n, ...)``."""
 
-        def moved(value: Tensor) -> Tensor:
-            signs = torch.randint(0, 2, value.shape, generator=generator).to(value.device) * 2 - 1
-            return value * (1 + 2.0**-23 * signs)
-
-        parameters = [local(value) for value in self.model.parameters()]
-        before = [value.clone() for value in parameters]
-        with torch.no_grad():
-            for value in parameters:
-                value.copy_(moved(value))
-        try:
-            x, y = batch
-            other = self.seen(moved(x) if x.is_floating_point() else x, y)
-        finally:
-            with torch.no_grad():
-                for value, old in zip(parameters, before, strict=True):
-                    value.copy_(old)
-        if [value.shape for _, value in other] != [value.shape for _, value in whole]:
-            return [0.0] * len(whole)
-        return [
-            ROUNDINGS * max(_largest((two - one).nan_to_num()), 2.0**-23 * _largest(one))
-            for (_, one), (_, two) in zip(whole, other, strict=True)
-        ]
-
-    def _told_by_part(
-        self,
-        batch: tuple[Tensor, Tensor],
-        whole: list[tuple[str, Tensor]],
-        most: Sequence[float],
-        share: float = 0.0,
-        parts: Sequence[slice] = PARTS,
-    ) -> tuple[str, str] | None:
-        """What parts of the batch depend on, and where that is seen: by more than ``most`` in a number, and ``share`` of a
-        record's L2 norm; None if nothing does."""
-        x, y = batch
-        for rows in parts:
-            start, stop = rows.start, rows.stop
-            try:
-                part = self.seen(x[rows], y[rows], start)
-            except InputError:
-                raise
-            except Exception as error:
-                raise InputError(
-                    f"model or loss: fails on {stop - start} made-up records: {first_line(error)}"
-                ) from error
-            if len(part) != len(whole):
-                return HOW_MANY, "the layers that are called"
-            shares = [
-                _apart(value, other, rows, len(x), largest)
-                for (_, value), (_, other), largest in zip(part, whole, most, strict=True)
-            ]
-            if max(shares) > share:
-                place = next(name for (name, _), apart in zip(part, shares, strict=True) if apart)
-                if start == 0:
-                    return HOW_MANY, place
-                first = self._told_by_part(batch, whole, most, share, [slice(0, stop - start)])  # or the same length
-                return first or ("its place in the batch", place)
-        return None
+    def _keep(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        records = self._records
+        kept = super()._keep(
+            module, *(tree_map(partial(of_all_rows, records), value) for value in (inputs, keywords, output))
+        )
+        return tree_map(mapped_over, kept)
 
 
 def _of_all(call: Call) -> bool:
     """True for an embedding of tokens that are the same for every record, in one row."""
     shapes = [value.shape for value in (*call.inputs[:1], *call.outputs) if isinstance(value, Tensor)]
     return type(call.module) is nn.Embedding and all(len(shape) > 1 and shape[0] == 1 for shape in shapes)
-
-
-def _refuse_mixed(
-    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], but: int, along: dict[int, int]
-) -> None:
-    """Refuse a network where two passes differ at other records than one."""
-    if place := _difference(first, second, but, along):
-        pairs = enumerate(zip(first, second, strict=False))
-        if any(number not in along and one.shape != other.shape for number, ((_, one), (_, other)) in pairs):
-            raise InputError(f"model: {place} {ROUTED}")
-        raise InputError(f"model or loss: what one record gives depends on others (seen at {place}): {MIXED}")
-
-
-def _difference(
-    first: list[tuple[str, Tensor]], second: list[tuple[str, Tensor]], but: int | None, along: dict[int, int]
-) -> str | None:
-    """Name of what differs by a bit between two passes, at all records ``but`` one or anywhere; None if nothing does.
-    What has no dimension for records is passed over then, since whoever takes that call refuses it."""
-    if len(first) != len(second):
-        return "the layers that are called"
-    for number, ((place, one), (_, other)) in enumerate(zip(first, second, strict=True)):
-        if one.shape != other.shape:
-            return place
-        if but is None:
-            same = _equal(one, other)
-        elif number not in along:
-            continue
-        else:
-            one, other = one.movedim(along[number], 0), other.movedim(along[number], 0)
-            same = _equal(one[:but], other[:but]) and _equal(one[but + 1 :], other[but + 1 :])
-        if not same:
-            return place
-    return None
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    """True if both hold the same numbers, or NaN at the same places."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
-
-
-def _largest(values: Tensor) -> float:
-    """Largest finite magnitude of all records, since one alone may be what is left where others cancel; at least 1e-30."""
-    if not values.is_floating_point() or not values.numel():
-        return 0.0
-    largest = float(torch.linalg.vector_norm(values, math.inf))
-    if not math.isfinite(largest):
-        largest = float(values.abs().where(values.isfinite(), 0).max())
-    return max(largest, 1e-30)
-
-
-def _apart(part: Tensor, whole: Tensor, rows: slice, records: int, most: float) -> float:
-    """Share, in L2 norm, by which ``part`` differs from those rows of ``whole`` along the dimension of records; 0
-    where there is none, or where no number differs by more than ``most``."""
-    along = [
-        place
-        for place, sizes in enumerate(zip(part.shape, whole.shape, strict=False))
-        if sizes == (rows.stop - rows.start, records) and part.ndim == whole.ndim
-    ]
-    if not along:
-        return 0.0  # whoever takes this call refuses it
-    whole = whole.narrow(along[0], rows.start, rows.stop - rows.start)
-    if part.shape != whole.shape or not part.is_floating_point():
-        return 0.0 if torch.equal(part, whole) else math.inf
-    if not part.numel() or float(torch.linalg.vector_norm(part - whole, math.inf)) <= most:  # false for NaN
-        return 0.0
-    apart, whole = part.nan_to_num() - whole.nan_to_num(), whole.nan_to_num()
-    if float(apart.abs().max()) <= most:
-        return 0.0
-    return float(apart.double().norm()) / max(float(whole.double().norm()), 1e-30)

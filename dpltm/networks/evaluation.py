@@ -22,6 +22,9 @@ from dpltm.records.units import ABSENT
 CHUNK = 1024
 """Records that are looked at together. A convolutional network's activations of many more outgrow a processor's caches."""
 
+SCORED_BYTES = 2**26
+"""Memory, approximate, of what the layers of a network give for as many records as are scored at once under a price."""
+
 DIVERGED = "training diverged: the network gives no finite numbers, so it tells nothing; take a smaller `lr`"
 
 
@@ -32,6 +35,41 @@ def has_diverged(model: nn.Module, spec: Network) -> bool:
     zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
     with evaluating(model):
         return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
+
+
+@torch.no_grad()
+def scored_rows(model: nn.Module, like: Tensor) -> int:
+    """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by what a network takes for
+    a record of zeros (nobody's), so that it is public, and a trial can have as many."""
+    held = 0
+
+    def count(_module: nn.Module, _inputs: object, output: object) -> None:
+        nonlocal held
+        held += output.numel() if isinstance(output, Tensor) else 0
+
+    hooks = [module.register_forward_hook(count) for module in model.modules()]
+    try:
+        with full_precision(), evaluating(model):
+            model(torch.zeros_like(like[:1]))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    rows = min(max(SCORED_BYTES // (4 * max(held, 1)), 32), CHUNK)
+    return int(2 ** (rows.bit_length() - 1))
+
+
+@torch.no_grad()
+def _bits_hold(model: nn.Module, like: Tensor, rows: int) -> bool:
+    """True if not a bit of what a network gives for made-up records changes where others are large, or all are moved."""
+    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    made = (made if like.is_floating_point() else 2 * made).to(like)
+    other = torch.arange(rows) % 2 == 1
+    replaced = made[:rows].clone()
+    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
+    with full_precision(), evaluating(model):
+        whole, rest, turned = (model(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
+    other = other.to(whole.device)
+    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
 
 
 STEP = 2**20
@@ -108,7 +146,7 @@ Scores = Score | PricedScore | PricedError | None
 """Of the user's own, one record at a time; of a metric; or None for right answers."""
 
 
-def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Scores = None) -> int:
+def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None) -> int:
     """Number of records whose largest output is at their label; or the whole part of the sum of their scores.
 
     Guarantees:
@@ -119,12 +157,13 @@ def count_correct(model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, sc
 
 
 def total_score(
-    model: nn.Module, x: Inputs, y: Tensor, chunk: int = CHUNK, score: Scores = None, *, alike: bool = True
+    model: nn.Module, x: Inputs, y: Tensor, chunk: int = 0, score: Scores = None, *, alike: bool = True
 ) -> float:
     """Sum of the records' scores, by default 1 for each whose largest output is at its label; or of persons' scores, each
     the mean over the records that count of a person.
 
     Args:
+        chunk: records at a time; 0 for as many as :func:`scored_rows` says.
         y: labels, ``(n,)``; of persons ``(n, slots)``, where ``x`` has the records in slots that are filled, in order; for
             ``OfValues`` ``(n, ...)``.
 
@@ -135,6 +174,10 @@ def total_score(
     """
     valued, parts = isinstance(score, OfValues), list[Tensor]()
     there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
+    if not chunk:
+        chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
+        if alike and len(x) and not _bits_hold(model, x[:1], chunk):
+            chunk = 1  # alone, what a record gives cannot depend on others
     for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())

@@ -13,10 +13,9 @@ import contextlib
 import hashlib
 import math
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any, cast, get_args
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
-from dpltm.networks.evaluation import CHUNK, OfValues, check_loss
+from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
@@ -33,7 +32,19 @@ from dpltm.privacy.entry import NO_LINEAGE, Lineage
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import InputPart, Parts
-from dpltm.records.made_up import constant, fractions, padded, padding_rows, tokens_of
+from dpltm.records.made_up import (
+    Decides,
+    Mixes,
+    Sight,
+    Sights,
+    Trial,
+    alone,
+    constant,
+    fractions,
+    padded,
+    padding_rows,
+    tokens_of,
+)  # fmt: skip
 from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
@@ -42,11 +53,8 @@ from dpltm.records.split import Arrays, LabelForm
 AGREE = 1e-3
 """Largest difference between outputs on two machines, over the largest output."""
 
-APART = 1e-4
-"""The same between a record alone and in a batch, in float32."""
-
-LENGTHS = (9, 33)
-"""Batches, beside those of 1 and 8 records, that every network is tried with."""
+ROWS = 32
+"""Records that every network is tried with as it is made; before private ones are scored, as many as then are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +293,7 @@ class _Trial:
                 f"`model`: {text} gives another answer to the same records in evaluation mode; does it draw at random,"
                 " or keep a state?"
             )
-        self.check_apart(LENGTHS)
+        self.check_apart(ROWS)
         weights, states = weights_of(self._model), states_of(self._model)
         changed = [name for name, value in self._weights.items() if not torch.equal(value, weights[name])]
         changed += [name for name, value in states.items() if value != self._states.get(name)]
@@ -297,42 +305,31 @@ class _Trial:
         self._check_functions()
         return _kept(self._outputs)
 
-    def check_apart(self, lengths: Iterable[int], fillings: Tensor | None = None) -> None:
-        """Refuse a network whose outputs for a record depend on the others: on how many there are, on what they hold (not
-        by a bit), or on whether a long one is among short ones."""
-        x = self._x
-        pairs = [(x, torch.cat([row[None], x[1:]])) for row in _other_rows(x)]
-        pairs += self._padded(x, fillings)
-        apart = _close(torch.cat([self._run(row) for row in x.split(1)]), self._outputs)
-        apart = apart and all(self._same_but_first(*pair) for pair in pairs)
-        if not (apart and all(self._apart_among(rows) for rows in lengths)):
-            raise InputError(
-                f"`model`: what {self._network.text} gives for a record depends on the others in the batch: no bound would"
-                " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
-                " record"
-            )
+    def check_apart(self, rows: int, fillings: Tensor | None = None) -> None:
+        """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
+        network, model, x = self._network, self._model, self._network.made_up(rows)
+        x = x.to(next(model.parameters()).device)
 
-    def _apart_among(self, rows: int) -> bool:
-        """Whether records among so many give what they give among few, wherever they stand and whatever the others hold:
-        ordinary values, constants, NaN, and a long record among short ones."""
-        x = self._network.made_up(rows)
-        base, turned = (self._run(batch).nan_to_num() for batch in (x, x.roll(1, 0)))
-        if not base.shape == turned.shape == (rows, *self._outputs.shape[1:]):
-            return False
-        turned = turned.roll(-1, 0)
-        near = ((base[:RECORDS], self._outputs), (turned[:RECORDS], self._outputs), (turned, base))
-        *ways, missing = _other_rows(x)
-        pairs = [(x, torch.cat([torch.stack(ways), x[len(ways) :]])), (x, torch.cat([missing[None], x[1:]]))]
-        pairs += islice(self._padded(x), 1)
-        return all(_close(*pair) for pair in near) and all(self._same_but_first(*pair, len(ways)) for pair in pairs)
+        def sees(x: Tensor) -> Sights:
+            return [Sight("the outputs", model(x))]
 
-    def _same_but_first(self, one: Tensor, other: Tensor, first: int = 1) -> bool:
-        """Whether two batches that differ in the ``first`` records give the same to a bit for all others."""
-        try:
-            values = [self._run(batch)[first:].nan_to_num() for batch in (one, other)]
-        except CodeError:  # records that it will not take
-            return True
-        return torch.equal(*values)
+        def own(x: Tensor) -> Sights:
+            return [Sight("the outputs", given) for given in alone(lambda row: [model(row)], x, model=model)]
+
+        pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
+        ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
+        trial = Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
+        with torch.no_grad(), evaluating(model), torch.random.fork_rng(devices=[]):
+            try:
+                trial.run([*model.modules()], x)
+            except Decides as error:
+                raise InputError(f"`model`: {network.text}: {error}") from None
+            except Mixes:
+                raise InputError(
+                    f"`model`: what {network.text} gives for a record depends on the others in the batch: no bound would"
+                    " hold; leave out whatever averages or compares over records, or takes another dimension than 0 for the"
+                    " record"
+                ) from None
 
     def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
@@ -427,11 +424,6 @@ class _Trial:
         return parts.float() if form.dtype == "float32" else (2 * parts).long()
 
 
-def _other_rows(x: Tensor) -> list[Tensor]:
-    """Rows in the place of the first of some records, the last of NaN."""
-    return [1 - x[0], *constant(x[0])]
-
-
 def source_facts(network: Network) -> dict[str, str]:
     """Return what decides a network's sums beside records, weights and options, for whoever goes on with a release."""
     if isinstance(network, OwnNetwork) and network.own is not None:
@@ -439,13 +431,14 @@ def source_facts(network: Network) -> dict[str, str]:
     return versions() | loaded_code(())
 
 
-def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = CHUNK) -> None:
+def check_scored_rows(network: Network, bounds: tuple[float, float], rows: int = 0) -> None:
     """Refuse a network of the user's own that mixes records where so many private ones are scored at once, or on padding as
-    it is scaled, before that is paid for."""
+    it is scaled, before that is paid for; with so many ``rows``, or as many as ``evaluation.scored_rows`` says."""
     if isinstance(network, OwnNetwork) and network.own is not None:
         stored = padding_rows(torch.zeros(1, network.features)).numpy()
         fillings = torch.from_numpy(scaled(stored, bounds, network.tables, network.parts))
-        _Trial(network, network.build(0)).check_apart([rows], fillings)
+        model = network.build(0)
+        _Trial(network, model).check_apart(rows or scored_rows(model, network.made_up(1)), fillings)
 
 
 def network_notes(network: Network) -> tuple[str, ...]:
@@ -556,7 +549,7 @@ def _kept(outputs: Tensor) -> Tensor:
     return flat[:, :: -(-flat.shape[1] // MOST_OUTPUTS)].contiguous()
 
 
-def _close(values: Tensor, wanted: Tensor, share: float = APART) -> bool:
+def _close(values: Tensor, wanted: Tensor, share: float) -> bool:
     """Tell whether no value is farther off than so much of the largest; NaN is."""
     largest = max(float(wanted.abs().max()), 1e-30)
     return values.shape == wanted.shape and float((values - wanted).abs().max()) <= share * largest

@@ -52,12 +52,15 @@ def put(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A block with every module in evaluation mode; afterwards each is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
+    """A block with every module in evaluation mode, and no kernel that goes by how many records are padded; afterwards
+    each is in the mode that it was in."""
+    modes, fast = [(module, module.training) for module in model.modules()], torch.backends.mha.get_fastpath_enabled()
     model.eval()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for module, training in modes:
             module.training = training
 

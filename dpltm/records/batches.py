@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,19 @@ from torch import Tensor
 from dpltm.errors import InputError
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import constant, padded, padding_rows
+from dpltm.records.made_up import (
+    COARSE,
+    CannotFollow,
+    Decides,
+    Mixes,
+    Sight,
+    Sights,
+    Trial,
+    alone,
+    odd_rows,
+    padded,
+    padding_rows,
+)  # fmt: skip
 from dpltm.records.mapped import gathered
 from dpltm.records.split import Rows
 
@@ -187,29 +200,29 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
     generator = torch.Generator().manual_seed(0)
     shape, most = (PREPARED, *like.shape[1:]), 1
     if like.is_floating_point():
-        made_up = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
-        ways = [*constant(made_up[0]), torch.full_like(made_up[0], 1e4)]
+        rows = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
     else:
         most = 1 if like.dtype == torch.bool else min(127, torch.iinfo(like.dtype).max)
-        made_up = torch.randint(0, most, shape, generator=generator).to(like.dtype)
-        ways = constant(made_up[0], most)
-    whole = prepare(made_up)
-    same = len(whole) == PREPARED
-    for part in (made_up[:1], made_up[:5]) if same else ():  # as somebody may call it elsewhere
-        found = prepare(part)
-        same = same and len(found) == len(part) and torch.allclose(found.double(), whole[: len(part)].double(), 1e-3)
-    for by in (1, 5, PREPARED // 2) if same else ():
-        same = same and torch.equal(prepare(made_up.roll(by, 0)), whole.roll(by, 0))
-    for way in ways if same else ():
-        other = made_up.clone()
-        other[3] = way
-        prepared = prepare(other)
-        rest = torch.arange(PREPARED) != 3
-        same = same and prepared.shape == whole.shape and torch.equal(prepared[rest], whole[rest])
-    for pair in padded(made_up):
-        short, long = map(prepare, pair)
-        same = same and short.shape == long.shape and torch.equal(short[1:].nan_to_num(), long[1:].nan_to_num())
-    if not same or all(_draws(prepare, made_up) for _ in range(TRIES)):
+        rows = torch.randint(0, most, shape, generator=generator).to(like.dtype)
+
+    def sees(rows: Tensor) -> Sights:
+        return [Sight("", prepare(rows))]
+
+    def own(rows: Tensor) -> Sights:
+        return [Sight("", made) for made in alone(lambda row: [prepare(row)], rows)]
+
+    pairs = (((short,), (long,)) for short, long in padded(rows))
+    trial, same = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE), len(prepare(rows)) == PREPARED
+    try:
+        if same:
+            with contextlib.suppress(CannotFollow):
+                trial.compare(rows)
+            trial.replace(rows)
+    except Decides as error:
+        raise InputError(f"prepare: {error}") from None
+    except Mixes:
+        same = False
+    if not same or all(_draws(prepare, rows) for _ in range(TRIES)):
         raise InputError(
             "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
             " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"

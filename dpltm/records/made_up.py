@@ -1,13 +1,32 @@
-"""Made-up rows that show whether a function of a batch keeps its rows apart: what others a row is put among."""
+"""Made-up rows, and the trial on them of whether a function of a batch keeps its rows apart.
+
+What a function gives for a row alone is known from ``torch.func.vmap``, which runs it on one row and maps that over all of
+them: no row is there for another to see, and a function that asks for a value, to go one way or another, cannot be run so.
+What it gives for the batch must be the same. Where ``vmap`` cannot follow an operation, rows are replaced instead, and not a
+bit of the others may change.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Iterator
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from dpltm.errors import InputError, first_line
 
 PADDINGS = (0, 1, -1, -100)
 """Values that stand where a short row ends; of bytes 255 as well, and of numbers that are not whole NaN; of images the ends
@@ -55,7 +74,9 @@ def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     return [torch.zeros_like(row), torch.full_like(row, largest)]
 
 
-def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def padded(
+    x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = None, *, filled: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of short rows, and each once more with the first row as it is in ``x``, which is long.
 
     A function that cuts its batch to the longest row gives the others something else in the two. Rows are short along
@@ -65,8 +86,10 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
         x: rows, ``(n, ...)``.
         declared: paddings that somebody names.
         fillings: rows of padding, ``(k, ...)``, that somebody knows beside those of one value.
+        filled: give pairs of ``fillings`` alone.
     """
     ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
+    known = len(ways)
     if x.is_cuda and not x.is_floating_point():
         fillings = None
     for filling in () if fillings is None else fillings.to(x):
@@ -77,9 +100,359 @@ def padded(x: Tensor, declared: Iterable[int] = (), fillings: Tensor | None = No
         if length < 2:
             continue
         kept = max(1, length // 4)
-        for filling, start in product(ways, (kept, 0)):
+        for filling, start in product(ways[known if filled else 0 :], (kept, 0)):
             short = x.clone()
             short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
             long = short.clone()
             long[0] = x[0]
             yield short, long
+
+
+class Sight(NamedTuple):
+    """What is looked at of a batch: where, its values, and whether they are a gradient."""
+
+    place: str
+    values: Tensor
+    slope: bool = False
+
+
+Sights = list[Sight]
+
+ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
+"""Largest difference between a row in the batch and alone, in float64 and in float32: of the row's largest magnitude, or of
+``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
+
+DECIDES = (
+    "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
+    " bound would hold; choose by torch.where, and cut and pad to public lengths"
+)
+
+
+class CannotFollow(Exception):
+    """``vmap`` has no rule for an operation; says for which."""
+
+
+class Decides(Exception):
+    """A function goes one way or another by values of the batch; says where."""
+
+
+class Mixes(Exception):
+    """What a row gives depends on others: the place where that is seen, and whether there are other rows altogether."""
+
+    def __init__(self, place: str, routed: bool = False) -> None:
+        super().__init__(place)
+        self.place, self.routed = place, routed
+
+
+_ASKED = (".item()", "data-dependent control flow", "output dynamic shape")
+"""What ``vmap`` says where a value is asked for: as a number, as a truth value, or to make a shape of it."""
+
+
+def alone(
+    function: Callable[..., Sequence[Tensor]], *rows: Tensor, model: nn.Module | None = None
+) -> tuple[Tensor, ...]:
+    """Return what a function of batches, which calls a model, gives for each row in a batch of its own, ``(n, ...)`` each.
+
+    Raises:
+        Decides: it asks for values of the batch, in code that is no installed library.
+        CannotFollow: it asks for them in a library, or does what ``vmap`` has no rule for.
+    """
+    try:
+        with warnings.catch_warnings(), _recurrent_at_once(model or nn.Module(), len(rows[0])):
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            mapped = vmap(lambda *row: tuple(function(*(value[None] for value in row))), randomness="different")
+            return tuple(mapped(*rows))
+    except InputError:
+        raise
+    except Exception as error:  # whatever the function's own code raises
+        where, library = _asks(error)
+        if where and not library:
+            raise Decides(f"{where} {DECIDES}") from error
+        raise CannotFollow(f"{where} {DECIDES.partition(' (')[0]}" if where else first_line(error)) from error
+
+
+def _asks(error: Exception) -> tuple[str, bool]:
+    """Line that asks for a value, and whether that is of an installed library; no line where nobody asks."""
+    if not any(said in str(error) for said in _ASKED):
+        return "", False
+    ours, torch_itself = Path(__file__).parents[1], Path(torch.__file__).parent
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        path = Path(frame.f_code.co_filename)
+        inside = path.is_relative_to(torch_itself) and not path.is_relative_to(torch_itself / "nn")
+        if not inside and not path.is_relative_to(ours):
+            installed = {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, libraries))
+            return f"{path.name}, line {line},", bool(installed)
+    return "", False
+
+
+def of_all_rows(rows: int, value: Any) -> Any:
+    """What a tensor, of one row while these are mapped over, is of all of them, ``(rows, ...)``; others as they are."""
+    if not isinstance(value, Tensor):
+        return value
+    functorch: Any = torch._C._functorch
+    return functorch._remove_batch_dim(value, functorch.maybe_current_level(), rows, 0)
+
+
+def mapped_over(value: Any) -> Any:
+    """Undo :func:`of_all_rows`."""
+    functorch: Any = torch._C._functorch
+    return functorch._add_batch_dim(value, 0, functorch.maybe_current_level()) if isinstance(value, Tensor) else value
+
+
+@contextlib.contextmanager
+def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
+    """Let recurrent modules, which ``vmap`` has no rule for, see all rows as one batch while these are mapped over."""
+
+    def forward(module: nn.Module, input: Tensor, hx: Any = None) -> Any:
+        cell = isinstance(module, nn.RNNCellBase)
+        if not isinstance(input, Tensor) or input.ndim != (2 if cell else 3):
+            raise CannotFollow(f"a {type(module).__name__} of packed sequences, or of one")
+        of_state = 0 if cell else 1  # dimensions of the batch
+        of_input = 0 if cell or module.batch_first else 1
+
+        def at_once(value: Any, batch: int) -> Any:
+            return value if value is None else of_all_rows(rows, value).movedim(0, batch).flatten(batch, batch + 1)
+
+        def each(value: Tensor, batch: int) -> Any:
+            return mapped_over(value.unflatten(batch, (rows, -1)).movedim(batch, 0))
+
+        hx = tree_map(partial(at_once, batch=of_state), hx)
+        given = type(module).forward(module, at_once(input, of_input), hx)
+        if cell:
+            return tree_map(partial(each, batch=0), given)
+        return each(given[0], of_input), tree_map(partial(each, batch=1), given[1])
+
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    recurrent = [module for module in model.modules() if isinstance(module, kinds) and "forward" not in vars(module)]
+    try:
+        for module in recurrent:
+            module.forward = partial(forward, module)
+        yield
+    finally:
+        for module in recurrent:
+            del module.forward
+
+
+class _Widening(TorchFunctionMode):
+    """Takes float64 wherever float32 is named, or is what a new tensor would be of."""
+
+    made = (
+        torch.zeros, torch.ones, torch.empty, torch.full, torch.eye, torch.linspace, torch.rand, torch.randn, torch.tensor,
+    )  # fmt: skip
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        call: Any = Tensor.double if function is Tensor.float else function
+        found = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
+        return found.double() if function in self.made and found.dtype == torch.float32 else found
+
+
+@contextlib.contextmanager
+def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A block with float64 copies in the place of parameters and buffers of floating point, which are left alone, and of
+    whatever is made of float32 meanwhile."""
+    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
+    wide: dict[int, nn.Parameter] = {}  # what is shared stays so
+
+    def widened(value: nn.Parameter) -> nn.Parameter:
+        if id(value) not in wide:
+            wide[id(value)] = nn.Parameter(value.detach().double(), requires_grad=value.requires_grad)
+        return wide[id(value)]
+
+    try:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None and value.is_floating_point():
+                    setattr(
+                        module, name, widened(value)
+                    )  # not by the dictionary: recurrent modules keep a list as well
+            for name, buffer in buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.double()
+        with _Widening():
+            yield
+    finally:
+        for module, parameters, buffers in held:
+            for name, value in parameters.items():
+                if value is not None:
+                    setattr(module, name, value)
+            module._buffers.update(buffers)
+
+
+Pair = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+
+Way = tuple[int, Tensor, bool]
+"""Which of the tensors of a batch has another row, that row, and whether gradients at it are smooth."""
+
+
+def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings: Tensor | None = None) -> list[Way]:
+    """Return rows to be put in the place of some of ``x``: other, huge, of one value, short behind and before padding.
+
+    Gradients are not smooth at rows that are of one value in part: rounding decides which of equal values is the largest.
+    """
+    row, whole = x[0], not x.is_floating_point()
+    if whole:
+        ways = [(0, (row == 0).to(x.dtype), True)] if largest else []
+    else:
+        ways = [(0, 1 - row, True), (0, 1e3 * (row - 0.5), True)]
+    ways += [(0, value, False) for value in (constant(row, largest) if largest or not whole else ())]
+    return ways + [(0, short[0], False) for short, _ in padded(x[:1], declared, fillings)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Trial of whether a function of batches keeps their rows apart.
+
+    Attributes:
+        sees: what is looked at of a batch; ``own`` the same of every row alone, ``(n, ...)``, with one row in the dimension
+            of rows.
+        along: dimension of rows by number in what is looked at; what has none is passed over.
+        ways: odd rows.
+        pairs: batches of short rows, and the same with the first one long.
+        filled: those of them whose padding is of no single value, so that float64 need not know it again.
+        alike: largest difference to be taken for rounding, of what a row has; gradients only count where that is little:
+            rounding switches units on and off.
+    """
+
+    sees: Callable[..., Sights]
+    own: Callable[..., Sights]
+    along: Mapping[int, int]
+    ways: Sequence[Way] = ()
+    pairs: Iterable[Pair] = ()
+    filled: Iterable[Pair] = ()
+    alike: float = ALIKE
+
+    def run(self, modules: Sequence[nn.Module] | None, *rows: Tensor) -> str:
+        """Compare rows with what they are alone, in float64, where nothing but mixing makes a difference, or as far as can
+        be, and else replace some; return why, or nothing.
+
+        Args:
+            modules: what to compute in float64; None where that is out of the question.
+
+        Raises:
+            Mixes, Decides: a row depends on others, or may.
+        """
+        try:
+            if modules is None:
+                raise CannotFollow("parameters that are sharded")
+            with in_float64(modules):
+                wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
+                runs = wide.seen([*map(_wide, rows)]) is not None
+                if runs:
+                    wide.compare(*map(_wide, rows))
+            if not runs:
+                replace(self, alike=COARSE).compare(*rows)
+                raise CannotFollow("it does not run in float64")
+        except CannotFollow as error:
+            self.replace(*rows)
+            return str(error)
+        self.pad(self.filled)
+        return ""
+
+    def compare(self, *rows: Tensor) -> None:
+        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
+        waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
+        for missing in (True, False):  # NaN apart: it could hide others
+            some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
+            most = max(1, len(rows[0]) // 2)
+            waiting += [some[start : start + most] for start in range(0, len(some), most)]
+        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
+        compared = False
+        while waiting and not (compared and waiting == [[]]):
+            ways, made = waiting.pop(), tuple(values.clone() for values in rows)
+            smooth = torch.ones(len(rows[0]), dtype=torch.bool)
+            for place, (which, row, even) in zip(order, ways, strict=False):
+                made[which][place], smooth[place] = row, even
+            if (whole := self.seen(made)) is not None:
+                own, compared = self.own(*made), True
+                if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
+                    raise Mixes("the layers that are called")
+                self._tell_apart(
+                    whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
+                )
+            elif len(ways) > 1:
+                middle = len(ways) // 2
+                waiting += [ways[:middle], ways[middle:]]
+
+    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
+        pairs = []
+        for at, along in self.along.items():
+            seen, one, other = whole[at], whole[at].values.movedim(along, 0), own[at]
+            if one.shape != other.shape:
+                raise Mixes(seen.place)
+            if one.numel() and not (seen.slope and self.alike > ALIKE):
+                pairs.append((seen, one.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
+        sizes = [_size(one) for _, one, _ in pairs if one.is_floating_point()]
+        floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
+        for seen, one, other in pairs:
+            wrong = one != other
+            if one.is_floating_point():
+                room = torch.maximum(self.alike * _size(one), floor)[:, None]
+                wrong &= ~(one.isnan() & other.isnan()) & ~((one - other).abs().double() <= room)
+            if bool((wrong.any(1).cpu() & (smooth if seen.slope else torch.ones_like(smooth))).any()):
+                raise Mixes(seen.place)
+
+    def replace(self, *rows: Tensor) -> None:
+        """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
+        whole, others = self.sees(*rows), torch.arange(len(rows[0])) > 0
+        places = (0, len(others) - 1, len(others) // 2)
+        for number, (which, row, _) in enumerate((*self.ways[:1], *self.ways[:1], *self.ways)):
+            made = tuple(values.clone() for values in rows)
+            made[which][places[number % 3]] = row
+            if (again := self.seen(made)) is not None:
+                same_bits(whole, again, self.along, others.roll(places[number % 3]))
+        self.pad(self.pairs)
+        self.turn(*rows)
+
+    def turn(self, *rows: Tensor) -> None:
+        """Raise Mixes where rows one place further on give other bits."""
+        turned = []
+        for at, seen in enumerate(self.sees(*(values.roll(1, 0) for values in rows))):
+            turned.append(seen._replace(values=seen.values.roll(-1, self.along[at])) if at in self.along else seen)
+        same_bits(self.sees(*rows), turned, self.along, torch.ones(len(rows[0]), dtype=torch.bool))
+
+    def pad(self, pairs: Iterable[Pair]) -> None:
+        """Raise Mixes where short rows change by a bit when the first of them is long."""
+        for short, long in pairs:
+            one, other = self.seen(short), self.seen(long)
+            if one is not None and other is not None:
+                same_bits(one, other, self.along, torch.arange(len(short[0])) > 0)
+
+    def seen(self, rows: Sequence[Tensor]) -> Sights | None:
+        """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
+        try:
+            return self.sees(*rows)
+        except InputError:
+            raise
+        except Exception:  # in whatever way it says so
+            return None
+
+
+def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor) -> None:
+    """Raise Mixes where two batches differ by a bit in some ``rows``, ``(n,)`` bool."""
+    if len(one) != len(other):
+        raise Mixes("the layers that are called")
+    for at, (seen, again) in enumerate(zip(one, other, strict=True)):
+        if seen.values.shape != again.values.shape:
+            raise Mixes(seen.place, routed=at not in along)
+        if at in along:  # whoever takes another call refuses it
+            first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
+            # NaN at the same places is the same
+            if not (
+                torch.equal(first, second) or torch.equal(first.nan_to_num(nan=1e30), second.nan_to_num(nan=1e30))
+            ):
+                raise Mixes(seen.place)
+
+
+def _without(values: Tensor, dimension: int) -> Tensor:
+    return values.squeeze(dimension) if dimension < values.ndim else values
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.double() if values.is_floating_point() else values
+
+
+def _size(values: Tensor) -> Tensor:
+    """Largest finite magnitude of each row of ``(n, values)``, float64."""
+    return values.detach().abs().nan_to_num(0.0, 0.0, 0.0).amax(1).double()

@@ -258,7 +258,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
     if x.dtype == object:
         raise DataError(
             f"{where} holds other things than numbers; give an array of numbers, or for records of several arrays a mapping"
-            " of these, as in {'ids': ids, 'mask': mask}"
+            " of these, as in {'ids': ids, 'mask': mask}; pad rows of several lengths to one public length"
         )
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise DataError(

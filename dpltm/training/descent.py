@@ -371,7 +371,7 @@ class NoisyGradients:
         self._shards = Shards(ranks, model)
         with self._shards.turns():
             if example is not None:
-                self.gradients.check(*example, records.fillings())
+                self.gradients.check(*example, records.fillings(), apart=False)
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
         self.canaries: Canaries | None = None

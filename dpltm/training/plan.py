@@ -180,9 +180,14 @@ class NoisySteps:
             **others,
         }
 
-    def step_notes(self, live: int, unit: str) -> list[str]:
-        """Return what is to be said of the steps, a sentence each."""
+    def step_notes(self, live: int, unit: str, unfollowed: str = "") -> list[str]:
+        """Return what is to be said of the steps, a sentence each; ``unfollowed`` is what the trial of the network was."""
         notes = []
+        if unfollowed:
+            notes.append(
+                "that the network keeps records apart was tried by replacing some of them: what it gives for each alone"
+                f" could not be computed by torch.func.vmap ({unfollowed})"
+            )
         if self.options.audit is not None:
             notes.append(
                 f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"

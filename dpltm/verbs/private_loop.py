@@ -220,7 +220,8 @@ def _rows_of(name: str, values: object) -> Tensor | np.ndarray:
         plain = array.dtype.kind in "biuf"
     if array.ndim == 0 or not plain:
         raise InputError(
-            f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record"
+            f"`{name}`: of type {type(values).__name__}, not a dense tensor or an array of real numbers, a row a record;"
+            " pad rows of several lengths to one public length"
         )
     return array
 
@@ -686,7 +687,8 @@ class PrivateLoop:
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
         terms, gradients = self.settings, self.gradients
-        notes = [*self._notes, *gradients.plan.step_notes(gradients.gradients.live, terms.protected)]
+        engine = gradients.gradients
+        notes = [*self._notes, *gradients.plan.step_notes(engine.live, terms.protected, engine.unfollowed)]
         return statement(self.account, terms.delta, adjacency=self.mechanism.adjacency, notes=notes)
 
 

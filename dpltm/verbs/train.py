@@ -646,7 +646,8 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )
-    notes += plan.step_notes(plan.start.mask.live, plan.dataset.unit)
+    unfollowed = next((engine.unfollowed for engine in plan.engines.values()), "")
+    notes += plan.step_notes(plan.start.mask.live, plan.dataset.unit, unfollowed)
     if isinstance(mechanism, AllocatedSgd) and (method := certified_by(options.accountant)) != "pld":
         notes.append(
             f"`accountant` {method} counts an allocation as if everybody knew who is in which step; pld does not"

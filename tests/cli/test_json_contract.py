@@ -11,7 +11,7 @@ import pytest
 from commands import PRIVATE, PUBLIC, TINY, certified
 
 TICKETS = [(0, 1.0, 610), (1, 0.6993243243243243, 432), (2, 0.48986486486486486, 308)]
-MADE = {"ticket_set", "id", "provenance", "tickets", "privacy"}
+MADE = {"ticket_set", "id", "provenance", "metric", "tickets", "privacy"}
 
 
 def check_privacy(body, *, adjacency="add-remove", delta=1e-5, sampling="none"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.records.batches import Records
+from dpltm.records.made_up import DECIDES
 from dpltm.training.descent import NoisyGradients
 from dpltm.training.plan import NoisySteps
 from refusals import refused
@@ -262,7 +264,12 @@ REMEDY = (
     "no bound would hold; leave out whatever averages or compares over records, in the model and in the loss, divides by the"
     " length of the batch, or takes another dimension than 0 (batch_first) for the record"
 )
-MIXED = "model or loss: what one record gives depends on others (seen at {}): " + REMEDY
+MIXED = "model or loss: what one record gives depends on the rest of the batch (seen at {}): " + REMEDY
+
+
+def decides(message: str) -> bool:
+    """Whether a network was refused since it decides by values of the batch, at a line that is named."""
+    return re.fullmatch(r"model or loss: \w+\.py, line \d+, " + re.escape(DECIDES), message) is not None
 
 
 def checked(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, mask: Mask | None = None) -> RecordGradients:

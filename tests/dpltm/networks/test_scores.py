@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor, nn
 
-from dpltm.networks.evaluation import STEP, PricedScore, count_correct, total_score
+from dpltm.networks.evaluation import STEP, PricedScore, count_correct, scored_rows, total_score
+from dpltm.networks.state import evaluating
 from dpltm.records.units import ABSENT
 
 SLOTS = 4
@@ -99,3 +100,52 @@ def test_by_the_true_shares_it_is_balanced_accuracy() -> None:
     score = PricedScore(3, (0.75, 0.2, 0.05))
     found = score.metric(total_score(nn.Identity(), torch.from_numpy(x), torch.from_numpy(y), score=score), 200)
     assert found == pytest.approx(balanced_accuracy_score(y, x.argmax(1)), abs=1e-6)
+
+
+def test_rows_that_are_scored_at_once_follow_from_the_network_and_the_shape_of_a_record():
+    """So many that what its layers give fits 64 MiB, from 32 to 1,024, whatever the records hold, and how many there are."""
+    wide = nn.Sequential(
+        nn.Linear(6, 2**20), nn.Tanh()
+    )  # 3 times 2^20 numbers a record, with what it gives as a whole
+    middle = nn.Sequential(nn.Linear(6, 2**15 - 2), nn.Linear(2**15 - 2, 1))  # 2^15 numbers, of 4 bytes
+    for x in (torch.zeros(1, 6), torch.full((9, 6), math.nan)):
+        assert [scored_rows(model, x) for model in (nn.Linear(6, 3), middle, wide)] == [1024, 512, 32]
+
+
+def test_scores_of_padded_texts_come_from_no_kernel_that_goes_by_the_padding_of_others():
+    """In evaluation mode, torch packs what is not padded of all records into one tensor, unless it is told not to."""
+    torch.manual_seed(0)
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    x, there = torch.randn(4, 6, 8), torch.arange(6) >= torch.tensor([[6], [4], [3], [2]])
+    shorter = there.clone()
+    shorter[0, 2:] = True
+    before = torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad(), evaluating(layers):
+        assert not torch.backends.mha.get_fastpath_enabled()
+        one, other = (layers(x, src_key_padding_mask=mask) for mask in (there, shorter))
+    assert torch.backends.mha.get_fastpath_enabled() == before
+    assert torch.equal(one[1:], other[1:])
+    assert one.shape == other.shape == x.shape
+
+
+class BesideOthers(nn.Module):
+    """What it gives for a record goes by how many others there are, and by the largest value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        return x * (x.amax() if len(x) > 1 else 1)
+
+
+def test_records_are_scored_one_by_one_where_others_would_move_their_bits():
+    model, x = BesideOthers(), torch.tensor([[0.6, 0.4], [-0.2, -0.1], [0.0, 0.1]])
+    assert total_score(model, x, torch.tensor([0, 1, 1])) == 3
+    assert model.sizes[-3:] == [1, 1, 1]
+    plain = nn.Identity()
+    sizes: list[int] = []
+    plain.register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
+    assert total_score(plain, x, torch.tensor([0, 1, 1])) == 3
+    assert sizes[-1] == 1024

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -221,7 +222,7 @@ def test_one_label_a_record():
         lambda rows: rows.float() / len(rows),
         lambda rows: rows.float().sort(0).values,
         lambda rows: rows.float()[:1],
-        lambda rows: rows.float() if bool((rows < 1e3).all()) else rows.float() / 2,
+        lambda rows: torch.where((rows < 400).all(), rows.float(), rows.float() / 2),
     ],
     ids=["by the largest", "by the length", "sorted", "one row", "by its range"],
 )
@@ -230,3 +231,11 @@ def test_what_prepares_rows_together_is_refused(prepare):
         "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
         " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"
     )
+
+
+def test_what_prepares_rows_by_a_decision_on_values_is_refused():
+    def prepare(rows):
+        return rows.float() if bool((rows < 1e9).all()) else rows.float() / 2
+
+    said = refused(Records, np.zeros((5, 2), "float32"), np.zeros(5), prepare=prepare)
+    assert re.match(r"prepare: test_sampling.py, line \d+, decides by values of the batch", said)

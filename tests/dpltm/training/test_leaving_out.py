@@ -65,11 +65,15 @@ def test_leaving_a_record_out_moves_a_sum_by_its_bound_at_most(name, filter, pre
 
 
 class Uneven(nn.Linear):
-    """A layer on a machine that rounds otherwise at every fifth row."""
+    """A layer on a machine that rounds float32 otherwise at every fifth row."""
 
     def forward(self, x: Tensor) -> Tensor:
         found = super().forward(x)
-        return found * (1 + 2.0**-20 * (torch.arange(len(x)) % 5 == 0))[:, None]
+        return (
+            found
+            if found.dtype == torch.float64
+            else found * (1 + 2.0**-20 * (torch.arange(len(x)) % 5 == 0))[:, None]
+        )
 
 
 @pytest.mark.parametrize("filter", ["clip", "normalize", "tanh"])

@@ -407,8 +407,32 @@ def seldom(rows: Tensor) -> Tensor:
 
 
 def of_the_longest(rows: Tensor) -> Tensor:
-    longest = int((rows != 0).sum(1).max())
-    return rows * longest / rows.shape[1]
+    return rows * (rows != 0).sum(1).max() / rows.shape[1]
+
+
+class MixesFrom(nn.Module):
+    """Adds the mean over the batch where it has so many rows or more."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.layer = rows, nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
+
+
+def test_rows_of_several_lengths_are_refused():
+    said = refused(make, data=([[1.0, 2.0], [1.0]] * 20, torch.arange(40) % 3))
+    assert said.endswith("; pad rows of several lengths to one public length")
+
+
+@pytest.mark.parametrize("batch", [10, 90])
+def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
+    shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
+    for rows in {2, 9, shape // 2 + 1, shape}:
+        said = refused(lambda rows=rows: make(MixesFrom(rows), batch_size=batch, data=toy_data(200)))
+        assert said.startswith("model or loss: what one record gives depends on the rest of the batch")
+    assert make(MixesFrom(shape + 1), batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows == shape
 
 
 @pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
