@@ -19,6 +19,7 @@ import argparse
 import itertools
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.mechanisms import NoisySgd
-from dpltm.pruning.generation import GenerationConfig, Tickets, prune_once, train_dense
+from dpltm.pruning.generation import GenerationConfig, Tickets, generate, prune_once
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import load
 from dpltm.records.batches import Records
@@ -59,7 +60,7 @@ def records() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 def tickets_of(seed: int) -> Tickets:
     public = load("kmnist-7k")
     config, spec = GenerationConfig(rounds=ROUNDS, iterations=400, seed=seed), ModelSpec(NETWORK, 784, 10)
-    trained = train_dense(spec, *tensors(public.train, public), config).predictor
+    trained = generate(spec, *tensors(public.train, public), replace(config, rounds=1)).tickets[0].predictor
     assert trained is not None
     return prune_once(spec, weights_of(build(spec, seed)), trained, config)
 
