@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,15 +38,14 @@ ROWS = 32
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES, BOTH_BYTES, FIXED_BYTES = 2**28, 2**27, 7 * 2**26, 2**24
+BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**26, 2**20
 """Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
-room, in bytes, approximate: larger ones would hold more than Opacus does. And what a pass costs however few records it
-has, as memory of records that would take as long: at a third of ``PASS_BYTES``, a step of ResNet-20 takes a fifth longer
-on two threads."""
+room, in bytes, approximate: larger ones would hold more than Opacus does. And what a module costs in a pass however few
+records that has, as memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
 
-VECTORS = 32
-"""Rows that element-wise operations on a processor take without a remainder, which they would compute otherwise, for any
-width: twice the float32 numbers of the widest vectors. Of each thread."""
+VECTORS, SHARED = 32, 32_768
+"""Numbers that element-wise operations on a processor take at once, twice the float32 numbers of the widest vectors: a
+remainder is computed otherwise. And numbers from which on another thread takes part, which may have a remainder as well."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -210,10 +209,11 @@ class RecordGradients:
         given = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
         return given if self._order is None else given[self._order]
 
-    def settle(self, expected_batch: float, physical_batch: int | None = None) -> int:
+    def settle(self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True) -> int:
         """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
+        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, by others.
         """
         if self._plan is None:  # nor are there records
             return 1
@@ -221,7 +221,9 @@ class RecordGradients:
         most = physical_batch or max(1, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
-        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), FIXED_BYTES / passing)
+        fixed = CALL_BYTES * len(self._plan.modules) / passing
+        widths = () if any_width else self._plan.widths
+        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), fixed, widths)
         return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
@@ -456,15 +458,17 @@ class RecordGradients:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
-        sizes = (1.0, 1e30, math.nan) if x.is_floating_point() else (1.0, 1.0, 1.0)
-        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), sizes, strict=True)
-        for number, (order, others, size) in enumerate(ways):
+        large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
+        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), strict=True)
+        for number, (order, others) in enumerate(ways):
             now = torch.where(others, places + rows, order)
-            other = x[now]
-            if other.is_floating_point():
-                other[others] *= size
+            other, labels = x[now], y[now]
+            for values in (other, labels):
+                if values.is_floating_point():
+                    size = (large if number == 1 else large * math.nan)[others]
+                    values[others] *= size.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
-                seen = self._rehearsed_pass(other, y[now], keys[now], filter, 1 if number == 0 else None)
+                seen = self._rehearsed_pass(other, labels, keys[now], filter, None if number else 1)
             except Exception:  # values that a model will not take
                 if number == 0:
                     raise
@@ -513,18 +517,25 @@ class RecordGradients:
             self._release()
 
 
-def shape_of(expected: float, most: int, fixed: float) -> int:
+def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
-    as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``)."""
-    unit = next(unit for unit in (VECTORS * torch.get_num_threads(), VECTORS, 16, 8, 4, 2, 1) if unit <= most)
-    deviation = math.sqrt(2 * expected)
+    as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in tensors that have any of
+    ``widths``, numbers a record, or any number at all if none are known."""
+    threads, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
+    most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
+
+    def even(rows: int) -> bool:
+        counts = [rows * width for width in widths]
+        return all(n < VECTORS or n % (VECTORS * min(threads, math.ceil(n / SHARED))) == 0 for n in counts)
 
     def cost(rows: int) -> float:
         needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
         return sum(needed) * (rows + fixed)
 
-    most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
-    return min(range(unit, max(unit, min(most, most_drawn + unit)) + 1, unit), key=cost)
+    unit = next(unit for unit in (VECTORS * threads, VECTORS, 16, 8, 4, 2, 1) if unit <= most)
+    end = max(unit, min(most, most_drawn + unit)) + 1
+    known = [rows for rows in range(16, end, 16) if even(rows)] if widths else []
+    return min(known or range(unit, end, unit), key=cost)
 
 
 @contextlib.contextmanager

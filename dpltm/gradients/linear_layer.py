@@ -143,7 +143,7 @@ def dense_squared_norms(operands: Operands, rows: slice) -> Tensor:
     else:
         left, right, mask = gradient, input, operands.mask
     space, totals = operands.space, []
-    for some in pieces(len(left), max(LIMIT, BLOCK // max(1, right.shape[1])), 32):
+    for some in pieces(len(left), max(LIMIT, BLOCK // max(1, right.shape[1])), 16):
         part, other = left[some], right[some]
         squares = space.take("squares", tuple(part.shape), part.dtype, part.device)
         product = space.take("product", tuple(other.shape), other.dtype, other.device)

@@ -39,7 +39,7 @@ class Plan:
     Calls of ``modules`` are kept, and outputs of ``copy`` overwritten in place; without ``modules``, ``torch.func``
     takes the whole model. What ``spread`` give for all records becomes a row of each. A record takes about ``passing``
     numbers during a pass, and ``kept`` until the sum is made. ``made_up`` are batches like those to come. A network that
-    draws has ``axes``, one for each draw.
+    draws has ``axes``, one for each draw. Tensors that modules see and give have one of ``widths`` numbers a record.
     """
 
     modules: tuple[nn.Module, ...]
@@ -50,6 +50,7 @@ class Plan:
     made_up: MadeUp
     axes: tuple[Axis, ...] = ()
     spread: tuple[nn.Module, ...] = ()
+    widths: frozenset[int] = frozenset()
 
     def draws(self, keys: Tensor | None) -> Draws | None:
         """Answers to what a pass draws, by the keys of its records; None where the network does not draw."""
@@ -220,7 +221,8 @@ def _assign(
     kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
     kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
-    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread)
+    widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
+    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread, widths)
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -239,8 +241,11 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
 
 def _floats(probe: Probe, calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
-    tensors = [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
-    return sum(value.numel() for value in tensors) // probe.made_up.records
+    return sum(value.numel() for value in _tensors(calls)) // probe.made_up.records
+
+
+def _tensors(calls: Sequence[Call]) -> list[Tensor]:
+    return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
 
 
 def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:

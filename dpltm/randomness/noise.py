@@ -32,15 +32,22 @@ if TYPE_CHECKING:
 class RandomSource(Protocol):
     """Anything that yields uniformly random bytes."""
 
-    def random_bytes(self, count: int) -> bytes | memoryview:
+    def random_bytes(self, count: int) -> bytes | bytearray | memoryview:
         """``count`` independent uniform bytes."""
 
 
 class SecureSource:
-    """OpenSSL's cryptographic generator, seeded by the operating system's; some ten times quicker than asking that."""
+    """OpenSSL's cryptographic generator, seeded by the operating system's; some ten times quicker than asking that.
 
-    def random_bytes(self, count: int) -> bytes:
-        return ssl.RAND_bytes(count)
+    From ``SHORT`` bytes on they are AES-256 in counter mode under a fresh key of it: other threads can work meanwhile.
+    """
+
+    def random_bytes(self, count: int) -> bytes | bytearray:
+        aes = _aes() if count >= SHORT else None
+        return ssl.RAND_bytes(count) if aes is None else aes(ssl.RAND_bytes(KEY), count)
+
+
+SHORT = 2**12
 
 
 class OneProcess:
@@ -129,7 +136,7 @@ def uniform(source: RandomSource, count: int) -> np.ndarray:
     return uniform_of(source.random_bytes(8 * count))
 
 
-def uniform_of(data: bytes | memoryview, out: np.ndarray | None = None) -> np.ndarray:
+def uniform_of(data: bytes | bytearray | memoryview, out: np.ndarray | None = None) -> np.ndarray:
     """The values of :func:`uniform` that these bytes are, 8 a value: j is the upper 52 bits of a word."""
     words = np.frombuffer(data, dtype=np.uint64)
     values = np.empty(len(words)) if out is None else out

@@ -69,8 +69,8 @@ KINDS = {
 ON_GRID = 5e-4
 """What a grid leaves of an answer: steps are at most 2^-10 standard deviations, and round by 2.9e-4 on average."""
 
-ROUNDING = 1e-5
-"""Part of the sensitivity that float32 sums of so few records may be off by."""
+ROUNDING = 1e-12
+"""Part of the sensitivity that float64 sums of so few records may be off by: no bit of another record moves."""
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,36 @@ VICTIMS = {
     "tied embedding": Victim(tied, (4,), 5),
     "torch.func": Victim(lambda: nn.Sequential(nn.Linear(3, 4), scaled(4), nn.ConvTranspose1d(5, 2, 2)), (5, 3)),
     "whole": Victim(positions, (6,), 5),
+    "depthwise": Victim(
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 9, 3, groups=3, padding="same", padding_mode="circular"),
+            nn.PReLU(9),
+            nn.MaxPool2d(2),
+            nn.Upsample(scale_factor=3, mode="bilinear"),
+            nn.Conv2d(9, 5, 3, stride=2, dilation=2),
+            nn.Mish(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(20, 3),
+        ),
+        (3, 7, 9),
+    ),
+    "volume": Victim(
+        lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.ELU(), nn.InstanceNorm3d(3), nn.Flatten(), nn.Linear(81, 3)),
+        (1, 4, 4, 4),
+    ),
+    "pairs": Victim(lambda: Applied(lambda self, x: self.both(x[:, 0], x[:, 1]), both=nn.Bilinear(7, 7, 3)), (2, 7)),
+    "dropping": Victim(lambda: nn.Sequential(nn.Linear(13, 11), nn.Tanh(), nn.Dropout(0.3), nn.Linear(11, 3)), (13,)),
+    "large": Victim(lambda: stacked(301, 129, 33, 3), (301,)),
+    "large and sparse": Victim(lambda: stacked(301, 129, 33, 3), (301,), density=0.1),
+    "double": Victim(lambda: stacked(17, 5, 3).double(), (17,)),
     "shared": Victim(lambda: Applied(lambda self, x: self.layer(self.layer(x).tanh()), layer=nn.Linear(7, 7)), (7,)),
 }
 
 
 def residual(outputs: Tensor, labels: Tensor) -> Tensor:
     """Half the squared distance of outputs and labels, large: its gradients are residuals."""
-    return 0.5 * (1e6 * (outputs.flatten(1).float() - labels)).square().sum(1)
+    return 0.5 * (1e6 * (outputs.flatten(1) - labels)).square().sum(1)
 
 
 @dataclass
@@ -122,23 +145,34 @@ class Attacked:
     sums: SampleSums
     gradients: RecordGradients
     records: int
-    groups: bool
     chunks: int
+    microbatch: bool
+    persons: list[np.ndarray] | None
+
+    @property
+    def units(self) -> int:
+        """How many may leave: records, or persons."""
+        return self.records if self.persons is None else len(self.persons)
 
     @property
     def bound(self) -> float:
         """Of what a record more may move: a microbatch's by twice the filter's."""
-        return self.sums.filter.certified_bound(self.gradients.live) * (2 if self.groups else 1)
+        return self.sums.filter.certified_bound(self.gradients.live) * (2 if self.microbatch else 1)
 
-    def sample(self, seed: int, left_out: int | None = None) -> tuple[np.ndarray, list[int] | None, None]:
-        """All records in a drawn order, by chunk; perhaps but one."""
+    def sample(self, seed: int, left_out: int | None = None) -> tuple[np.ndarray, list[int] | None, np.ndarray | None]:
+        """All records, or persons, in a drawn order, by chunk; perhaps but one."""
         random = np.random.default_rng(seed)
-        order, coins = random.permutation(self.records), random.integers(0, max(1, self.chunks), self.records)
+        order, coins = random.permutation(self.units), random.integers(0, max(1, self.chunks), self.units)
+        keys = random.integers(-(2**63), 2**63, self.records) if self.gradients.draws else None
         stays = order != left_out
-        order, coins = order[stays], coins[stays]
-        if not self.chunks:
-            return order, None, None
-        return order[np.argsort(coins, kind="stable")], np.bincount(coins, minlength=self.chunks).tolist(), None
+        order, coins, sizes = order[stays], coins[stays], None
+        if self.persons is not None:
+            theirs = [self.persons[person] for person in order]
+            order, sizes = np.concatenate([order[:0], *theirs]), [len(records) for records in theirs]
+        elif self.chunks:
+            order = order[np.argsort(coins, kind="stable")]
+            sizes = np.bincount(coins, minlength=self.chunks).tolist()
+        return order, sizes, None if keys is None else keys[order]
 
     def moved(self, seed: int, left_out: int) -> float:
         """How far leaving this record out moves the sum, over its bound."""
@@ -147,12 +181,20 @@ class Attacked:
 
 
 def attacked(
-    name: str, filter: Filter, records: int = 257, seed: int = 0, like: str = "many", **options: Any
+    name: str,
+    filter: Filter,
+    records: int = 257,
+    seed: int = 0,
+    like: str = "many",
+    persons: bool = False,
+    **options: Any,
 ) -> Attacked:
-    """A network and records made for it: ``many`` of their own, ``alike`` but for their last bits, or ``extreme``."""
+    """A network and records made for it: ``many`` of their own, ``alike`` but for their last bits, or ``extreme``. Of
+    ``persons`` the first has a third of them."""
     victim, generator = VICTIMS[name], torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = victim.build().eval()
+    dtype = next(model.parameters()).dtype
     mask = random_mask(model, victim.density, generator) if victim.density < 1 else Mask.dense(model)
     with torch.no_grad():
         for key, value in model.named_parameters():
@@ -160,17 +202,19 @@ def attacked(
     x = records_like(victim, records, generator, like)
     with torch.no_grad():
         y = model.double()(x if victim.tokens else x.double()).flatten(1).float()
-        model.float()
+        model.to(dtype).train()
         if like == "extreme":
             y[::7] *= 1e9
-    grouped = options.get("microbatch") is not None
+    places = np.split(np.arange(records), [records // 3, *range(records // 3 + 2, records, 3)]) if persons else None
+    microbatch = options.get("microbatch") is not None
     plan = steps_of(filter, 0.5, 1, float(records), 0.0, 0.1, **options)
-    gradients = RecordGradients(model, mask, residual, compile=plan.options.compile, grouped=grouped)
+    gradients = RecordGradients(model, mask, residual, compile=plan.options.compile, grouped=microbatch or persons)
+    x = x if victim.tokens else x.to(dtype)
     gradients.check(x[:1], y[:1])
-    sums = SampleSums(gradients, Records(x, y), plan, torch.device("cpu"))
+    sums = SampleSums(gradients, Records(x, y, dtype=dtype, persons=places), plan, torch.device("cpu"))
     sums.rehearse()
     chunks = plan.groups or (0 if filter.kind == "element-wise" else -(-records // 80))
-    return Attacked(name, sums, gradients, records, grouped, chunks)
+    return Attacked(name, sums, gradients, records, chunks, microbatch, places)
 
 
 def records_like(victim: Victim, records: int, generator: torch.Generator, like: str) -> Tensor:
@@ -188,21 +232,26 @@ def records_like(victim: Victim, records: int, generator: torch.Generator, like:
     return x
 
 
-def hostile_pairs(seed: int, names: list[str]) -> Iterator[tuple[Attacked, int, int]]:
-    """Endless pairs of a batch and a record that leaves it."""
+OF_EACH = 25
+"""Records that leave each batch."""
+
+
+def hostile_pairs(seed: int, names: list[str]) -> Iterator[float]:
+    """What endless records move when they leave a batch, over their bounds; of each batch ``OF_EACH``."""
     random = np.random.default_rng(seed)
     while True:
         name, filter = random.choice(names), FILTERS[random.choice(list(FILTERS))]
         options: dict[str, Any] = {}
         if random.random() < 0.25:
             options["precision"] = "bfloat16"
-        if random.random() < 0.15:
-            options["microbatch"] = 4
-        elif random.random() < 0.2:
-            options["physical_batch"] = int(random.integers(5, 200))
-        records, like = int(random.integers(2, 300)), random.choice(["many", "alike", "extreme"])
-        yield (
-            attacked(name, filter, records, int(random.integers(2**31)), like, **options),
-            int(random.integers(2**31)),
-            int(random.integers(records)),
-        )
+        kind = random.random()
+        if kind < 0.15:
+            options["microbatch"] = int(random.integers(2, 9))
+        elif kind < 0.3:
+            options["persons"] = True
+        elif kind < 0.45:
+            options["physical_batch"] = 32 * int(random.integers(1, 6))
+        records, like = int(random.integers(8, 400)), random.choice(["many", "alike", "extreme"])
+        attack = attacked(name, filter, records, int(random.integers(2**31)), like, **options)
+        for _ in range(OF_EACH):
+            yield attack.moved(int(random.integers(2**31)), int(random.integers(attack.units)))

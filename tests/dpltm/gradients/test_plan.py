@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip
-from dpltm.gradients import RecordGradients
+from dpltm.gradients import RecordGradients, engine
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Workspace
 from dpltm.networks.masks import Mask
@@ -543,3 +544,33 @@ def test_what_a_program_notes_at_every_step_is_no_change(monkeypatch: pytest.Mon
     monkeypatch.setattr("dpltm.gradients.engine.make_plan", None)
     model.noted, model.copy = [1.0], torch.ones(9)  # type: ignore[assignment]
     gradients.filtered_sum(X, Y, Clip(1.0))
+
+
+# The shape of passes.
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("widths", [(), (1, 10, 784), (3,), (64, 8192), (2050,), (40_001,)], ids=str)
+def test_no_thread_has_a_remainder_in_any_tensor(widths, threads, monkeypatch):
+    """Threads share what has more numbers than torch's grain evenly; a remainder begins behind the last whole 32."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    for expected in (20, 64, 128, 400, 3000):
+        rows = engine.shape_of(expected, 10_000, 2.0, widths)
+        for count in [rows * width for width in widths or range(1, 9)]:
+            share = math.ceil(count / min(threads, math.ceil(count / 32_768)))
+            assert count < 32 or (share % 32 == count % 32 == 0)
+
+
+@pytest.mark.parametrize(("fixed", "expected"), [(0.5, 256), (0.5, 300), (4.0, 1000), (40.0, 4096)])
+def test_a_tenth_is_filled_up_at_most(expected, fixed):
+    """From 256 records on where a pass costs little by itself; else filling some more up costs less than another pass."""
+    for most, widths in ((16, (8192,)), (64, (8192, 10)), (10_000, (784, 10)), (10_000, ())):
+        rows = engine.shape_of(expected, most, fixed, widths)
+        drawn = np.random.default_rng(0).poisson(expected, 20_000)
+        assert float((-(-drawn // rows) * rows).mean()) <= 1.1 * expected
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 15, 16, 40])
+def test_a_pass_never_has_more_rows_than_fit(most):
+    for widths in ((), (10,), (7,)):
+        assert 1 <= engine.shape_of(64, most, 2.0, widths) <= most

@@ -91,6 +91,10 @@ def test_box_and_muller_err_by_far_less_than_the_grid_allows(capability, monkeyp
 def test_secure_source_is_the_cryptographic_one(monkeypatch):
     monkeypatch.setattr(ssl, "RAND_bytes", lambda count: b"\x07" * count)
     assert SecureSource().random_bytes(3) == b"\x07\x07\x07"
+    long = SecureSource().random_bytes(noise.SHORT)  # a key stream of as many bytes as a key has, and so on
+    assert long[32:] == KeyedSource(b"\x07" * 32).random_bytes(noise.SHORT - 32)
+    monkeypatch.setattr(noise, "_aes", lambda: None)
+    assert SecureSource().random_bytes(noise.SHORT) == b"\x07" * noise.SHORT
 
 
 def test_fast_source_repeats_only_with_a_seed():
