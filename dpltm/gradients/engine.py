@@ -456,21 +456,23 @@ class RecordGradients:
         base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.randperm(rows, generator=generator).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
-        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), strict=True)
-        for number, (order, others) in enumerate(ways):
+        shifts = [1, *torch.randint(1, max(2, rows), (_rolls(rows) - 1,), generator=generator).tolist()]
+        ways = [(places.roll(shift), never) for shift in shifts]
+        for number, (order, others) in enumerate([*ways, (places.flip(0), odd), (drawn, ~odd & (rows > 1))]):
             now = torch.where(others, places + rows, order)
             other, labels = x[now], y[now]
             for values in (other, labels):
                 if values.is_floating_point():
-                    size = (large if number == 1 else large * math.nan)[others]
+                    size = (large if number == len(ways) else large * math.nan)[others]
                     values[others] *= size.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
                 seen = self._rehearsed_pass(other, labels, keys[now], filter, None if number else 1)
             except Exception:  # values that a model will not take
-                if number == 0:
+                if number < len(ways):
                     raise
                 continue
             for (place, one), (_, two) in zip(base, seen, strict=False):
@@ -515,6 +517,13 @@ class RecordGradients:
             return found
         finally:
             self._release()
+
+
+def _rolls(rows: int) -> int:
+    """How often a rehearsal moves its rows: often where some may be computed as a remainder (``VECTORS``), of which few
+    numbers tell."""
+    threads = torch.get_num_threads()
+    return 2 if threads <= 2 and rows % (VECTORS * threads) == 0 else 1 if rows == 1 else max(16, 512 // rows)
 
 
 def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
