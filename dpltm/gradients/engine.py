@@ -218,12 +218,13 @@ class RecordGradients:
         if self._plan is None:  # nor are there records
             return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
-        most = physical_batch or max(1, BATCH_BYTES // kept)
+        least = 1 if physical_batch or VECTORS * (kept + passing) > LEAST_BYTES else VECTORS
+        most = physical_batch or max(least, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.modules) / passing
         widths = () if any_width else self._plan.widths
-        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), fixed, widths)
+        self.pass_rows = shape_of(expected_batch, max(least, min(most, fits)), fixed, widths)
         return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
@@ -529,7 +530,7 @@ def _rolls(rows: int) -> int:
 def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
     as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in tensors that have any of
-    ``widths``, numbers a record, or any number at all if none are known."""
+    ``widths``, numbers a record, or any number at all if none are known; one row where not even a single thread can."""
     threads, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
     most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
 
@@ -541,10 +542,10 @@ def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) 
         needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
         return sum(needed) * (rows + fixed)
 
-    unit = next(unit for unit in (VECTORS * threads, VECTORS, 16, 8, 4, 2, 1) if unit <= most)
-    end = max(unit, min(most, most_drawn + unit)) + 1
+    unit = next(unit for unit in (VECTORS * threads, VECTORS, 1) if unit <= most)
+    end = min(most, most_drawn + unit) + 1
     known = [rows for rows in range(16, end, 16) if even(rows)] if widths else []
-    return min(known or range(unit, end, unit), key=cost)
+    return min(known or (range(unit, end, unit) if unit > 1 else [1]), key=cost)
 
 
 @contextlib.contextmanager
