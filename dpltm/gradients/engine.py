@@ -43,6 +43,10 @@ BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**26, 2**20
 room, in bytes, approximate: larger ones would hold more than Opacus does. And what a module costs in a pass however few
 records that has, as memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
 
+LEAST_BYTES = 2**30
+"""Memory in which passes may have ``VECTORS`` rows, however little the others allow: fewer rows pass one by one, unless it
+is known that none is a remainder."""
+
 VECTORS, SHARED = 32, 32_768
 """Numbers that element-wise operations on a processor take at once, twice the float32 numbers of the widest vectors: a
 remainder is computed otherwise. And numbers from which on another thread takes part, which may have a remainder as well."""
