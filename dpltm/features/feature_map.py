@@ -333,20 +333,36 @@ class SplineMap(FeatureMap):
         return fixed_norm(torch.cat([hats, lines, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
-        """What the mean is released of, ``(n, single + 2 columns)``, of norm ``NORM`` at most.
+        """What the mean is released of, ``(n, moment_count)``, of norm ``NORM`` at most.
 
-        Features of single columns have half of the squared norm, the columns and their squares the other.
+        Features of single columns have half of the squared norm. The other has numbers, from -1 to 1, their squares, and
+        indicators, where it is enough if half of them are 1: a longer row is clipped. So noise is less than if all could be.
         """
-        power = torch.cat([features, features.square()], 1) * (NORM / math.sqrt(2 * self.columns))
-        return torch.cat([self.of_single(features), power], 1) / math.sqrt(2)
+        numbers = 2 * features[:, list(self.numbers)] - 1
+        columns = torch.cat([numbers, numbers.square(), features[:, self._indicators]], 1) / self._longest
+        columns = columns * (NORM / columns.norm(dim=1, keepdim=True).clamp_min(1))
+        return torch.cat([self.of_single(features), columns], 1) / math.sqrt(2)
+
+    @property
+    def moment_count(self) -> int:
+        """Number of values that the mean is released of."""
+        return self.single + len(self.numbers) + self.columns
+
+    @property
+    def _longest(self) -> float:
+        return math.sqrt(2 * len(self.numbers) + (len(self._indicators) + 1) // 2)
 
     def centred_at(self, centre: Tensor) -> SplineMap:
         """Return the same with the released mean of ``moment_rows``: centre, and moments of the columns."""
-        wide = centre.double() * math.sqrt(2)
-        first, second = (wide[self.single :] * (math.sqrt(2 * self.columns) / NORM)).view(2, -1)
-        first = first.clamp(0, 1)
-        deviation = (second - first.square()).clamp_min(LEAST_VARIANCE).sqrt()
-        return replace(self, centre=wide[: self.single].float(), moments=torch.stack([first, deviation]).float())
+        wide, count = centre.double() * math.sqrt(2), len(self.numbers)
+        single, first, second, shares = wide.split([self.single, count, count, len(self._indicators)])
+        first, second, shares = (part * (self._longest / NORM) for part in (first, second, shares))
+        first, shares = first.clamp(-1, 1), shares.clamp(0, 1)
+        moments = torch.empty(2, self.columns, dtype=torch.float64)
+        moments[:, list(self.numbers)] = torch.stack([(first + 1) / 2, (second - first.square()) / 4])
+        moments[:, self._indicators] = torch.stack([shares, shares * (1 - shares)])
+        moments[1] = moments[1].clamp_min(LEAST_VARIANCE).sqrt()
+        return replace(self, centre=single.float(), moments=moments.float())
 
     @property
     def _settings(self) -> list[object]:

@@ -217,7 +217,8 @@ class RecordGradients:
         """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
-        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, by others.
+        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, and wherever
+        a rehearsal has failed, by others.
         """
         if self._plan is None:  # nor are there records
             return 1
@@ -227,7 +228,7 @@ class RecordGradients:
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.modules) / passing
-        widths = () if any_width else self._plan.widths
+        widths = () if any_width or "sparse" in self.kernels.values() else self._plan.widths  # rows side by side
         self.pass_rows = shape_of(expected_batch, max(least, min(most, fits)), fixed, widths)
         return max(1, most // self.pass_rows) * self.pass_rows
 

@@ -22,7 +22,7 @@ from dpltm.gradients.draws import REMEDY, Axis, Draws
 from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
-from dpltm.gradients.probe import Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
+from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
 from dpltm.networks.state import check_whole_or_frozen
 from dpltm.randomness.sampling import LIMIT
@@ -161,7 +161,7 @@ def make_plan(
                 return whole
         except InputError as error:
             refusal = refusal or error
-        probe.check_apart(probe.made_up.records)  # which says why, if records are mixed
+        probe.check_apart(FEW)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
         " compute something else when it is called again?"
@@ -217,8 +217,8 @@ def _assign(
             layer = ExplicitLayer(group, live_mask, names)
         layers.append((layer, tuple(group.values())))
     written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
-    passing = 3 * _floats(probe, recorder.calls)
-    kept = _floats(probe, [call for call in recorder.calls if id(call.module) not in written])
+    passing = 3 * _floats(recorder.calls)
+    kept = _floats([call for call in recorder.calls if id(call.module) not in written])
     kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
     widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
@@ -239,9 +239,9 @@ def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
     return sorted(groups, key=lambda group: min(order[name] for name in group))
 
 
-def _floats(probe: Probe, calls: Sequence[Call]) -> int:
+def _floats(calls: Sequence[Call]) -> int:
     """Numbers in what these calls saw and gave, for each record."""
-    return sum(value.numel() for value in _tensors(calls)) // probe.made_up.records
+    return sum(value.numel() for value in _tensors(calls)) // FEW
 
 
 def _tensors(calls: Sequence[Call]) -> list[Tensor]:

@@ -185,8 +185,8 @@ def watching_draws(model: nn.Module, like: Tensor) -> Iterator[list[tuple[str, n
             handle.remove()
 
 
-SIZES = (11, 13, 17, 19, 23, 29, 7, 5)
-"""Candidates for the number of made-up records: the first that no other dimension of what layers see and give has."""
+FEW = 11
+"""Made-up records of a small batch; what grows by one with it, where there is one more, is a dimension of records."""
 
 LARGEST = (10**6, 10**4, 999, 99, 49, 9, 4, 2)
 """Candidates for the largest whole number that a model or a loss takes."""
@@ -210,7 +210,7 @@ class MadeUp:
     """Batches of the same shape and dtype as ``x`` and ``y``, of which nothing else is looked at.
 
     ``dtype`` is wider where that of the records is narrow; ``largest`` are whole numbers (tokens, classes) in records and in
-    labels, as large as the model and the loss take, among a few; ``records`` is the default size. ``fillings`` are rows of
+    labels, as large as the model and the loss take, among a few. ``fillings`` are rows of
     padding, as records are prepared.
     """
 
@@ -218,15 +218,13 @@ class MadeUp:
     y: Tensor
     dtype: torch.dtype
     largest: tuple[int, int] = (1, 1)
-    records: int = SIZES[0]
     fillings: Tensor | None = None
 
-    def batch(self, records: int | None = None) -> tuple[Tensor, Tensor]:
+    def batch(self, records: int = FEW) -> tuple[Tensor, Tensor]:
         """A batch; the same every time for a number of records."""
         generator = torch.Generator().manual_seed(0)
-        count = self.records if records is None else records
         x, y = (
-            self._values(like, count, largest, generator)
+            self._values(like, records, largest, generator)
             for like, largest in zip((self.x, self.y), self.largest, strict=True)
         )
         return x, y
@@ -308,13 +306,13 @@ class Probe:
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
-                return probe._watched()._of_unique_size()._of_largest_numbers()
+                return probe._watched()._with_axes()._of_largest_numbers()
             except InputError:
                 raise
             except Exception as error:  # whatever the user's own code raises
                 failure = error
         raise InputError(
-            f"model or loss: fails on {made_up.records} made-up records of shape {tuple(made_up.x.shape[1:])}:"
+            f"model or loss: fails on {FEW} made-up records of shape {tuple(made_up.x.shape[1:])}:"
             f" {first_line(failure)}"
         ) from failure
 
@@ -341,19 +339,18 @@ class Probe:
                     break
         return probe
 
-    def _of_unique_size(self) -> Probe:
-        """The same probe with a number of records that no other dimension has, so that rows of a record are known by
-        it."""
-        for size in SIZES:
-            probe = replace(self, made_up=replace(self.made_up, records=size))
-            x, y = probe.made_up.batch()
-            draws = probe.draws(x)
-            shapes = [*(seen.values.shape for seen in probe.seen(x, y, draws=draws)), *draws.shapes]
-            if all(shape.count(size) < 2 for shape in shapes):
-                return replace(probe, axes=tuple(draws.axes))
-        raise InputError(
-            f"model: has layers with every one of {SIZES} in their shapes, so that records cannot be told apart"
-        )
+    def _with_axes(self) -> Probe:
+        """The same probe, which knows which numbers of what it draws are a record's."""
+        pair = [self.draws(x) for x in (self.made_up.batch(records)[0] for records in (FEW, FEW + 1))]
+        for records, draws in zip((FEW, FEW + 1), pair, strict=True):
+            self.seen(*self.made_up.batch(records), draws=draws)
+        axes = [_grown(one, other) for one, other in zip(pair[0].shapes, pair[1].shapes, strict=False)]
+        if None in axes or len(pair[0].shapes) != len(pair[1].shapes):
+            raise InputError(
+                "model: draws random numbers of another shape where there is a record more; draw for each alone, or"
+                f" {REMEDY}"
+            )
+        return replace(self, axes=tuple(axis for axis in axes if axis))
 
     def _watched(self) -> Probe:
         """The same probe, which knows what has to be copied, and what to be spread: tables of positions."""
@@ -422,7 +419,7 @@ class Probe:
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
         with contextlib.suppress(InputError):
-            self.check_apart(self.made_up.records, odd=False)
+            self.check_apart(FEW, odd=False)
             return self
         return replace(self, spread=())
 
@@ -504,17 +501,21 @@ class Probe:
 
     def _along(self) -> dict[int, int]:
         """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length."""
-        few, more = (self.made_up.records + one for one in (0, 1))
-        first, longer = (self.seen(*self.made_up.batch(records)) for records in (few, more))
+        first, longer = (self.seen(*self.made_up.batch(records)) for records in (FEW, FEW + 1))
         if len(longer) != len(first):
             raise Mixes("the layers that are called")
-        return {
-            number: value.shape.index(few)
-            for number, (value, other) in enumerate(
-                (one.values, two.values) for one, two in zip(first, longer, strict=True)
-            )
-            if few in value.shape and other.ndim == value.ndim and other.shape[value.shape.index(few)] == more
-        }
+        grown = [_grown(one.values.shape, other.values.shape) for one, other in zip(first, longer, strict=True)]
+        return {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
+
+
+def _grown(few: torch.Size, more: torch.Size) -> Axis | None:
+    """Dimension that has one record more, and how many of its rows a record has; None where there is no such one."""
+    along = [at for at, sizes in enumerate(zip(few, more, strict=False)) if sizes[0] != sizes[1]]
+    rows = few[along[0]] // FEW if along else 0
+    grown = (
+        len(few) == len(more) and len(along) == 1 and (few[along[0]], more[along[0]]) == (rows * FEW, rows * (FEW + 1))
+    )
+    return (along[0], rows) if grown and (rows == 1 or along[0] == 0) else None
 
 
 def _sights(recorder: Recorder, losses: Tensor) -> Sights:

@@ -211,8 +211,8 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
             rows = x[start : start + chunk]
             if alike and len(rows) < chunk:
                 yield model(torch.cat([rows, rows.new_zeros(chunk - len(rows), *rows.shape[1:])]))[: len(rows)]
-            else:
-                yield model(rows)
+            else:  # where memory begins may decide how a library rounds
+                yield model(rows.clone() if alike and rows.data_ptr() % 64 else rows)
 
 
 def skill(

@@ -156,6 +156,9 @@ class SampleSums:
         try:
             with self._precision():
                 place = gradients.rehearse(self.filter)
+                if place is not None:  # a remainder of a thread, perhaps, in a tensor that no module sees or gives
+                    self._rows = gradients.settle(plan.expected_batch, plan.options.physical_batch)
+                    place = gradients.rehearse(self.filter)
                 alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
                 if alone:
                     gradients.pass_rows = 1
@@ -296,20 +299,24 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TargetLoss:
-    """The loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their range,
-    weighed by where between them a target lies (Papke and Wooldridge 1996). Its gradient is (chance - target) times inputs.
+class Scaled:
+    """A loss over a public scale: residuals longer than that are clipped where the norm of inputs is fixed."""
 
-    Attributes:
-        scale: what the loss is divided by: residuals longer than this are clipped where the norm of inputs is fixed.
-    """
-
-    scale: float = 1.0
+    loss: Loss
+    scale: float
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        parts = target_parts(labels.clamp_min(0), outputs.dtype)
-        losses = -(parts * functional.log_softmax(outputs, -1)).sum(-1) / self.scale
-        return losses if losses.ndim == 1 else _mean_of_slots(losses, labels)
+        return self.loss(outputs, labels) / self.scale
+
+
+def target_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their
+    range, weighed by where between them a target lies (Papke and Wooldridge 1996). Its gradient is (chance - target) times
+    inputs.
+    """
+    parts = target_parts(labels.clamp_min(0), outputs.dtype)
+    losses = -(parts * functional.log_softmax(outputs, -1)).sum(-1)
+    return losses if losses.ndim == 1 else _mean_of_slots(losses, labels)
 
 
 def target_parts(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

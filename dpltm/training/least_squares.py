@@ -8,7 +8,8 @@ size, so no setting depends on the records.
 Behind ``splines``, the features of a table, there are three more: class sums, by which the bias begins at the log odds and
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
 which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
-Gradients are not clipped below the longest that there is: so a rare class counts as much as it is off.
+Gradients of records are not clipped below the longest that there is: so a rare class counts as much as it is off. Those of
+persons, means over their rows, are mostly far shorter. They are clipped at two deviations of such means, as targets are.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
 on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (docs/results.md). Then they were frozen.
@@ -54,7 +55,7 @@ STEPS = 16
 MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 """Of the budget: for the mean, and for the second moments. Noise multipliers are divided by their roots."""
 
-TABLE_SHARES = {"mean": 0.08, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
+TABLE_SHARES = {"mean": 0.04, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
 """The same behind ``splines``, in the order of the draws."""
 
 REACH = 10.0
@@ -78,7 +79,7 @@ CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
 RESIDUALS, LEAST_SCALE = 2.0, 0.01
-"""Deviations of targets that their residuals are clipped to; and the least deviation, in a range of length 1."""
+"""Deviations of targets, or of persons' labels, that residuals are clipped to; and the least deviation, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -271,6 +272,9 @@ def step_size(plan: NoisySteps, dataset: Dataset) -> float:
 Released = Callable[[str, Callable[[], Tensor]], Tensor]
 """Draws what has a name, unless a checkpoint has it."""
 
+Compute = Callable[[Tensor, Tensor], Tensor]
+"""Rows of what the map stores of records, and of their labels."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -310,12 +314,14 @@ def prepared(
     if before.mean is None or feature_map is None:
         return Prepared(feature_map)
 
-    def sums(release: GaussianRelease, width: int, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        return _noisy_sum(release, _rows(opened(), compute), width, noise)
+    def sums(
+        release: GaussianRelease, width: int, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
 
     plain, release = feature_map, before.mean
     if isinstance(plain, SplineMap):
-        width, compute = plain.single + 2 * plain.columns, lambda values, _: plain.moment_rows(values)
+        width, compute = plain.moment_count, lambda values, _: plain.moment_rows(values)
     else:
         width, compute = plain.features, lambda values, _: plain.centred(values)
     centre = released(CENTRE, lambda: (sums(release, width, compute) / records).float())
@@ -325,7 +331,9 @@ def prepared(
 
     if before.labels is not None:
         of_labels, plainly = before.labels, Labels.of(dataset)
-        counts = released("labels", lambda: sums(of_labels, dataset.classes, plainly.rows))
+        counts = released(
+            "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
+        )
         labels = plainly.counted(counts, of_labels.noise_std, records)
     if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
         screen, of_pairs = Screen(feature_map, labels), before.pairs
@@ -348,13 +356,14 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
     return noisy_sum(rows, width, bound, release.noise_std, noise)
 
 
-def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterator[Tensor]:
+def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
     """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those.
 
     Each is computed beside as many others, since products of another size may round in another way.
 
     Args:
         compute: of what the map stores of records, ``(n, stored)``, and their labels, ``(n,)``.
+        of_unit: takes rows, those of persons once they are means, to what is summed; None for as they are.
     """
     done = 0
     for some in pieces(opened.x, ROWS):
@@ -364,11 +373,12 @@ def _rows(opened: Arrays, compute: Callable[[Tensor, Tensor], Tensor]) -> Iterat
         done += count
         rows, codes = torch.from_numpy(values), torch.from_numpy(labels)
         if codes.ndim == 1:
-            yield compute(rows, codes.clamp_min(0))[:count]
-            continue
-        there = (codes != ABSENT)[..., None]
-        of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
-        yield ((of_each * there).sum(1) / there.sum(1).clamp_min(1))[:count]
+            of_units = compute(rows, codes.clamp_min(0))
+        else:
+            there = (codes != ABSENT)[..., None]
+            of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
+            of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
+        yield (of_units if of_unit is None else of_unit(of_units))[:count]
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,45 +386,53 @@ class Labels:
     """Labels as rows: indicators of their classes, or both parts of a target's range.
 
     Attributes:
+        spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
-        scale: deviation of targets within their range of length 1, times ``RESIDUALS``; 1 of classes.
+        scale: what residuals are clipped to: their deviation, times ``RESIDUALS``; 1 where they do not spread.
     """
 
     targets: bool
+    spread: bool
     shares: Tensor
     scale: float = 1.0
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
         """Return those of a dataset, which nobody has counted."""
-        shares = torch.full((dataset.classes,), 1 / dataset.classes, dtype=torch.float64)
-        return cls(dataset.target is not None, shares)
+        targets, shares = dataset.target is not None, torch.full((dataset.classes,), 1 / dataset.classes)
+        return cls(targets, targets or dataset.of_persons, shares.double())
 
     @property
     def classes(self) -> int:
         return len(self.shares)
 
+    @property
+    def width(self) -> int:
+        """Number of values of a row."""
+        return self.classes + self.spread
+
     def indicators(self, labels: Tensor) -> Tensor:
         """What chances are to be, ``(n, classes)``."""
         return target_parts(labels) if self.targets else functional.one_hot(labels, self.classes).float()
 
-    def rows(self, _: Tensor, labels: Tensor) -> Tensor:
-        """What class sums are of, ``(n, classes)``, of norm 1 at most; of targets, sums of themselves and their squares."""
-        if not self.targets:
-            return self.indicators(labels)
-        part = self.indicators(labels)[:, 1:]
-        return torch.cat([part, part.square()], 1) / math.sqrt(2)
+    def rows(self, indicators: Tensor) -> Tensor:
+        """What class sums are of, ``(n, width)``, of norm 1 at most: indicators, of a person their mean; where they spread,
+        those and their squared norm."""
+        if not self.spread:
+            return indicators
+        return torch.cat([indicators, indicators.square().sum(1, keepdim=True)], 1) / math.sqrt(2)
 
     def counted(self, sums: Tensor, noise_std: float, records: int) -> Labels:
         """Return the same with shares by noisy sums of ``rows``, none below what the noise hides; and their scale."""
-        least = max(2 * noise_std, 1.0)
-        if not self.targets:
-            counts = sums.clamp_min(least)
-            return replace(self, shares=counts / counts.sum())
-        mean, square = (sums * math.sqrt(2) / records).tolist()
-        mean = min(max(mean, least / records), 1 - least / records)
-        variance = max(square - mean**2, least / records, LEAST_SCALE**2)
-        shares = torch.tensor([1 - mean, mean], dtype=torch.float64)
+        if self.spread:
+            sums, noise_std = sums * math.sqrt(2), noise_std * math.sqrt(2)
+        counts, plain = (sums[: self.classes].clamp_min(least) for least in (max(2 * noise_std, 1.0), 1.0))
+        shares, plain = counts / counts.sum(), plain / plain.sum()
+        if not self.spread:
+            return replace(self, shares=shares)
+        # mean squared distance from the shares, over the largest there is, which is 2: of two classes, the variance
+        variance = (float(sums[-1]) / records - float(plain.square().sum())) / 2
+        variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
         return replace(self, shares=shares, scale=min(RESIDUALS * math.sqrt(variance), 1.0))
 
 
@@ -559,12 +577,13 @@ WORDS = {
     "chances": "chances that are right on average",
     "second": "their second moments",
 }
+OF_PERSONS = {"labels": "class sums and their spread"}
 OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions that are right on average"}
 
 
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
-    told = WORDS if dataset.target is None else WORDS | OF_TARGETS
+    told = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
     parts = [f"{100 * before.share(name):g} % for {words}" for name, words in told.items() if before.share(name)]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:

@@ -44,7 +44,16 @@ from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import StartingPoint, weights_id
-from dpltm.training.descent import FIRST, Descent, NoisyGradients, TargetLoss, cross_entropy, plant, user_cross_entropy
+from dpltm.training.descent import (
+    FIRST,
+    Descent,
+    NoisyGradients,
+    Scaled,
+    cross_entropy,
+    plant,
+    target_cross_entropy,
+    user_cross_entropy,
+)  # fmt: skip
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
 
@@ -106,7 +115,7 @@ class TrainingPlan(NoisySteps):
         ledger: that pays, and holds what is declared of the test split.
         account: what counts with it.
         paid: the entry on record; None before it is drawn.
-        loss_scale: of targets, what their loss is divided by, and their step size multiplied.
+        loss_scale: what the loss is divided by, and the step size multiplied.
         ranks: that share the work, of which this is rank 0; None for one process.
         engines: how gradients are computed, by network and loss: the rehearsal decides it, and the training uses it.
     """
@@ -270,12 +279,10 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
 
 
 def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
-    """Return the loss that a network is trained by, one value a record, or person; of targets over a ``scale``."""
-    if dataset.target is not None:
-        return TargetLoss(scale)
-    if dataset.of_persons:
-        return user_cross_entropy
-    return spec.loss or cross_entropy
+    """Return the loss that a network is trained by, one value a record, or person; over a ``scale``."""
+    usual = user_cross_entropy if dataset.of_persons else spec.loss or cross_entropy
+    loss = usual if dataset.target is None else target_cross_entropy
+    return loss if scale == 1 else Scaled(loss, scale)
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:

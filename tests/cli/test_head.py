@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 from sklearn.metrics import log_loss, roc_auc_score
+from torch.nn import functional
 
 from commands import certified
 from dpltm.features import parse
@@ -136,7 +137,7 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
     if targets and classes == 3:
         return
     x = torch.from_numpy(made()[:4000, :6]).float()
-    screen = Screen(known(x), Labels(targets, torch.full((classes,), 1 / classes).double(), 0.6))
+    screen = Screen(known(x), Labels(targets, targets, torch.full((classes,), 1 / classes).double(), 0.6))
     product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
     told = {
         "noise": torch.rand(4000, generator=draw),
@@ -159,14 +160,34 @@ HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])
 
 
 @given(
-    some.lists(some.tuples(HOSTILE, HOSTILE, HOSTILE, some.integers(0, 2)), min_size=1), some.sampled_from([2, 3, 0])
+    some.lists(some.tuples(HOSTILE, HOSTILE, HOSTILE, some.integers(0, 2)), min_size=1),
+    some.sampled_from([2, 3, 0]),
+    some.booleans(),
 )
-def test_no_record_adds_more_than_one(values, classes):
+def test_no_unit_adds_more_than_one(values, classes, persons):
     """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
     targets, labels = classes == 0, torch.tensor([row[3] for row in values])
-    known_as = Labels(targets, torch.full((classes or 2,), 1 / (classes or 2)).double(), 0.3)
+    known_as = Labels(targets, targets or persons, torch.full((classes or 2,), 1 / (classes or 2)).double(), 0.3)
     labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
     x = torch.tensor([row[:3] for row in values])
     rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as)
-    for norms in (known_as.rows(x, labels).norm(dim=1), rows.rows(x, labels).norm(dim=1)):
+    units = known_as.indicators(labels)
+    units = units.mean(0, keepdim=True) if persons else units
+    for norms in (known_as.rows(units).norm(dim=1), rows.rows(x, labels).norm(dim=1)):
         assert (norms[norms.isfinite()] <= 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize("targets", [False, True])
+def test_residuals_of_units_are_clipped_at_two_deviations(targets):
+    """Of targets, and of persons' means of one class or the other; by numpy, which has no noise."""
+    share = np.random.default_rng(0).beta(2, 6, 500)
+    units = torch.from_numpy(np.stack([1 - share, share], 1))
+    plain = Labels(targets, True, torch.full((2,), 0.5).double())
+    counted = plain.counted(plain.rows(units).sum(0), 0.0, 500)
+    assert counted.scale == pytest.approx(2 * share.std())
+    np.testing.assert_allclose(counted.shares, [1 - share.mean(), share.mean()])
+    three = Labels(False, True, torch.full((3,), 1 / 3).double())
+    corners = functional.one_hot(torch.arange(3)).double()  # mean squared distance from the middle: 2/3, of 2 at most
+    assert three.counted(three.rows(corners).sum(0), 0.0, 3).scale == 1.0
+    inner = corners / 4 + 3 / 12
+    assert three.counted(100 * three.rows(inner).sum(0), 0.0, 300).scale == pytest.approx(2 * math.sqrt(1 / 48))

@@ -317,7 +317,8 @@ BUGS = (
     Bug("centre of records that are not clipped", "sensitivity", _centre_unclipped, CENTRED),
     Bug("every record of a person in the centre", "sensitivity",
         _other(least_squares, "_rows",
-               lambda _, opened, compute: iter([compute(torch.from_numpy(np.array(opened.x, "f4")).flatten(0, 1), None)])),
+               lambda _, opened, compute, *_more: iter(
+                   [compute(torch.from_numpy(np.array(opened.x, "f4")).flatten(0, 1), None)])),
         OF_PERSONS),
     Bug("records of persons chosen by how many there are", "replay",
         _other(units, "in_slots", lambda original, who, hashes, slots: original(who, hashes // len(who) % 7, slots)),

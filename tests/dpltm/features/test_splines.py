@@ -28,7 +28,8 @@ def _plain() -> SplineMap:
 
 def rows(count: int = 40) -> np.ndarray:
     x = np.random.default_rng(0).random((count, 4))
-    x[:, [1, 3]] = x[:, [1, 3]] > 0.5
+    x[:, 1] = x[:, 1] > 0.5
+    x[:, 3] = 1 - x[:, 1]  # the other value of one category
     return x
 
 

@@ -574,3 +574,14 @@ def test_a_tenth_is_filled_up_at_most(expected, fixed):
 def test_a_pass_never_has_more_rows_than_fit(most):
     for widths in ((), (10,), (7,)):
         assert 1 <= engine.shape_of(64, most, 2.0, widths) <= most
+
+
+def test_rows_that_lie_side_by_side_have_no_remainder_either():
+    """As sparse products have them: 336 rows would do for the widths alone."""
+    model = nn.Linear(64, 32)
+    mask = Mask({"weight": torch.arange(2048).view(32, 64) % 20 == 0, "bias": torch.ones(32, dtype=torch.bool)})
+    mask.apply(model)
+    gradients = RecordGradients(model, mask, cross_entropy, kernels="sparse")
+    gradients.check(torch.zeros(2, 64), torch.zeros(2, dtype=torch.long))
+    gradients.settle(300.0, any_width=False)
+    assert gradients.pass_rows % 32 == 0
