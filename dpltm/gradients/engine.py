@@ -43,6 +43,10 @@ BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**26, 2**20
 room, in bytes, approximate: larger ones would hold more than Opacus does. And what a module costs in a pass however few
 records that has, as memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
 
+LEAST_BYTES = 2**30
+"""Memory in which passes may have ``VECTORS`` rows, however little the others allow: fewer rows pass one by one, unless it
+is known that none is a remainder."""
+
 VECTORS, SHARED = 32, 32_768
 """Numbers that element-wise operations on a processor take at once, twice the float32 numbers of the widest vectors: a
 remainder is computed otherwise. And numbers from which on another thread takes part, which may have a remainder as well."""
@@ -219,12 +223,13 @@ class RecordGradients:
         if self._plan is None:  # nor are there records
             return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
-        most = physical_batch or max(1, BATCH_BYTES // kept)
+        least = 1 if physical_batch or VECTORS * (kept + passing) > LEAST_BYTES else VECTORS
+        most = physical_batch or max(least, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.modules) / passing
         widths = () if any_width or "sparse" in self.kernels.values() else self._plan.widths  # rows side by side
-        self.pass_rows = shape_of(expected_batch, max(1, min(most, fits)), fixed, widths)
+        self.pass_rows = shape_of(expected_batch, max(least, min(most, fits)), fixed, widths)
         return max(1, most // self.pass_rows) * self.pass_rows
 
     @property
@@ -457,21 +462,23 @@ class RecordGradients:
         base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).to(x.device)
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.randperm(rows, generator=generator).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
-        ways = zip((places.roll(1), places.flip(0), drawn), (never, odd, ~odd & (rows > 1)), strict=True)
-        for number, (order, others) in enumerate(ways):
+        shifts = [1, *torch.randint(1, max(2, rows), (_rolls(rows) - 1,), generator=generator).tolist()]
+        ways = [(places.roll(shift), never) for shift in shifts]
+        for number, (order, others) in enumerate([*ways, (places.flip(0), odd), (drawn, ~odd & (rows > 1))]):
             now = torch.where(others, places + rows, order)
             other, labels = x[now], y[now]
             for values in (other, labels):
                 if values.is_floating_point():
-                    size = (large if number == 1 else large * math.nan)[others]
+                    size = (large if number == len(ways) else large * math.nan)[others]
                     values[others] *= size.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
                 seen = self._rehearsed_pass(other, labels, keys[now], filter, None if number else 1)
             except Exception:  # values that a model will not take
-                if number == 0:
+                if number < len(ways):
                     raise
                 continue
             for (place, one), (_, two) in zip(base, seen, strict=False):
@@ -518,10 +525,17 @@ class RecordGradients:
             self._release()
 
 
+def _rolls(rows: int) -> int:
+    """How often a rehearsal moves its rows: often where some may be computed as a remainder (``VECTORS``), of which few
+    numbers tell."""
+    threads = torch.get_num_threads()
+    return 2 if threads <= 2 and rows % (VECTORS * threads) == 0 else 1 if rows == 1 else max(16, 512 // rows)
+
+
 def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
     as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in tensors that have any of
-    ``widths``, numbers a record, or any number at all if none are known."""
+    ``widths``, numbers a record, or any number at all if none are known; one row where not even a single thread can."""
     threads, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
     most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
 
@@ -533,10 +547,10 @@ def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) 
         needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
         return sum(needed) * (rows + fixed)
 
-    unit = next(unit for unit in (VECTORS * threads, VECTORS, 16, 8, 4, 2, 1) if unit <= most)
-    end = max(unit, min(most, most_drawn + unit)) + 1
+    unit = next(unit for unit in (VECTORS * threads, VECTORS, 1) if unit <= most)
+    end = min(most, most_drawn + unit) + 1
     known = [rows for rows in range(16, end, 16) if even(rows)] if widths else []
-    return min(known or range(unit, end, unit), key=cost)
+    return min(known or (range(unit, end, unit) if unit > 1 else [1]), key=cost)
 
 
 @contextlib.contextmanager

@@ -306,8 +306,10 @@ class LinearLayer:
             operands.input, operands.gradient = seen.to(weight.dtype), gradient.to(weight.dtype)
             return
         if rows.start == 0:
-            operands.input = weight.new_empty(self._records, seen.shape[1])
-            operands.gradient = weight.new_empty(self._records, len(weight))
+            operands.input, operands.gradient = (
+                operands.space.rows(name, self._records, width, weight.dtype, weight.device)
+                for name, width in (("all inputs", seen.shape[1]), ("all gradients", len(weight)))
+            )
         operands.forget()  # what was turned was of one pass
         operands.input[rows], operands.gradient[rows] = seen, gradient
 

@@ -34,9 +34,6 @@ from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 Mode = Literal["ticket", "drop-projection", "mask-only", "shuffled-mask", "random"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-KEEPS_MASKS: tuple[Mode, ...] = ("ticket", "drop-projection", "mask-only")
-KEEPS_WEIGHTS: tuple[Mode, ...] = ("ticket", "drop-projection", "shuffled-mask")
-
 Fresh = Literal["sparse", "dense"]
 
 
@@ -181,9 +178,12 @@ def carry_over(
     _check_head(tickets.spec, target)
     before, after = tickets.spec.shapes(), target.shapes()
     relations = {name: _relation(before.get(name), shape) for name, shape in after.items() if len(shape) >= 2}
+    layers = []
     if mode == "drop-projection":
         _check_projected(tickets)
+        layers.append(LayerReport(PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
         relations[next(reversed(relations))] = "fresh"
+        mode = "ticket"  # of what is between
     if set(relations.values()) == {"fresh"}:
         raise InputError(
             f"{tickets.spec.text} on {tickets.spec.features} features and {tickets.spec.classes} classes has no layer in"
@@ -193,7 +193,7 @@ def carry_over(
         moved = replace(tickets, tickets=tuple(replace(ticket, accuracy=None) for ticket in tickets.tickets))
     else:
         theta0 = weights_of(build(target, seed))
-        if mode in KEEPS_WEIGHTS:
+        if mode in ("ticket", "shuffled-mask"):
             theta0 |= _kept_weights(tickets.theta0, theta0, relations)
         generator = torch.Generator().manual_seed(seed + 2**34)
         order = {name: torch.rand(after[name], generator=generator, dtype=torch.float64) for name in relations}
@@ -205,14 +205,11 @@ def carry_over(
                     mask[name] = _mask(ticket.mask[name], relation, mode, order[name])
             rounds.append(Ticket(ticket.round, target.mask(mask), None, None))
         moved = Tickets(target, theta0, tuple(rounds))
-    layers = []
-    if mode == "drop-projection":
-        layers.append(LayerReport(PROJECTION, before[f"{PROJECTION}.weight"], (), "dropped", "dropped", 0.0))
     for name, relation in relations.items():
         density = float(moved.tickets[-1].mask[name].double().mean())
         how = {"shuffled-mask": "shuffled", "random": "random"}.get(mode, relation)
         masked = "dense" if density == 1 else "random" if relation == "fresh" else how
-        weights = relation if mode in KEEPS_WEIGHTS else "fresh"
+        weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
         layer = name.removesuffix(".weight")
         layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
     return Transferred(moved, tuple(layers))
@@ -273,7 +270,7 @@ def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
     """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
     if relation == "repeated":
         old = old.expand(order.shape).clone()
-    if relation != "fresh" and mode in KEEPS_MASKS:
+    if relation != "fresh" and mode in ("ticket", "mask-only"):
         return old
     count = max(1, round(float(old.double().mean()) * order.numel()))
     live = torch.zeros(order.numel(), dtype=torch.bool)
