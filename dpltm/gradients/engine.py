@@ -549,6 +549,10 @@ class _Operations(TorchDispatchMode):
         super().__init__()
         self.done: list[object] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or a second of imports for nothing; see ``draws``
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
         shapes = [value.shape for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
