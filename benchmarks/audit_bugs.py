@@ -602,6 +602,8 @@ UNSEEN = {
     "fewer steps than are charged": "more is charged than is released, so the claim holds; no attack can refute it",
     "a draw from the process's own generator": "no record decides what is drawn, so nothing leaks",
     "search on the private records": "records are read, and nothing of them comes out: a monitor of files sees it",
+    "errors in the unit of the target": "one score at twice its epsilon: repeat it some thousands of times on two datasets"
+    " that a record tells apart, as for counts",
     "a count that has no share in the noise": "half a per cent of the sensitivity: too little for any number of runs here",
     "noise for half the clip norm": _REPLAYED.format("audits refuse a clip norm that moves"),
     "a record in one step more than drawn": _REPLAYED.format(

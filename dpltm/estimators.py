@@ -937,11 +937,11 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         label = self._label_column()
-        if label is not None and not label.is_target:
+        if label is not None and not label.is_target and self.target_bounds is None:
             raise InputError("`schema`: its label has classes; use TicketClassifier, or give the label bounds")
-        if label is not None and self.target_bounds is not None:
+        if label is not None and label.is_target and self.target_bounds is not None:
             raise InputError("`target_bounds`: the schema says what the columns hold; leave `target_bounds` out")
-        ends = self.target_bounds if label is None else label.bounds
+        ends = label.bounds if label is not None and label.is_target else self.target_bounds
         if ends is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"

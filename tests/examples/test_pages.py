@@ -54,7 +54,7 @@ QUICKER = (  # in every training of the other pages
 
 INSTEAD = {  # page: words on it, and what is typed in their place
     "audits.md": {"SET": "digits.tickets@5", "--audit 5000": "--audit 100", "CANARIES": "100", "SEED": "0", "ROW": "--microbatch 8"},  # noqa: E501
-    "recipes.md": {"--seeds 2 --jobs 1": "--seeds 2 --jobs 1 --dry-run", "--quick": "--quick --jobs 1"},
+    "recipes.md": {"--quick": "--quick --jobs 1"},
     "stages.md": {
         "--model mlp --features scatter": "--model mlp --features unit",
     },
