@@ -25,7 +25,7 @@ from torch.nn import functional
 from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import SIDE, UNITS, Encoder
 from dpltm.features.normalisation import Projection
-from dpltm.pruning.generation import threads
+from dpltm.networks.full_precision import threads
 
 # Kinds of drawings, and drawings of a kind: one to four curved strokes, bent, warped and inked at random.
 #

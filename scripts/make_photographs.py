@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
 from dpltm.features.photographs import CONTRAST, PATCH, SIDE, turned, units_of
-from dpltm.pruning.generation import threads
+from dpltm.networks.full_precision import threads
 
 CANVAS = 44  # pixels of the side of what an image is cut from
 

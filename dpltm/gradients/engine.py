@@ -6,11 +6,10 @@ radial filter needs a norm and one weighted sum, an element-wise one every live 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +22,14 @@ from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter, follows
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.layer import Layer, Recorder, aligned
+from dpltm.gradients.layer import Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
 from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
-from dpltm.networks.full_precision import deterministic, full_precision
+from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
+from dpltm.records.made_up import same_numbers
 
 LONG = 5.0
 """Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
@@ -181,7 +181,7 @@ class RecordGradients:
                     )
             check_model(self._model)
             began = time.process_time()
-            with full_precision(), _one_thread():
+            with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
                 settings = self._compile, self._kernels, self._grouped
                 self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
@@ -206,8 +206,8 @@ class RecordGradients:
         if rows > self._tried:
             probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
             off = torch.autocast(plan.made_up.x.device.type, enabled=False)
-            threads = contextlib.nullcontext() if self._long else _one_thread()
-            with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), threads:
+            at_once = threads(None if self._long else 1)
+            with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
                 self.unfollowed = probe.check_apart(rows)
             self._tried = rows
 
@@ -444,8 +444,9 @@ class RecordGradients:
         self._try(self.pass_rows)
         assert self._plan is not None
         narrow = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
-        threads, mkldnn = torch.get_num_threads(), torch.backends.mkldnn.enabled
-        kernels = (self.pass_rows, type(filter), *narrow, threads, mkldnn)
+        kernels = (
+            self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled,
+        )  # fmt: skip
         if kernels in self._rehearsed:
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
@@ -501,7 +502,7 @@ class RecordGradients:
                 if len(one) != rows:  # what float64 rounds is part of the bound
                     same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
                 else:
-                    same = torch.equal(one[order][~others].nan_to_num(nan=1e30), two[~others].nan_to_num(nan=1e30))
+                    same = same_numbers(one[order][~others], two[~others])
                 if not same:
                     return place
         return None
@@ -563,40 +564,29 @@ class _Operations(TorchDispatchMode):
 def _rolls(rows: int) -> int:
     """How often a rehearsal moves its rows: often where some may be computed as a remainder (``VECTORS``), of which few
     numbers tell."""
-    threads = torch.get_num_threads()
-    return 2 if threads <= 2 and rows % (VECTORS * threads) == 0 else 1 if rows == 1 else max(16, 512 // rows)
+    team = torch.get_num_threads()
+    return 2 if team <= 2 and rows % (VECTORS * team) == 0 else 1 if rows == 1 else max(16, 512 // rows)
 
 
 def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
     """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
     as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in tensors that have any of
     ``widths``, numbers a record, or any number at all if none are known; one row where not even a single thread can."""
-    threads, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
+    team, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
     most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
 
     def even(rows: int) -> bool:
         counts = [rows * width for width in widths]
-        return all(n < VECTORS or n % (VECTORS * min(threads, math.ceil(n / SHARED))) == 0 for n in counts)
+        return all(n < VECTORS or n % (VECTORS * min(team, math.ceil(n / SHARED))) == 0 for n in counts)
 
     def cost(rows: int) -> float:
         needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
         return sum(needed) * (rows + fixed)
 
-    unit = next(unit for unit in (VECTORS * threads, VECTORS, 1) if unit <= most)
+    unit = next(unit for unit in (VECTORS * team, VECTORS, 1) if unit <= most)
     end = min(most, most_drawn + unit) + 1
     known = [rows for rows in range(16, end, 16) if even(rows)] if widths else []
     return min(known or (range(unit, end, unit) if unit > 1 else [1]), key=cost)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """A block on one thread: beside other processes, threads of small passes mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def moved_text(place: str) -> str:

@@ -316,15 +316,6 @@ def pieces(records: int, most: int, unit: int = 1) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, records, size))
 
 
-def aligned(values: Tensor) -> Tensor:
-    """Values that begin where those of any other pass do: how a library rounds may depend on that."""
-    return (
-        values
-        if values.is_contiguous() and values.data_ptr() % 64 == 0
-        else values.clone(memory_format=torch.contiguous_format)
-    )
-
-
 class Workspace:
     """Buffers that outlive a step: fresh memory costs more than what is computed in it. Batches may differ in size."""
 

@@ -18,7 +18,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor, nn
 
-from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, aligned, only_call, pieces
+from dpltm.gradients.layer import CHUNK, Call, Map, Workspace, only_call, pieces
+from dpltm.networks.full_precision import aligned
 from dpltm.randomness.sampling import HIGHEST, LIMIT, held_in_float32, others
 
 BLOCK = 2**17

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dpltm.errors import InputError
 from dpltm.networks import Network
-from dpltm.networks.full_precision import full_precision
+from dpltm.networks.full_precision import aligned
 from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
 from dpltm.records.batches import Inputs
@@ -49,7 +49,7 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
 
     hooks = [module.register_forward_hook(count) for module in model.modules()]
     try:
-        with full_precision(), evaluating(model):
+        with evaluating(model):
             model(torch.zeros_like(like[:1]))
     finally:
         for hook in hooks:
@@ -66,7 +66,7 @@ def _bits_hold(model: nn.Module, like: Tensor, rows: int) -> bool:
     other = torch.arange(rows) % 2 == 1
     replaced = made[:rows].clone()
     replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
-    with full_precision(), evaluating(model):
+    with evaluating(model):
         whole, rest, turned = (model(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
     other = other.to(whole.device)
     return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
@@ -206,13 +206,13 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
         so many as the others: products of another size may round in another way, and then a record more could change what
         others count for.
     """
-    with torch.no_grad(), full_precision(), evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
             if alike and len(rows) < chunk:
                 yield model(torch.cat([rows, rows.new_zeros(chunk - len(rows), *rows.shape[1:])]))[: len(rows)]
-            else:  # where memory begins may decide how a library rounds
-                yield model(rows.clone() if alike and rows.data_ptr() % 64 else rows)
+            else:
+                yield model(aligned(rows) if alike else rows)
 
 
 def skill(

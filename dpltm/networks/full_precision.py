@@ -66,6 +66,25 @@ def full_precision() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """A block with that many CPU threads; restores the former number."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def aligned(values: torch.Tensor) -> torch.Tensor:
+    """Values that begin where those of any other pass do: how a library rounds may depend on that."""
+    if values.is_contiguous() and values.data_ptr() % 64 == 0:
+        return values
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+@contextlib.contextmanager
 def deterministic(device: torch.device, wanted: bool) -> Iterator[None]:
     """A block in which, on a GPU and where it is ``wanted``, no sum depends on the order in which threads come; RuntimeError
     for operations that PyTorch has no such form of."""

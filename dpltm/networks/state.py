@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
+from dpltm.networks.full_precision import full_precision
 
 
 def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
@@ -52,15 +53,13 @@ def put(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A block with every module in evaluation mode, and no kernel that goes by how many records are padded; afterwards
-    each is in the mode that it was in."""
-    modes, fast = [(module, module.training) for module in model.modules()], torch.backends.mha.get_fastpath_enabled()
+    """A block of full precision with every module in evaluation mode; afterwards each is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with full_precision():
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for module, training in modes:
             module.training = training
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, 
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.evaluation import accuracy, skill
+from dpltm.networks.full_precision import threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
@@ -118,18 +118,6 @@ class Batches:
         self._epoch, self._taken = self._generator.get_state(), 0
         order = torch.randperm(self._records, generator=self._generator)
         self._parts = order[: self._records - self._records % self._size].split(self._size)
-
-
-@contextmanager
-def threads(number: int | None) -> Iterator[None]:
-    """A block with that many CPU threads; restores the former number."""
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -429,6 +429,11 @@ class Trial:
             return None
 
 
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """True if two tensors hold the same numbers, to a bit, and NaN at the same places."""
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+
+
 def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor) -> None:
     """Raise Mixes where two batches differ by a bit in some ``rows``, ``(n,)`` bool."""
     if len(one) != len(other):
@@ -438,10 +443,7 @@ def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor
             raise Mixes(seen.place, routed=at not in along)
         if at in along:  # whoever takes another call refuses it
             first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
-            # NaN at the same places is the same
-            if not (
-                torch.equal(first, second) or torch.equal(first.nan_to_num(nan=1e30), second.nan_to_num(nan=1e30))
-            ):
+            if not same_numbers(first, second):
                 raise Mixes(seen.place)
 
 

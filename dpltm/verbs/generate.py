@@ -20,6 +20,7 @@ from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, features_of, inputs, network_inputs, tensors
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_no_target, check_score
+from dpltm.networks.full_precision import threads
 from dpltm.networks.own import OwnModel
 from dpltm.networks.own_network import network_notes, source_facts, started_at
 from dpltm.networks.state import put, weights_of
@@ -42,7 +43,6 @@ from dpltm.pruning.generation import (
     make_schedule,
     prune_once,
     pruning_rates,
-    threads,
     try_criterion,
     without_data,
 )

@@ -50,6 +50,7 @@ from dpltm.local.scheme import (
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
+from dpltm.networks.full_precision import threads
 from dpltm.networks.kind import MAX_FEATURES
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
@@ -62,7 +63,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import pay, price
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_lr, check_trained, threads, train_plain
+from dpltm.pruning.generation import Batches, check_lr, check_trained, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue

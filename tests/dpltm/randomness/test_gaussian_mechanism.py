@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mpmath import mp
 from scipy import stats
 
-from dpltm.pruning.generation import threads
+from dpltm.networks.full_precision import threads
 from dpltm.randomness import gaussian_mechanism as module
 from dpltm.randomness.gaussian_mechanism import SEED, gaussian_mechanism, grid_step
 from dpltm.randomness.noise import FastSource, KeyedSource, gaussian
