@@ -29,7 +29,7 @@ from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, und
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
-from dpltm.records.made_up import same_numbers
+from dpltm.records.made_up import filled_up, same_numbers
 
 LONG = 5.0
 """Processor time, in seconds, from which on a plan is of a network that is better tried on all threads."""
@@ -254,7 +254,7 @@ class RecordGradients:
         x: Tensor,
         y: Tensor,
         filter: Filter,
-        present: Tensor | None = None,
+        weights: Tensor | None = None,
         chunks: Sequence[slice] | None = None,
         out: Tensor | None = None,
         groups: Sequence[int] | None = None,
@@ -263,16 +263,15 @@ class RecordGradients:
         """Sum over the batch of ``filter`` applied to each record's gradient on live coordinates.
 
         Args:
-            present: ``(batch,)`` bool; rows that only fill the batch up to a fixed shape are False, and count for nothing.
-                Or floating: what each filtered gradient is multiplied by, clamped to [0, 1], which may depend on its own
-                record; in front of the filter it would be undone.
+            weights: ``(batch,)``; what each filtered gradient is multiplied by, clamped to [0, 1], which may depend on its
+                own record; in front of the filter it would be undone.
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
             out: what the sum is added to, and returned in, ``(length_of(filter),)`` float64; None for zeros.
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
-                (``training.plan``), and in ``present``. Only where ``grouped``, without ``chunks``.
+                (``training.plan``), and in ``weights``. Only where ``grouped``, without ``chunks``.
             keys: ``(batch,)`` int64, secret (``sampling.record_keys``), needed where the network ``draws``: all that it
                 draws for a record follows from that record's key (``gradients.draws``).
 
@@ -295,10 +294,8 @@ class RecordGradients:
             raise InputError(moved_text(place))
         if self.draws and (keys is None or keys.shape != (len(x),)):
             raise InputError("`keys`: the network draws random numbers; give one key a record (sampling.record_keys)")
-        weights = None
-        if present is not None and present.is_floating_point():  # clamped, or the bound would rest on the caller
-            weights = present.double().nan_to_num(0.0).clamp(0.0, 1.0)
-            present = weights > 0
+        if weights is not None:  # clamped, or the bound would rest on the caller
+            weights = weights.double().nan_to_num(0.0).clamp(0.0, 1.0)
         try:
             with full_precision(), deterministic(x.device, self.pass_rows > 1):
                 self._take(x, y, keys)
@@ -309,7 +306,7 @@ class RecordGradients:
                         assert isinstance(layer, ExplicitLayer)  # as plans of ``grouped`` have them
                         layer.average(sizes, self._filled(count))
                 with torch.autocast(x.device.type, enabled=False):
-                    return FilteredSum(total, self._add_filtered(count, filter, present, weights, chunks, total))
+                    return FilteredSum(total, self._add_filtered(count, filter, weights, chunks, total))
         finally:
             self._release()
 
@@ -333,13 +330,12 @@ class RecordGradients:
         """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
         for layer in self._layers:
             layer.begin(self._filled(len(x)))
-        missing = self._filled(len(x)) - len(x)
         for rows in self._blocks(len(x)):
             some, labels = x[rows], y[rows]
             own = None if keys is None else keys[rows]
-            if rows.stop > len(x):
+            if missing := self.pass_rows - len(some):
                 some, labels = (
-                    torch.cat([part, row.to(part).expand(missing, *part.shape[1:])])
+                    filled_up(part, self.pass_rows, row)
                     for part, row in zip((some, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
@@ -360,7 +356,6 @@ class RecordGradients:
         self,
         count: int,
         filter: Filter,
-        present: Tensor | None,
         weights: Tensor | None,
         chunks: Sequence[slice] | None,
         total: Tensor,
@@ -370,18 +365,17 @@ class RecordGradients:
         measured = [_measured(layers, rows, filter.kind == "layer-wise") for rows in self._blocks(count)]
         bad = torch.cat([bad for _, bad in measured])[:count]
         norms = [norms for norms, _ in measured]
-        out = bad if present is None else bad | ~present
-        weight = weights
+        out = bad if weights is None else bad | (weights == 0)
+        skipped = int((bad if weights is None else bad & (weights > 0)).sum())
         if bool(out.any()):
-            weight = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
-        skipped = int((bad if present is None else bad & present).sum())
+            weights = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
         if (counting := follows(filter)) is not None:
             counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
-            total[-1] += (counts if weight is None else counts.masked_fill(weight == 0, 0.0)).sum()
+            total[-1] += (counts if weights is None else counts.masked_fill(weights == 0, 0.0)).sum()
             total = total[:-1]
         if filter.kind == "element-wise":
             _zero(layers, nn.functional.pad(out, (0, self._filled(count) - count), value=self._compile))
-            values = self._element_wise_sum(norms, filter, weight, count)
+            values = self._element_wise_sum(norms, filter, weights, count)
             total += values if self._order is None else values[self._order]
             return skipped
         for layer in layers:
@@ -392,7 +386,7 @@ class RecordGradients:
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
         factors = factors * (self._rounding * (1.0 if chunks is None else ROUNDING) / scale)
-        factors = factors if weight is None else factors * weight
+        factors = factors if weights is None else factors * weights
         at_once = scale == 1.0 and self._order is None
         values = total if at_once else torch.zeros_like(total)
         self._add_weighted(values, factors, chunks)

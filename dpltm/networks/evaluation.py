@@ -16,6 +16,7 @@ from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
+from dpltm.records.made_up import filled_up
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
@@ -210,7 +211,7 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
             if alike and len(rows) < chunk:
-                yield model(torch.cat([rows, rows.new_zeros(chunk - len(rows), *rows.shape[1:])]))[: len(rows)]
+                yield model(filled_up(rows, chunk))[: len(rows)]
             else:
                 yield model(aligned(rows) if alike else rows)
 

@@ -24,6 +24,7 @@ from dpltm.records.made_up import (
     Sights,
     Trial,
     alone,
+    filled_up,
     odd_rows,
     padded,
     padding_rows,
@@ -189,9 +190,11 @@ PREPARED = 128
 def _in_shape(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     found = []
     for some in rows.split(PREPARED) if len(rows) else (rows,):
-        missing = PREPARED - len(some)
-        found.append(prepare(torch.cat([some, some.new_zeros(missing, *some.shape[1:])]))[: len(some)])
-    return found[0] if len(found) == 1 else torch.cat(found)
+        found.append(prepare(filled_up(some, PREPARED))[: len(some)])
+    if len(found) == 1:
+        return found[0]
+    with torch.autocast(rows.device.type, enabled=False):  # in which float16 cannot be joined
+        return torch.cat(found)
 
 
 def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:

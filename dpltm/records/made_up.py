@@ -67,6 +67,16 @@ def fractions(count: int, columns: int) -> Tensor:
     return (places * 0.6180339887498949).frac().view(count, columns)
 
 
+def filled_up(values: Tensor, rows: int, filler: Tensor | None = None) -> Tensor:
+    """Return these rows, and behind them others, ``filler`` or zeros, so that there are ``rows``; each in memory that begins
+    alike, and by no ``torch.cat``, which fails for float16 where passes are in bfloat16."""
+    filled = values.new_zeros(rows, *values.shape[1:])
+    filled[: len(values)] = values
+    if filler is not None:
+        filled[len(values) :] = filler.to(values)
+    return filled
+
+
 def constant(row: Tensor, largest: int = 1) -> list[Tensor]:
     """Return rows of one value each in the place of ``row``: of whole numbers from 0 to ``largest``."""
     if row.is_floating_point():

@@ -62,10 +62,10 @@ def test_sums_are_those_of_the_naive_loop(name: str) -> None:
             for at in range(len(x))
         ]
         expected = (torch.stack(each) * TABLE[y][:, None]).sum(0)
-        found = engine.filtered_sum(x, y, filter, present=TABLE[y]).values
+        found = engine.filtered_sum(x, y, filter, weights=TABLE[y]).values
         assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6 * norm(expected)), str(filter)
         if filter.kind != "element-wise":
-            found = engine.filtered_sum(x, y, filter, chunks=[slice(0, 12)], present=TABLE[y]).values
+            found = engine.filtered_sum(x, y, filter, chunks=[slice(0, 12)], weights=TABLE[y]).values
             assert torch.allclose(found, expected * ROUNDING, rtol=1e-4, atol=1e-5 * norm(expected)), str(filter)
 
 
@@ -97,8 +97,8 @@ def test_a_record_moves_the_sum_by_the_bound_at_most(
     weights[place] = weight
     others = torch.arange(6) != place
     engine = RecordGradients(model, mask, cross_entropy)
-    with_it = engine.filtered_sum(x, y, filter, present=weights).values
-    without = engine.filtered_sum(x[others], y[others], filter, present=weights[others]).values
+    with_it = engine.filtered_sum(x, y, filter, weights=weights).values
+    without = engine.filtered_sum(x[others], y[others], filter, weights=weights[others]).values
     bound = filter.certified_bound(mask.live)
     assert norm(with_it - without) <= bound * (1 + 1e-6)
     expected = 0.0 if math.isnan(weight) else min(max(weight, 0.0), 1.0)

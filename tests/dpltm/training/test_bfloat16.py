@@ -191,6 +191,22 @@ def test_a_device_without_float64_is_refused_by_name() -> None:
     )
 
 
+@pytest.mark.parametrize("of_persons", [False, True])
+@pytest.mark.parametrize("records", [150, 300])
+def test_records_of_float16_are_prepared_beside_passes_of_bfloat16(records: int, of_persons: bool) -> None:
+    """Where passes are in bfloat16, PyTorch joins no tensors of float16: nothing beside passes may try."""
+    x, y = torch.rand(records, 5).half(), torch.arange(records) % 3
+    persons = [np.array([start, start + 1]) for start in range(0, records, 2)] if of_persons else None
+    model = nn.Linear(5, 3)
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy, grouped=of_persons)
+    prepared = Records(x.numpy(), y.numpy(), persons=persons, prepare=lambda rows: 2 * rows)
+    gradients.check(x[:1].float(), y[:1])
+    steps = steps_of(Clip(1.0), 1.0, 1, records, 1.0, 0.1, class_weight=(0.5, 1.0, 0.25), precision="bfloat16")
+    sums = SampleSums(gradients, prepared, steps, torch.device("cpu"))
+    sizes = [2] * (records // 2) if of_persons else [min(100, records - start) for start in range(0, records, 100)]
+    assert sums.take((np.arange(records), sizes, None)).any()
+
+
 @pytest.mark.one_of(8)
 @pytest.mark.parametrize("filter", [Clip(0.1), Sigmoid(1.0, 2.0), Tanh(1.0, 0.5, Clip(1.0))], ids=str)
 @pytest.mark.parametrize("way", ["plain", "present", "weights", "groups", "chunks"])
@@ -202,9 +218,9 @@ def test_what_fills_a_pass_up_counts_for_nothing(way: str, filter: Filter) -> No
     weights = torch.linspace(0, 1, 10, dtype=torch.float64)
     given: dict[str, Any] = {
         "plain": {},
-        "present": {"present": weights > 0.25},
-        "weights": {"present": weights},
-        "groups": {"groups": [3, 5, 2], "present": weights[1:4]},
+        "present": {"weights": weights > 0.25},
+        "weights": {"weights": weights},
+        "groups": {"groups": [3, 5, 2], "weights": weights[1:4]},
         "chunks": {"chunks": [slice(0, 4), slice(6, 10)]},
     }[way]
     found = []

@@ -57,7 +57,7 @@ def test_rows_that_are_not_there_are_not_counted():
     gradients, filter = RecordGradients(model, Mask.dense(model), LOSS), Clip(1e3, clip_quantile=0.5)
     most = math.sqrt(0.02) * 1e3
     for present in (torch.arange(len(x)) < 4, (torch.arange(len(x)) < 4) * 0.3):
-        count = float(gradients.filtered_sum(x, y, filter, present=present).values[-1])
+        count = float(gradients.filtered_sum(x, y, filter, weights=present).values[-1])
         assert math.isclose(count, 4 * most, rel_tol=1e-4)
 
 

@@ -204,7 +204,5 @@ def test_a_training_goes_on_only_where_passes_leave_the_same_bits():
 
 @pytest.mark.long
 def test_ten_thousand_hostile_pairs():
-    worst = max(
-        attack.moved(seed, left_out) for attack, seed, left_out in islice(hostile_pairs(0, list(VICTIMS)), 10_000)
-    )
+    worst = max(islice(hostile_pairs(0, list(VICTIMS)), 10_000))
     assert 0.9 < worst <= 1
