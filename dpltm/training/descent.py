@@ -70,7 +70,7 @@ from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.plan import NoisySteps
-from dpltm.training.ranks import Ranks, Shards
+from dpltm.training.ranks import Ranks
 
 Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
 """Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
@@ -131,10 +131,8 @@ class SampleSums:
         plan: NoisySteps,
         device: torch.device,
         ranks: Ranks | None = None,
-        shards: Shards | None = None,
     ) -> None:
         self._gradients, self._records, self._plan, self._ranks = gradients, records, plan, ranks
-        self._shards = Shards(ranks) if shards is None else shards
         options, batch = plan.options, plan.expected_batch
         self._grouped = plan.groups is not None or records.persons is not None
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
@@ -186,9 +184,7 @@ class SampleSums:
             failed, full = bool(mine), mine == MEMORY
         else:
             heard = _heard(self._ranks, sample)
-            with self._shards.turns():
-                mine = self._share_fails(self._ranks, self._exact, *heard)
-                self._shards.failed = bool(mine)
+            mine = self._share_fails(self._ranks, self._exact, *heard)
             failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
             if not failed:
                 self._ranks.reduce(self._exact.parts)
@@ -376,10 +372,8 @@ class NoisyGradients:
             loss = RecordGradients(model, mask, loss, plan.options.compile, plan.options.kernels, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
-        self._shards = Shards(ranks, model)
-        with self._shards.turns():
-            if example is not None:
-                self.gradients.check(*example, records.fillings(), apart=False)
+        if example is not None:
+            self.gradients.check(*example, records.fillings(), apart=False)
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
         self.canaries: Canaries | None = None
@@ -402,15 +396,14 @@ class NoisyGradients:
         if plan.strategy and self._first:
             self._part_of = records.parts(len(plan.strategy))
             self.banded = BandedNoise(plan.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
-        self._sums = SampleSums(self.gradients, records, plan, like.device, ranks, self._shards)
-        with self._shards.turns():
-            if example is not None:
-                self._sums.rehearse()
+        self._sums = SampleSums(self.gradients, records, plan, like.device, ranks)
+        if example is not None:
+            self._sums.rehearse()
 
     def backward(self) -> None:
         """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
-        with contextlib.suppress(InputError), self._shards.turns():  # the sum refuses it, on all ranks
+        with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
             if self._example is not None:
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         total = self._sums.take(self._draw() if self._first else None)

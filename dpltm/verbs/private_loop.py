@@ -22,7 +22,7 @@ from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
-from dpltm.networks.state import check_names, content_id, evaluating, reshard, sharded, weights_of
+from dpltm.networks.state import check_names, check_whole, content_id, evaluating, weights_of
 from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
@@ -156,15 +156,11 @@ def agree(
 ) -> None:
     """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
     options = {f"`{item.name}`": repr(getattr(terms, item.name)) for item in fields(LoopOptions)}
-    named: dict[str, Any] = dict(model.named_parameters())
-    shards = {name: value for name, value in named.items() if sharded(value)}
-    whole = {name: value for name, value in named.items() if name not in shards}
     private = {
         "`x`, `y`": rows_digest(x, y),
         "`units`": str(None if terms.units is None else terms.units.tolist()),
-        "shards of the model": str([(name, *value.shape, value.placements) for name, value in shards.items()]),
-        "model": content_id({name: value.detach().cpu().numpy() for name, value in whole.items()}),
-        "`mask`": content_id({name: mask[name].cpu().numpy() for name in whole if name in mask}),
+        "model": content_id({name: value.detach().cpu().numpy() for name, value in model.named_parameters()}),
+        "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
     }
     facts = {"`filter`": str(terms.filter), "`noise`": type(terms.noise).__name__}
     ranks.agree(options | facts | environment(), private)
@@ -310,6 +306,7 @@ class PrivateLoop:
         for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
+        check_whole(model)
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
@@ -321,7 +318,6 @@ class PrivateLoop:
         count = terms.records or at_hand
         plan = terms.plan(count)
         check_delta_of(terms.delta, count, at_hand)
-        reshard(model)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
@@ -611,10 +607,6 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        if any(map(sharded, self.model.parameters())):
-            raise InputError(
-                "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
-            )
         if not self._ranks.first:
             raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
         state = self._state
