@@ -64,7 +64,7 @@ FACTS = (
 """Public facts about records that come as arrays."""
 
 Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset | Mapping[str, Any] | Sequence[Any]
-"""Features ``(n, ...)`` as an array, a tensor, a memory map, or a data frame of pandas or polars, whose columns go by name;
+"""Features ``(n, ...)`` as an array, a tensor, or a data frame of pandas or polars, whose columns go by name;
 for a network of the user's own also a mapping of arrays; or a dataset, which has its labels: one of this package, or one of
 PyTorch's with random access, which is read once, or of Hugging Face (``dpltm.records.arrays``)."""
 

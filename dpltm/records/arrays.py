@@ -22,7 +22,6 @@ from dpltm.records.input_parts import (
     facts_of,
     side_by_side,
 )
-from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
     MAX_NAME,
@@ -59,8 +58,8 @@ def from_arrays(
 ) -> Dataset:
     """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
-    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
-    memory map that is read-only is not; leave its file as it is until the work is done. Columns of data frames go by name.
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays.
+    Columns of data frames go by name.
 
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping of
@@ -111,6 +110,13 @@ def from_arrays(
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
     facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
     return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
+
+
+def copied(values: np.ndarray) -> np.ndarray:
+    """Return a copy in row-major order and native bytes, which nobody writes to."""
+    copy = np.array(values, values.dtype.newbyteorder("="), order="C")
+    copy.flags.writeable = False
+    return copy
 
 
 def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words) -> RawSplit:
@@ -248,8 +254,7 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
     if not count:
         raise DataError(f"`x`: {type(x).__name__} holds no records")
     began, (first, names) = drawn_so_far(), _item(x, 0)
-    parts = [room_for((count, *value.shape), value.dtype) for value in first]
-    every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
+    parts = [np.empty((count, *value.shape), value.dtype) for value in first]
     for place in range(count):
         item, found = _item(x, place) if place else (first, names)
         if found != names:
@@ -261,8 +266,6 @@ def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
                     f" {like.shape}; give all records one shape and type, rows padded to a public length"
                 )
             part[place] = value
-            if place % every == 0:
-                let_go(part)
     _check_not_drawn(x, parts, began)
     for part in parts:
         part.flags.writeable = False

@@ -255,7 +255,7 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
+        x: features ``(n, ...)``, a tensor or an array, of any dtype; private. Or a dataset of PyTorch
             with random access, which is read once (``dpltm.records.settle``).
         y: labels ``(n, ...)``; private. None beside a dataset.
         ledger: that pays when the loop begins; by default the one of this process.
@@ -350,7 +350,7 @@ class PrivateLoop:
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
         self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
-        check_canaries(terms.audit, terms.filter, live, multiplier)
+        check_canaries(terms.audit, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
         self._notes = shares_notes(terms.class_shares)
@@ -642,9 +642,11 @@ class PrivateLoop:
             )
         options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
         options["filter"] = str(terms.filter)
-        for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
-            parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
-            options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+        # of the filter, or of what clips in front of it or behind
+        parts: tuple[Any, ...] = tuple(getattr(terms.filter, name, None) for name in ("before", "after"))
+        options["clip_norm"] = next(
+            (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
+        )
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
         return Run(

@@ -14,7 +14,6 @@ from dpltm.cli.console import Console
 from dpltm.cli.ledgers import total
 from dpltm.errors import BudgetError, InputError
 from dpltm.options.train import TrainRequest
-from dpltm.privacy import gdp
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
@@ -186,24 +185,6 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
     out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
     assert out.startswith("--steps or --epochs: give one of them")
-
-
-def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
-    said = "--sampling truncated:353 --records 60000 --sampling-rate 256/60000 --steps 3515"
-    noise = cli(f"privacy noise --epsilon 1 {said} --json").json
-    assert (noise["truncated_batch_size"], noise["most_records"]) == (353, 61470)
-    assert 5e-7 < noise["truncation"] <= 1e-6
-    plain = cli(f"privacy noise --epsilon 1 {said.split('60000 ', 1)[1]} --json").json
-    assert 1 < noise["noise_multiplier"] / plain["noise_multiplier"] < 1.01
-    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert again["pld"] == noise["epsilon"] == pytest.approx(1.0, rel=1e-3)
-    assert again["mu"] == pytest.approx(gdp.clt_mu(noise["noise_multiplier"], 256 / 60000, 3515))
-    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert ", 3,515 steps, 353 records at most" in curve["of"]
-    assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
-    out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
-    assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")
 
 
 # --- several ledgers ---

@@ -36,7 +36,6 @@ ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --m
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
 ALLOCATED = "privacy epsilon --noise-multiplier 1 --sampling allocation:3"
-CUT = f"privacy epsilon {PRIVACY} --sampling truncated:40"
 
 ROWS = f"""
 bad.npz: x_train has nan              | {MAKE} --dataset bad.npz --bounds 0,255
@@ -179,10 +178,7 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --steps or --epochs: give one of them | privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1
 --sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
 --sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
---records: the public number          | {CUT}
 --records: the public number          | privacy epsilon {PRIVACY} --records 500
---records: -5 is not a positive       | {CUT} --records -5
---steps: with --sampling truncated    | privacy noise --epsilon 1 {CUT.split(maxsplit=2)[2].replace("steps", "records")}
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
 /proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
 /proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 import dpltm
-from dpltm.records import mapped
 from dpltm.records.arrays import arrays_of
 from refusals import refused
 
@@ -38,15 +37,11 @@ class Endless(IterableDataset):
         return iter(())
 
 
-@pytest.mark.parametrize("large", [100, 2**28])
-def test_items_are_read_once_in_order(monkeypatch, large):
-    monkeypatch.setattr(mapped, "LARGE", large)
-    monkeypatch.setattr(mapped, "AT_ONCE", 64)
+def test_items_are_read_once_in_order():
     given = Listed(*zip(X.numpy(), Y.tolist(), strict=True))
     x, y = arrays_of(given)
     assert given.asked[:60] == list(range(60))
     assert given.asked[60:] == list(range(8)), "again, since what is drawn at random is refused"
-    assert isinstance(x, np.memmap) == (large == 100)
     assert np.array_equal(x, X)
     assert x.dtype == np.uint8
     assert np.array_equal(y, Y)

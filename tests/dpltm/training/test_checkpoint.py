@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from descents import STEPS, keyed_descent, states_of, weights
-from dpltm.filters import Clip
 from dpltm.privacy.checkpoint import check_same
 from dpltm.training.descent import OPTIMIZERS
 from interruptions import run_until
@@ -16,7 +15,6 @@ from refusals import refused
 
 AVERAGES = [{"optimizer": kind, "average": average} for kind in OPTIMIZERS for average in ("none", "ema", "poly")]
 OTHERS: list[dict[str, Any]] = [
-    {"filter": Clip(0.1, clip_quantile=0.5)},
     {"strategy": (1.0, 0.6, 0.4), "optimizer": "momentum", "average": "poly"},
     {"share": 0.5},
 ]
@@ -27,7 +25,7 @@ OTHERS: list[dict[str, Any]] = [
     "settings", [*OTHERS[:1], *AVERAGES[:3], *OTHERS[1:2], *AVERAGES[3:6], *OTHERS[2:], *AVERAGES[6:]], ids=str
 )
 def test_a_training_goes_on_to_the_same_bits(settings):
-    """With what its network drops, the clip norm that it came to, and the noise that is correlated with later steps."""
+    """With what its network drops, and the noise that is correlated with later steps."""
     whole = keyed_descent(schedule="cosine", **settings)
     whole.run()
     for stop in (0, 1, 4, STEPS):

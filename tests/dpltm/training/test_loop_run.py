@@ -66,20 +66,20 @@ def printed(*arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("filter", "norm", "quantile"),
+    ("filter", "norm"),
     [
-        (make_filter("clip", clip_norm=0.25, clip_quantile=0.5), 0.25, 0.5),
-        (make_filter("tanh", clip_norm=0.75), 0.75, None),  # which clips in front
-        (make_filter("tanh-clip", clip_norm=0.75), 0.75, None),  # and this one behind
-        (make_filter("sigmoid"), None, None),
+        (make_filter("clip", clip_norm=0.25), 0.25),
+        (make_filter("tanh", clip_norm=0.75), 0.75),  # which clips in front
+        (make_filter("tanh-clip", clip_norm=0.75), 0.75),  # and this one behind
+        (make_filter("sigmoid"), None),
     ],
     ids=str,
 )
-def test_its_filter_is_on_record_with_its_norm(filter: Any, norm: float | None, quantile: float | None) -> None:
+def test_its_filter_is_on_record_with_its_norm(filter: Any, norm: float | None) -> None:
     config = looped(Picture(), prepare=scaled, filter=filter).finish(bounds=(0, 255)).config
     settings = run_subject("r", config, {}).settings
     assert settings["filter_name"] == str(filter)
-    assert (settings["clip_norm"], settings["clip_quantile"]) == (norm, quantile)
+    assert settings["clip_norm"] == norm
 
 
 def test_it_is_kept_and_read_like_any_run(tmp_path, monkeypatch):
