@@ -139,13 +139,10 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
-nothing: neither a run                | report nothing
+nothing: no run                       | report nothing
 --out: r exists                       | report r -o r
 --out, --plot: name two different     | report r -o x.png --plot x.png
 x.txt: not a picture                  | report r --plot x.txt
---plot: pri has no curve              | report pri --plot x.png
---purpose: is of the report of a run  | report pub --purpose x -o page.html
-nothing: neither a run                | report nothing --purpose x -o page.html
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
 RUN: r is named twice                 | compare r r
