@@ -167,7 +167,6 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --noise-multiplier: does not go with  | privacy epsilon --mechanism randomized-response --eps1 1 --noise-multiplier 1
 --sampling: does not go with          | privacy epsilon --mechanism laplace --noise-multiplier 1 --sampling allocation:2
 --categories: 1 is not a whole number | privacy epsilon --mechanism randomized-response --eps1 1 --categories 1
---records: does not go with           | privacy epsilon --mechanism laplace --noise-multiplier 1 --records 5
 --noise-multiplier: 0 is not a        | privacy epsilon --mechanism laplace --noise-multiplier 0
 --group: 0 is not a positive whole    | privacy epsilon --mechanism laplace --noise-multiplier 1 --group 0
 --group: goes with --mechanism        | privacy epsilon {PRIVACY} --group 2
@@ -175,7 +174,6 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --steps or --epochs: give one of them | privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1
 --sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
 --sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
---records: the public number          | privacy epsilon {PRIVACY} --records 500
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
 /proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
 /proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl
