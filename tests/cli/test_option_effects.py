@@ -20,7 +20,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.training.artifacts import weights_id
 from dpltm.training.release import TrainingPlan
 from dpltm.verbs import train as verb
-from transcripts import fixed_randomness
+from outputs import fixed_randomness
 
 DENSE = "--dense"
 BEHIND = "--features unit:1"

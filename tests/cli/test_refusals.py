@@ -130,6 +130,7 @@ SET@ROUND:                            | tickets export pub --to onnx --out new.o
 [1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
 [1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
 nothing to compact:                   | tickets compact pub@0 --out new
+--mode: 'mlp:8' has no projection     | tickets transfer pub {PRI} --mode drop-projection --out new
 nothing to compact:                   | tickets compact gru@1 --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new

@@ -162,20 +162,6 @@ def test_a_run(trained: Any) -> None:
     assert (check["ok"], check["problems"], check["entries"]) == (True, [], 3)
 
 
-def test_a_card_and_what_is_changed_in_it(trained: Any) -> None:
-    assert trained("report r --card -o README.md --quiet").code == 0
-    body = trained("privacy check README.md --json").json
-    assert set(body) == {"card", "ok", "problems", "entries", "privacy", "notes"}
-    assert (body["ok"], body["problems"]) == (True, [])
-    assert any("nothing here is signed" in note for note in body["notes"])
-    text = Path("README.md").read_text()
-    Path("README.md").write_text(text.replace('"noise_multiplier": ', '"noise_multiplier": 1'))
-    done = trained("privacy check README.md")
-    assert done.code == 1
-    assert "certified.epsilon: " in done.out
-    assert "digest: the statement was changed after it was written" in done.out
-
-
 def test_other_folders_have_no_report(refused: Any) -> None:
     assert refused("report pub").startswith(
         "pub: a report of it is gone since 0.3: dpltm tickets show SET, and the README.md"
@@ -268,15 +254,6 @@ def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> N
 def _page_after(cli: Any, run: str, out: str) -> Page:
     assert cli("report", run, "-o", out, "--quiet").code == 0
     return page_of(out)
-
-
-def test_a_filter_that_clips_nothing_and_a_large_epsilon(cli: Any) -> None:
-    assert cli(f"{DENSE} --filter tanh --no-pre-clip --epsilon 12 --out t").code == 0
-    assert cli("report t --card -o t.md --quiet").code == 0
-    card = Path("t.md").read_text()
-    assert "| clip norm | none | This filter clips nothing;" in card
-    assert re.search(r"^An epsilon of (12|11\.9\d*) is hardly a guarantee", card, re.MULTILINE)
-    assert "| rounding of sums | float64 | Norms are rounded outward. Sums are taken in float64. (" in card
 
 
 def test_a_result_that_says_less_than_its_lineage_is_named(trained: Any) -> None:

@@ -91,23 +91,6 @@ def test_from_a_training_to_an_exported_network(cli: Any, unit: str) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_runs_with_a_number_stand_beside_each_other(cli: Any) -> None:
-    """By steps of dp-sgd, and by another network; a run that tells classes is not compared with them."""
-    for name, options in (("sgd", "--epochs 20"), ("mlp", "--model mlp:8 --features none --epochs 20")):
-        assert (
-            cli(f"train --dense {TABLE} {options} --epsilon 3 --delta 1e-4 --ledger {name}.jsonl --out {name}").code
-            == 0
-        )
-    plain = f"train --dense {NUMBERS} --epsilon 1 --delta 1e-4 --ledger c.jsonl --out c".replace(
-        "label cost", "label few"
-    )
-    assert cli(plain).code == 0
-    body = cli("compare sgd mlp c --json").json
-    assert [row["r2"] is not None and row["r2"] > 0.5 for row in body["rows"]] == [True, True, False]
-    assert not body["rows"][2]["compared"]
-
-
-@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("metric", ["rmse", "mae"])
 def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
     """Of hardly any noise it is what the definition says."""

@@ -25,14 +25,13 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.tickets.workbench import stages as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
-from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 from dpltm.verbs.private_loop import PrivateLoop
 from gradient_cases import Hashed, steps_of
@@ -101,65 +100,6 @@ def train_some(cases: Sequence[Sequence[Any]]) -> list[str]:
     """Digests of trained networks."""
     ranks = joined()
     return [digest(trained(network, filter, ranks, **more)) for network, filter, more in cases]
-
-
-def exchange() -> dict[str, Any]:
-    """What ranks hear of each other."""
-    ranks = joined()
-    values = torch.arange(3.0, dtype=torch.float64) + ranks.rank
-    summed = ranks.reduce(values.clone()).tolist()
-    return {
-        "tell": ranks.tell({"from": ranks.rank}),
-        "nothing": ranks.tell([]),
-        "share": {
-            name: [str(value.dtype), value.tolist()]
-            for name, value in ranks.share(
-                {} if ranks.rank else {"w/0": torch.ones(1, 2), "norm": torch.tensor(0.1, dtype=torch.float64)}
-            ).items()
-        },
-        "hear": ranks.gather(["rank", ranks.rank, "x" * 5 * ranks.rank]),
-        "broadcast": ranks.broadcast(values.clone()).tolist(),
-        "reduce": summed if ranks.first else None,
-        "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
-        "together": ranks.together(lambda: ranks.rank),
-    }
-
-
-def refuse(which: Sequence[int]) -> None:
-    """Some ranks refuse something."""
-    ranks = joined()
-
-    def work() -> None:
-        if ranks.rank in which:
-            raise InputError(f"`lr`: refused by {ranks.rank}")
-
-    ranks.together(work)
-
-
-def agree(facts: Sequence[dict[str, str]], private: Sequence[dict[str, str]]) -> None:
-    """Ranks compare facts."""
-    ranks = joined()
-    ranks.agree(facts[ranks.rank], private[ranks.rank])
-
-
-def lose(which: int) -> None:
-    """One rank is gone, while the others wait for it."""
-    ranks = joined()
-    ranks.any(False)  # till all have joined: before that, they cannot be
-    if ranks.rank == which:
-        os.kill(os.getpid(), signal.SIGKILL)
-    ranks.reduce(torch.zeros(3))
-    ranks.tell()
-
-
-def fail_on_a_record() -> None:
-    """The loss fails for a record of one chunk."""
-    ranks = joined()
-    x, y = some_records()
-    y[17] = 99
-    model = build(ModelSpec("mlp:4", 784, 10), 0)
-    config = NoisySteps(make_filter("clip"), NoisySgd(1.0, 4, 1.0), 500.0, 0.1)
-    NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources()).backward()
 
 
 def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: int = 1, at: Sequence[int] = ()) -> int:

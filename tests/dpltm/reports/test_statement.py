@@ -302,14 +302,6 @@ def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         statement(RUN, Account((DRAW, TRAINING)))
 
 
-def test_the_attacker_of_two_hypotheses() -> None:
-    body = made(TRAINING, subject=RUN)
-    body["certified"]["adjacency"] = "replace-one"
-    assert "thinks it 50 % likely that the one of two records was used, and not the other. Once everything" in words(
-        body
-    )
-
-
 def test_persons_are_called_persons() -> None:
     subject = replace(RUN, settings={**SETTINGS, "per_unit": 8})
     body = made(replace(TRAINING, unit="patient"), subject=subject, unit="patient")
@@ -354,23 +346,6 @@ def test_sampling_is_told_of_the_training_that_has_it_and_of_no_other(
         front = entered(1, replace(mechanism, noise_multiplier=3.0), words="features")
         behind = made(front, TRAINING, subject=RUN)
         assert shown(behind)["sampling"].value == "Poisson, rate 0.1"
-
-
-@pytest.mark.parametrize(
-    ("settings", "value", "meaning"),
-    [
-        ({}, "0.5", "Norm that each gradient is clipped to."),
-        ({"filter_name": "radial-tanh"}, "0.5", "Norm that each gradient stays below."),
-        ({"filter_name": "mine(3)"}, "0.5", "Norm that each gradient comes out with at most."),
-        ({"clip_quantile": 0.3}, "0.5 at first", "It follows a quantile of norms, by counts that share the noise."),
-        ({"filter_name": "sigmoid", "clip_norm": None}, "none", ""),
-        ({"filter_name": None, "clip_norm": None}, "not on record", ""),
-    ],
-)
-def test_what_the_norm_does_is_said(settings: dict[str, Any], value: str, meaning: str) -> None:
-    norm = shown(made(TRAINING, subject=replace(RUN, settings={**SETTINGS, **settings})))["clip norm"]
-    assert norm.value == value
-    assert norm.meaning.endswith(meaning)
 
 
 def test_the_sampling_of_a_card_is_compared() -> None:

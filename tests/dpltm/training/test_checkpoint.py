@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from descents import STEPS, keyed_descent, states_of, weights
-from dpltm.privacy.checkpoint import check_same
 from dpltm.training.descent import OPTIMIZERS
 from interruptions import run_until
 from refusals import refused
@@ -58,10 +57,3 @@ def test_state_of_another_network_is_refused():
     state = made.state()
     state["weights/0"] = torch.zeros(1, 2)
     assert refused(made.resume, 1, state) == "checkpoint: weights/0 has shape (1, 2), not (6, 5)"
-
-
-def test_every_difference_is_named():
-    had = {"lr": 0.1, "steps": 3, "model": None}
-    check_same(had, dict(had))
-    said = "`lr` was 0.1 and is 0.2, `model` was not given and is 'mlp', `delta` was not given and is 1e-05;"
-    assert said in refused(check_same, had, {"lr": 0.2, "steps": 3, "model": "mlp", "delta": 1e-5})

@@ -63,16 +63,6 @@ def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
     assert (found.facts["accuracy"] or 1.0) < 0.4
 
 
-def test_the_seed_decides(scheme: Scheme, files: list[np.ndarray]) -> None:
-    def weights(**changes: Any) -> bytes:
-        found = learned(scheme, files, **changes)
-        assert found.facts["accuracy"] is found.facts["randomised"] is None, "no test records"
-        return b"".join(value.numpy().tobytes() for value in found.weights.values())
-
-    assert weights() == weights()
-    assert len({weights(**change) for change in ({}, {"seed": 1}, {"dropout": 0.5}, {"lr": 0.1})}) == 4
-
-
 def test_epochs_count_messages(scheme: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless.
 
