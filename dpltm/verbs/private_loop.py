@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
@@ -36,7 +35,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import arrays_of, as_array
+from dpltm.records.arrays import as_array, check_no_dataset
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
@@ -255,9 +254,8 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor or an array, of any dtype; private. Or a dataset of PyTorch
-            with random access, which is read once (``dpltm.records.settle``).
-        y: labels ``(n, ...)``; private. None beside a dataset.
+        x: features ``(n, ...)``, a tensor or an array, of any dtype; private.
+        y: labels ``(n, ...)``; private.
         ledger: that pays when the loop begins; by default the one of this process.
         lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
             must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
@@ -295,8 +293,8 @@ class PrivateLoop:
         self,
         model: nn.Module,
         loss: Loss,
-        x: Tensor | np.ndarray | Dataset,
-        y: Tensor | np.ndarray | None = None,
+        x: Tensor | np.ndarray,
+        y: Tensor | np.ndarray,
         *,
         ledger: Ledger | None = None,
         lineage: Lineage | None = None,
@@ -311,7 +309,7 @@ class PrivateLoop:
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
-        x, y = arrays_of(x, y)
+        check_no_dataset(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)

@@ -121,7 +121,7 @@ numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
 pub: not a run                        | predict pub --input x.npz -o p.csv
 SET@ROUND:                            | tickets export pub@1 --out new
-SET@ROUND:                            | tickets export pub --to onnx --out new.onnx
+SET@ROUND:                            | tickets export pub --to torch-prune --out new.x
 --predictor:                          | tickets export pub --predictor --out new
 --no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
 --predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
