@@ -19,7 +19,7 @@ from dpltm.privacy.describe import figure
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import run_subject, section, skill_in, terms_of_run, text
+from dpltm.reports.subjects import run_subject, skill_in, terms_of_run
 from dpltm.reports.wording import render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
@@ -31,13 +31,10 @@ from dpltm.tickets.files import (
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
-from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import is_sweep
-from dpltm.training.artifacts import TicketSet
 
 NO_EVIDENCE: dict[str, Any] = {
-    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "mask": None, "provenance_of_masks": None,
-    "unattacked": False,
+    "skill": None, "over_steps": (), "unattacked": False,
 }  # fmt: skip
 """What ``evidence.jinja`` shows on a page beside the statement."""
 
@@ -120,8 +117,11 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     if (wrong := found.understated) is not None:
         problems.append(wrong)
     attacked |= _all_together(found, subject, request.ledger)
-    evidence = _evidence(found, subject.settings.get("provenance"))
-    evidence["unattacked"] = "audit_canaries" not in attacked
+    evidence = {
+        "skill": skill_in(result),
+        "over_steps": charts.over_steps(found.metrics) if found.metrics and len(found.metrics) > 1 else (),
+        "unattacked": "audit_canaries" not in attacked,
+    }
     state = "damaged" if problems else found.state
     return Reported(
         replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, evidence, problems
@@ -163,36 +163,6 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
     except DpltmError:
         return {}
     return {f"audit_{name}": getattr(findings, name) for name in ("lower_bound", "canaries", "confidence")}
-
-
-def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
-    """Return what a page of a run shows; ``provenance`` as far as its lineage and configuration know it."""
-    config, metrics, tickets = found.config, found.metrics, _tickets_of(found)
-    if tickets is not None:
-        provenance = "private" if "private" in (provenance, tickets.provenance) else tickets.provenance
-    if config.get("ticket_set_id") is None:
-        provenance = "data-free"  # the whole network
-    return {
-        "skill": skill_in(found.result),
-        "over_steps": charts.over_steps(metrics) if metrics and len(metrics) > 1 else (),
-        "tickets": tickets,
-        "chosen": config.get("round"),
-        "mask": None if found.run is None else found.run.mask,
-        "provenance_of_masks": provenance,
-    }
-
-
-def _tickets_of(found: FoundRun) -> TicketSet | None:
-    config = found.config
-    named, wanted = text(section(config, "options").get("ticket")), text(config.get("ticket_set_id"))
-    if named is None or wanted is None:
-        return None
-    try:
-        name = split_round(named)[0]
-        tickets = find_set(name if name.startswith("bundled:") else str(found.path.parent / Path(name).name))
-    except DpltmError:
-        return None
-    return tickets if tickets.id == wanted else None
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
