@@ -2,8 +2,9 @@
 
 README.md and the quickstart run as they stand, and so does whatever shows what it prints. Elsewhere ``QUICKER`` makes
 trainings short, ``INSTEAD`` changes a few words of a page, and made-up files stand for the reader's own and for published
-datasets. These pages run with ``make proofs``; that their commands exist with such options, ``tests/layout`` checks in every
-run. What does not run stands in ``NOT_RUN`` with the reason: that list may only become shorter.
+datasets. README.md runs in every run, the other pages with ``make proofs`` (the quickstart is the same commands, longer);
+that their commands exist with such options, ``tests/layout`` checks in every run. What does not run stands in ``NOT_RUN``
+with the reason: that list may only become shorter.
 """
 
 from __future__ import annotations
@@ -289,11 +290,7 @@ def in_a_new_process() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=() if page.name in AS_THEY_STAND else pytest.mark.long)
-        for page in PAGES
-        if steps(page)
-    ],
+    [pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES if steps(page)],
     ids=lambda page: page.name,
 )
 def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Path) -> None:
