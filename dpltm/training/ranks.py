@@ -25,7 +25,7 @@ from torch import distributed as group
 from dpltm.errors import BudgetError, DpltmError, InputError, RankError, first_line
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks.own import versions
-from dpltm.records.mapped import pieces
+from dpltm.records.split import pieces
 from dpltm.training.launcher import Place
 
 T = TypeVar("T")

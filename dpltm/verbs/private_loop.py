@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
@@ -36,7 +35,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import arrays_of, as_array
+from dpltm.records.arrays import as_array, check_no_dataset
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
@@ -255,9 +254,8 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
-            with random access, which is read once (``dpltm.records.settle``).
-        y: labels ``(n, ...)``; private. None beside a dataset.
+        x: features ``(n, ...)``, a tensor or an array, of any dtype; private.
+        y: labels ``(n, ...)``; private.
         ledger: that pays when the loop begins; by default the one of this process.
         lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
             must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
@@ -295,8 +293,8 @@ class PrivateLoop:
         self,
         model: nn.Module,
         loss: Loss,
-        x: Tensor | np.ndarray | Dataset,
-        y: Tensor | np.ndarray | None = None,
+        x: Tensor | np.ndarray,
+        y: Tensor | np.ndarray,
         *,
         ledger: Ledger | None = None,
         lineage: Lineage | None = None,
@@ -311,7 +309,7 @@ class PrivateLoop:
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
-        x, y = arrays_of(x, y)
+        check_no_dataset(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
@@ -350,7 +348,7 @@ class PrivateLoop:
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
         self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
-        check_canaries(terms.audit, terms.filter, live, multiplier)
+        check_canaries(terms.audit, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
         self._notes = shares_notes(terms.class_shares)
@@ -642,9 +640,11 @@ class PrivateLoop:
             )
         options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
         options["filter"] = str(terms.filter)
-        for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
-            parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
-            options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+        # of the filter, or of what clips in front of it or behind
+        parts: tuple[Any, ...] = tuple(getattr(terms.filter, name, None) for name in ("before", "after"))
+        options["clip_norm"] = next(
+            (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
+        )
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
         return Run(

@@ -2,9 +2,9 @@
 
 README.md and the quickstart run as they stand, and so does whatever shows what it prints. Elsewhere ``QUICKER`` makes
 trainings short, ``INSTEAD`` changes a few words of a page, and made-up files stand for the reader's own and for published
-datasets. README.md runs in every run, the other pages with ``make proofs`` (the quickstart is the same commands, longer);
-that their commands exist with such options, ``tests/layout`` checks in every run. What does not run stands in ``NOT_RUN``
-with the reason: that list may only become shorter.
+datasets. Pages run with ``make proofs``, and README.md with short trainings in every run; that commands exist with such
+options, ``tests/layout`` checks in every run. What does not run stands in ``NOT_RUN`` with the reason: that list may only
+become shorter.
 """
 
 from __future__ import annotations
@@ -218,14 +218,14 @@ def given() -> dict[str, Any]:
 # the pages --------------------------------------------------------------------------------------------------------------
 
 
-def as_typed(step: Step) -> Step:
-    """The step with other words and shorter trainings, where its page may have them."""
+def as_typed(step: Step, short: bool = False) -> Step:
+    """The step with other words and shorter trainings, where its page may have them, or any may: ``short``."""
     text = step.text
     for words, other in INSTEAD.get(step.page, {}).items():
         text = text.replace(words, other)
     if step.page == "data.md" and MIXED_TABLE.search(text):
         text += " --json"
-    elif step.page not in AS_THEY_STAND and step.shown is None and not text.startswith("dpltm privacy"):
+    elif (short or step.page not in AS_THEY_STAND) and step.shown is None and not text.startswith("dpltm privacy"):
         for pattern, other in QUICKER:
             text = re.sub(pattern, other, text)
         if text.startswith("dpltm train ") and not re.search(r"--(steps|epochs|config|head least)", text):
@@ -271,11 +271,13 @@ def in_a_new_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=() if page.name == "README.md" else pytest.mark.long) for page in PAGES if steps(page)],
-    ids=lambda page: page.name,
+    ("page", "short"),
+    [
+        pytest.param(ROOT / "README.md", True, id="README.md with short trainings"),
+        *(pytest.param(page, False, marks=pytest.mark.long, id=page.name) for page in PAGES if steps(page)),
+    ],
 )
-def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Path) -> None:
+def test_a_page_runs_from_first_to_last(page: Path, short: bool, reader: Reader, tmp_path: Path) -> None:
     names, entries, before, wrong = given(), set(FILTERS), dict(BEFORE), list[str]()
     try:
         for step in steps(page):
@@ -285,7 +287,7 @@ def test_a_page_runs_from_first_to_last(page: Path, reader: Reader, tmp_path: Pa
             if reason(step) is None:
                 in_a_new_process()
                 with failures(wrong):
-                    check_printed(step, reader.type(as_typed(step), names))
+                    check_printed(step, reader.type(as_typed(step, short), names))
     finally:
         for name in set(FILTERS) - entries:
             FILTERS.unregister(name)

@@ -78,14 +78,13 @@ def trained(
     filter: str,
     ranks: Ranks | None,
     dropout: float = 0.0,
-    clip_quantile: float | None = None,
     **more: Any,
 ) -> nn.Module:
     """A network after some private steps, coins and noise of rank 0 injected, and wrong ones on the others."""
     x, y = some_records()
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
     model = nn.Sequential(nn.Dropout(dropout), model) if dropout else model
-    chosen = make_filter(filter, **({} if clip_quantile is None else {"clip_quantile": clip_quantile}))
+    chosen = make_filter(filter)
     settings = {"expected_batch": 250.0, "noise_std": 1.0, "lr": 0.1, "optimizer": "adam", "average": "ema", **more}
     config = steps_of(chosen, 0.5, 4, **settings)
     mask = Mask({name: torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 for name, value in

@@ -17,9 +17,7 @@ CASES = (
     ("mlp:12", "clip", {"expected_batch": 2900.0}),  # four, and two left over
     ("mlp:12", "per-layer", {"physical_batch": 7}),
     ("mlp:12", "tanh", {}),
-    ("mlp:12", "clip", {"clip_quantile": 0.5}),
     ("mlp:12", "clip", {"participations": 2}),
-    ("mlp:12", "clip", {"truncated_batch_size": 245}),  # of 250 on average
     ("mlp:12", "auto", {"precision": "bfloat16"}),
     ("cnn:28x28x1", "clip", {"physical_batch": 30}),
     ("mlp:20", "clip", {"microbatch": 3}),

@@ -22,8 +22,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, TruncatedSgd, Unprotected
-from dpltm.privacy.truncated_sampling import truncation_chance
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Unprotected
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
@@ -99,10 +98,9 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         *(
             (
                 {"sampling": value},
-                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15, nor"
-                " truncated:B, such as truncated:400",
+                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15",
             )
-            for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "truncated:-3", "truncated:1234567890")
+            for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "allocation:-3")
         ),
         (
             {"sampling": "allocation:4", "adjacency": "replace-one"},
@@ -137,39 +135,6 @@ def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledg
     for accountant in ("pld", "rdp", "ma"):
         plan = planned(ledger=ledger, epsilon=1.0, sampling="allocation:2", steps=8, accountant=accountant)
         assert (said.format(accountant) in stated(plan).notes) == (accountant != "pld")
-
-
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_truncation_is_priced_for_a_bound_on_the_records_those_of_an_audit_included(ledger, adjacency):
-    asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "sampling": "truncated:90", "adjacency": adjacency}
-    for audit in (None, 30):
-        plan = planned(ledger=ledger, audit=audit, **asked)
-        (mechanism,) = plan.entry.of(TruncatedSgd)
-        assert mechanism.truncated_batch_size == 90
-        assert mechanism.most_records == 200 + 85 + (audit or 0)
-        assert certified(plan) == pytest.approx(1.0, rel=2e-3)
-        chance = truncation_chance(mechanism)
-        assert (
-            f"`sampling` truncated takes {chance:.2g} off delta, which is priced for up to {mechanism.most_records} records;"
-            " more are refused"
-        ) in plan.notes
-
-
-def test_a_batch_that_is_cut_too_often_and_records_that_are_too_many(ledger):
-    asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "ledger": ledger}
-    said = "`sampling`: truncated:30 costs more than a tenth of `delta` 1e-05 over 9 steps; take at least truncated:56"
-    assert refusal(sampling="truncated:30", **asked) == said
-    declared = replace(
-        records(0), records=120, records_origin="declared"
-    )  # 200 are there, and the number stays private
-    assert refusal(dataset=declared, sampling="truncated:90", **asked) == (
-        "`records`: there are more than the 186 that `sampling` truncated is priced for; state as many as there may be, or"
-        " take poisson"
-    )
-    close = replace(records(0), records=140, records_origin="declared")  # and 71 more may be
-    (mechanism,) = planned(dataset=close, sampling="truncated:90", **asked).entry.of(TruncatedSgd)
-    assert mechanism.most_records == 211
-    assert ledger.entries == ()
 
 
 # --- what is refused of tickets and records ---
