@@ -607,7 +607,9 @@ class _Operations(TorchDispatchMode):
         squared = "pow" in name and isinstance(args[1], int | float) and args[1] == 2  # a product
         rough = not squared and ROUGH.search(name)
         if rough and any(shape.numel() % self._rows == 0 and not _even(shape.numel()) for shape in shapes):
-            self.remainder = self.remainder or f"{name.partition('.')[0]}, of {' x '.join(map(str, shapes[0]))} numbers"
+            self.remainder = (
+                self.remainder or f"{name.partition('.')[0]}, of {' x '.join(map(str, shapes[0]))} numbers"
+            )
         return found
 
 
