@@ -99,7 +99,7 @@ def test_every_optimizer_learns_by_its_own_step_size(
     scheme: Scheme, files: list[np.ndarray], optimizer: str, inputs: str
 ) -> None:
     """Signs of 64 pixels, of which few are flipped; chance is a tenth. More in training, where coins are known by heart."""
-    changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "precision": "bfloat16", "model": "mlp:32"}
+    changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "model": "mlp:32"}
     facts = learned(scheme, files, PUBLIC, **changes, epochs=30.0).facts
     assert facts["randomised"] > 0.3
     assert facts["training"] > 0.3
