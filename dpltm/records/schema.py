@@ -181,6 +181,12 @@ def class_names(text: str) -> tuple[str, ...]:
     return parse_schema(text, "schema").class_names if text else ()
 
 
+def feature_names(text: str) -> tuple[str, ...]:
+    """Return the column of each feature, by the text of a schema that a dataset keeps; none without one."""
+    columns = parse_schema(text, "schema").columns if text else ()
+    return tuple(column.name for column in columns for _ in range(column.features))
+
+
 def class_shares(text: str) -> tuple[float, ...]:
     """Return the shares of classes in the text of a schema that a dataset keeps; none where it says none."""
     columns = parse_schema(text, "schema").columns if text else ()

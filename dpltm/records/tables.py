@@ -458,10 +458,8 @@ def read_by_schema(
     coder: Coder | None = None,
     labels: Sequence[Any] | None = None,
     spare: Sequence[str] = (),
-    *,
-    marked: bool = False,
 ) -> RawSplit:
-    """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
+    """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
         source: a file, or a data frame.
@@ -469,12 +467,11 @@ def read_by_schema(
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
         spare: columns that may be there beside those of the schema.
-        marked: as of :func:`encoded`.
     """
     if coder is None:
         schema.check_finished()
     given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder, marked)
+    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder)
     x, y, cells, targets = encoder.table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
@@ -504,7 +501,7 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
     And the columns of which most values are outside their bounds.
     """
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded, marked=True)
+    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
     outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
         features = encoder.arrays(block)[0]
@@ -535,7 +532,6 @@ class _Encoder:
     labels: Cells | None = None
     spare: Sequence[str] = ()
     coder: Coder | None = None
-    marked: bool = False
     whose: list[str] = field(default_factory=list)
     _done: int = 0
 
@@ -564,7 +560,7 @@ class _Encoder:
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
             if column.wanted and self.coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self.marked)
+            else encoded(column, cells[column.name], empty, self.faults, block.line)
             for column in schema.columns
             if column.features
         ]
