@@ -3,7 +3,7 @@
     pip install interpret-core    # DP-EBM (Nori et al. 2021); without it its column is empty
     python benchmarks/table_defaults.py [--kinds additive rare ...] [--seeds 100:112] [--epsilons 1 3] [--out lines.jsonl]
     python benchmarks/table_defaults.py --regression [--seeds 100:112]
-    python benchmarks/table_defaults.py --persons [--kinds additive rare ...]    # 1 to 6 rows a person, each person protected
+    python benchmarks/table_defaults.py --persons [--kinds additive rare ...]    # of 1 to 6 rows each, protected
     DPLTM_DATA=... python benchmarks/table_defaults.py --adult
 
 Of each kind and seed a table is drawn: 5,000 to 40,000 records, 4 to 19 numbers, some skewed, some correlated, up to five
@@ -166,8 +166,8 @@ def fitted(table: Table, epsilon: float, seed: int, settings: dict[str, Any], re
         schema = Path(folder) / "schema.toml"
         schema.write_text(table.schema + label)
         model = kind(
-            epsilon=epsilon, schema=schema, n_records=table.records, ledger=dpltm.Ledger(unit=unit), noise="fast", random_state=seed,
-            rows_coincide=True, per_unit=None if table.persons is None else 8,
+            epsilon=epsilon, schema=schema, n_records=table.records, ledger=dpltm.Ledger(unit=unit), noise="fast",
+            random_state=seed, rows_coincide=True, per_unit=None if table.persons is None else 8,
             **({"target_bounds": (0, 1)} if regression else {}), **settings,
         )  # fmt: skip
         y = table.y[:-TEST]
