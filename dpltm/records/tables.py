@@ -619,6 +619,9 @@ hashed to so many numbers); label, with classes = ["A", "B"], or bounds of a num
 where cells may be empty, other = true where something else may stand in them. What nobody knows stays "?" and "private":
     dpltm datasets schema {name} --schema THIS --private 0.2 --out FINISHED"""
 
+ROW_IDS = ("id", "uuid", "guid")
+"""Names of columns that are drafted as ignored, beside row numbers."""
+
 READ_OFF = "The schema of {name}, read off its records. They were declared public, and cannot be private any more."
 
 
@@ -656,7 +659,7 @@ def draft(
     for at, name in enumerate(names):
         if name == label and own is None:
             columns[name] = label_column(name, classes, target)
-        elif name not in columns and (name == units or at in index_columns(names)):
+        elif name not in columns and (name == units or at in index_columns(names) or name.lower() in ROW_IDS):
             columns[name] = Column(name, "ignored")
         columns.setdefault(name, Column(name, kinds.get(name, UNKNOWN), wanted=True))
     marked = (replace(columns[name], decimal=above.decimal, thousands=above.thousands) for name in names)

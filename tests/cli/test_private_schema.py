@@ -415,3 +415,13 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
         assert figures == [row.partition(",")[2] for row in rows]
     Path("x.csv").write_text("\n".join(",".join(cells[:2]) for cells in lines) + "\n")
     assert refused("predict r --input x.csv --out q.csv").startswith("x.csv: lacks the columns 'seen'")
+
+
+def test_a_column_of_identifiers_by_its_name_is_ignored_and_told(cli):
+    Path("d.csv").write_text(Path("d.csv").read_text().replace("who", "ID", 1))
+    body = cli("datasets schema d.csv --label ill --classes no,yes --private 1 --out f.toml --json").json
+    assert "ID" not in body["columns"]
+    assert next(column.kind for column in read_schema(Path("f.toml")).columns if column.name == "ID") == "ignored"
+    assert any(
+        note.startswith('columns left out, since they are row numbers by their names: "ID"') for note in body["notes"]
+    )
