@@ -216,14 +216,7 @@ def _find(
         raise InputError(
             "`out` is missing: what is found is written once, and finding it again costs again; name a file"
         )
-    table = load_unfinished(
-        path,
-        drafted,
-        units=request.unit_column,
-        subset=request.subset,
-        records=request.records,
-        test=request.test,
-    )
+    table = load_unfinished(path, drafted, request.unit_column, request.subset, request.records, request.test)
     ledger = ledger_of(request.file, request, table.dataset.unit)
     found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]

@@ -154,6 +154,11 @@ class Schema:
         return sum(column.features for column in self.columns)
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Name of the column of each feature."""
+        return tuple(column.name for column in self.columns for _ in range(column.features))
+
+    @property
     def wanted(self) -> tuple[Column, ...]:
         """Columns of which something is still to be found."""
         return tuple(column for column in self.columns if column.wanted)
@@ -179,12 +184,6 @@ def as_schema(given: object) -> Schema | None:
 def class_names(text: str) -> tuple[str, ...]:
     """Return the names of classes in the text of a schema that a dataset keeps; none without one."""
     return parse_schema(text, "schema").class_names if text else ()
-
-
-def feature_names(text: str) -> tuple[str, ...]:
-    """Return the column of each feature, by the text of a schema that a dataset keeps; none without one."""
-    columns = parse_schema(text, "schema").columns if text else ()
-    return tuple(column.name for column in columns for _ in range(column.features))
 
 
 def class_shares(text: str) -> tuple[float, ...]:
