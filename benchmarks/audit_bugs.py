@@ -48,7 +48,6 @@ from dpltm.local.codebook import Codebook
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import evaluation
 from dpltm.networks.masks import Mask
-from dpltm.privacy import accountant
 from dpltm.privacy.accountant import profile
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
@@ -87,21 +86,7 @@ MUTANTS = tuple(
 )
 """What mutants of the accounting come to (benchmarks/mutants.py): a training is entered as less than it was."""
 
-CUT = (
-    planted.Bug(
-        "nothing added to delta for truncation",
-        "count",
-        lambda: mock.patch.object(accountant, "truncation_chance", return_value=0.0),
-    ),
-    planted.Bug(
-        "the first kept where a step is cut",
-        "coins",
-        lambda: mock.patch.object(training, "truncate", lambda _, index, most: index[:most]),
-    ),
-)
-"""Of truncated sampling: rarer than any command on neighbours gets to."""
-
-BUGS = (*planted.BUGS, *MUTANTS, *CUT)
+BUGS = (*planted.BUGS, *MUTANTS)
 
 CANARIES = 10_000
 """Of a network of 10,050 weights."""
@@ -604,18 +589,11 @@ UNSEEN = {
     "search on the private records": "records are read, and nothing of them comes out: a monitor of files sees it",
     "errors in the unit of the target": "one score at twice its epsilon: repeat it some thousands of times on two datasets"
     " that a record tells apart, as for counts",
-    "a count that has no share in the noise": "half a per cent of the sensitivity: too little for any number of runs here",
-    "noise for half the clip norm": _REPLAYED.format("audits refuse a clip norm that moves"),
     "a record in one step more than drawn": _REPLAYED.format(
         "canaries go by the same draw, and one step of many shows little"
     ),
     "an allocation drawn anew each step": _REPLAYED.format("a step by itself has the same law"),
     "an allocation entered as one of more steps": _REPLAYED.format("the figure is low by too little for one training"),
-    "a step cut to fewer than are priced": _REPLAYED.format("a step that is cut is no plainer than another"),
-    "nothing added to delta for truncation": "a tenth of delta at most: too little for any number of runs here; every"
-    " outcome of small cases refutes it (tests/dpltm/privacy/test_truncated_sampling.py)",
-    "the first kept where a step is cut": "the price assumes nothing of such a step, so the claim holds; it is not what is"
-    " promised of the records, and the same file tries all that can be drawn",
     "one noise draw used twice in banded noise": _REPLAYED.format("audits refuse banded noise"),
     "a record in two parts": _REPLAYED.format("audits refuse banded noise"),
     "fewer participations in the entry than there are": _REPLAYED.format("audits refuse banded noise"),

@@ -1,7 +1,7 @@
-"""LATENT as published, over epochs: networks on the randomised bits themselves of its convolutional modules (Figures 9, 11).
+"""LATENT as published, over epochs: networks on the randomised bits of its convolutional modules (Figures 9 to 11).
 
     DPLTM_DATA=... python benchmarks/latent_bits.py alpha [--alphas 1.25 2 3 5 7] [--records 6000] [--epochs 60] \
-        [--seeds 0 1 2] [--test 2000]
+        [--seeds 0 1 2] [--test 2000] [--epsilon 0.5]
     DPLTM_DATA=... python benchmarks/latent_bits.py cifar [--records 20000] [--epochs 10] [--augment 0] [--plain]
     python benchmarks/latent_bits.py check
 
@@ -113,7 +113,7 @@ def alpha(given: argparse.Namespace) -> None:
         public="kmnist-7k",
         features="conv",
         protocol="uer",
-        epsilon=0.5,
+        epsilon=given.epsilon,
         alpha=7.0,
         format="4,5",
         label_epsilon="public",
@@ -169,6 +169,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=2000, help="test records")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
+    parser.add_argument("--epsilon", type=float, default=0.5, help="that alpha claims (Figure 10)")
     parser.add_argument("--augment", type=int, default=0)
     parser.add_argument("--plain", action="store_true", help="no bit is flipped")
     given = parser.parse_args()

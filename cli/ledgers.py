@@ -241,7 +241,7 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         problems = [str(error), *problems]
     with contextlib.suppress(ArtifactError):  # which is among the problems
         notes += [apart] if (apart := kept_apart(body)) is not None else []
-    notes += [COMPARED if body["kind"] == "run" and body["state"] == "finished" else FIGURES, WORD]
+    notes += [COMPARED if body["state"] == "finished" else FIGURES, WORD]
     return body, problems, notes
 
 

@@ -41,7 +41,7 @@ COMMANDS = [
         "evaluate:export": "A run's trained network for use without dpltm: with its scaling, encoding and features, in one folder.",  # noqa: E501
         "audit": "Attack a claim: lower bounds on epsilon, beside what is certified and what is claimed.",
         "evaluate:compare": "Runs in one table: accuracy with its interval, both epsilons, density, parameters.",
-        "evaluate:report": "One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.",  # noqa: E501
+        "evaluate:report": "One page about a run: what was done, what that guarantees, and what it means.",
         "run:demo": "The three stages on the embedded digits: one half is the public source of tickets, the other half is private.",  # noqa: E501
     }),
     Group(

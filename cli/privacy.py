@@ -32,7 +32,6 @@ from dpltm.privacy.checks import (
     MAX_STEPS,
     participations_of,
     steps_of,
-    truncated_batch_of,
 )
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
@@ -43,11 +42,9 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     RandomizedResponse,
     Selection,
-    TruncatedSgd,
 )
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
-from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.progress import Progress
 from dpltm.tickets.charts import new_picture, trade_off, write_charts, write_csv
 from dpltm.tickets.files import check_free, check_writable
@@ -58,17 +55,14 @@ def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
     if options.mechanism in PLAIN:
         return _of_releases(options)
     training, draw = _training(options)
-    mechanisms, steps = (*draw, training), training
-    if isinstance(training, TruncatedSgd):  # whose truncation the central limit theorem does not know
-        rate, noise = training.sampling_rate, training.noise_multiplier
-        steps = NoisySgd(rate, training.steps, noise, adjacency=training.adjacency)
+    mechanisms = (*draw, training)
     figures = {name: epsilon(mechanisms, options.delta, name) for name in CERTIFIED}
     figures |= {name: approximate(mechanisms, options.delta, name) for name in ACCOUNTANTS if name not in CERTIFIED}
     notes = [compare_central_limit(figures["clt"], figures[DEFAULT]), *_relation_notes(training), SEARCH_NOTE]
     return {
         **_setting(training, options),
         **{name: json_figure(value) for name, value in figures.items()},
-        "mu": "inf" if (mu := central_limit_mu([steps])) is None else json_figure(mu),
+        "mu": "inf" if (mu := central_limit_mu([training])) is None else json_figure(mu),
         "nominal": None
         if isinstance(training, AllocatedSgd)
         else {
@@ -97,7 +91,7 @@ def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     }
 
 
-_SAMPLING = ("sampling_rate", "sampling", "records", "epochs")
+_SAMPLING = ("sampling_rate", "sampling", "epochs")
 
 
 def _leave_out(options: SettingOptions, why: str, *names: str) -> None:
@@ -255,14 +249,6 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
     if participations is not None:
         rate = participations / steps
         training = AllocatedSgd(rate, steps, noise, participations=participations, adjacency=adjacency)
-    batch, records = truncated_batch_of(options.sampling), options.records
-    if (batch is None) != (records is None):
-        raise InputError("`records`: the public number of records goes with `sampling` truncated; give both")
-    if batch is not None and records is not None:
-        if find not in (None, "noise_multiplier"):
-            raise InputError(f"`{find}`: with `sampling` truncated it decides what delta is left; give it")
-        training = TruncatedSgd(**vars(training), truncated_batch_size=batch, most_records=most_records(records))
-        check_truncation(training, options.delta)
     if (eps1 := options.eps1) is None:
         return training, ()
     how: Any = options.mechanism
@@ -319,19 +305,8 @@ def _setting(training: NoisySgd, options: SettingOptions) -> dict[str, Any]:
         "delta": options.delta,
         "adjacency": training.adjacency,
         "eps1": options.eps1,
-        **_sampled(training),
+        **({"participations": training.participations} if isinstance(training, AllocatedSgd) else {}),
     }
-
-
-def _sampled(training: NoisySgd) -> dict[str, Any]:
-    """Return what is said of steps that are no Poisson samples."""
-    match training:
-        case AllocatedSgd():
-            return {"participations": training.participations}
-        case TruncatedSgd():
-            names = ("truncated_batch_size", "most_records")
-            return {name: getattr(training, name) for name in names} | {"truncation": truncation_chance(training)}
-    return {}
 
 
 def show_epsilon(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -379,8 +354,6 @@ def _title(body: dict[str, Any]) -> str:
     sampled = f"sampling rate {body['sampling_rate']:.4g}, {body['steps']:,} steps"
     if "participations" in body:
         sampled = f"every record in {body['participations']:,} of {body['steps']:,} steps"
-    if "truncation" in body:
-        sampled += f", {body['truncated_batch_size']:,} records at most ({body['truncation']:.2g} off delta)"
     return f"noise multiplier {body['noise_multiplier']:.4g}, {sampled}, delta {body['delta']:g}, {body['adjacency']}{draw}"
 
 

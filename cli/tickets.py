@@ -120,11 +120,8 @@ def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path
         name = split_round(request.set or "")[0]
         raise InputError(f"`predictor`: {name} has none; leave it out for the starting weights")
     origin = export.Origin.of(tickets)
-    if request.to == "onnx":
-        export.export_onnx(tickets.body.spec, values, ticket.mask, path, origin)
-    else:
-        write = export.export_state_dict if request.to == "state-dict" else export.export_torch_prune
-        write(values, ticket.mask, path, origin)
+    write = export.export_state_dict if request.to == "state-dict" else export.export_torch_prune
+    write(values, ticket.mask, path, origin)
 
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:

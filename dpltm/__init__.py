@@ -7,7 +7,7 @@
 
     dpltm.TicketClassifier(epsilon=3.0, bounds=(0, 255)).fit(x, y).predict(x_test)  # the same as scikit-learn has it
 
-Records are arrays, tensors, memory maps or a ``dpltm.records.Dataset``. What every stage spends is entered in one ledger,
+Records are arrays, tensors or a ``dpltm.records.Dataset``. What every stage spends is entered in one ledger,
 before it is spent. Nothing is printed, and no file is opened but a dataset: ``dpltm.tickets`` keeps the artifacts on disk,
 and ``dpltm.cli`` is the command line. Importing ``dpltm`` is cheap: its names, and its modules, are imported when they are
 first asked for.

@@ -22,7 +22,6 @@ from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
-import torch.utils.data
 from torch import Tensor, nn
 
 from dpltm.errors import InputError, naming, whole_number
@@ -37,7 +36,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records.arrays import arrays_of, as_array, from_arrays, records_of
+from dpltm.records.arrays import as_array, check_no_dataset, from_arrays, records_of
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
@@ -63,10 +62,9 @@ FACTS = (
 )  # fmt: skip
 """Public facts about records that come as arrays."""
 
-Records = np.ndarray | Tensor | Dataset | torch.utils.data.Dataset | Mapping[str, Any] | Sequence[Any]
-"""Features ``(n, ...)`` as an array, a tensor, a memory map, or a data frame of pandas or polars, whose columns go by name;
-for a network of the user's own also a mapping of arrays; or a dataset, which has its labels: one of this package, or one of
-PyTorch's with random access, which is read once, or of Hugging Face (``dpltm.records.arrays``)."""
+Records = np.ndarray | Tensor | Dataset | Mapping[str, Any] | Sequence[Any]
+"""Features ``(n, ...)`` as an array, a tensor, or a data frame of pandas or polars, whose columns go by name;
+for a network of the user's own also a mapping of arrays; or a dataset of this package, which has its labels."""
 
 T = TypeVar("T", bound=Options)
 
@@ -156,7 +154,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         if beside:
             raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
         return x
-    x, y = arrays_of(x, y)
+    check_no_dataset(x)
     _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
     with naming():

@@ -31,6 +31,14 @@ GONE: dict[str, str] = {
     "--users": _RATINGS,
     "--items": _RATINGS,
     "--unit": "name the column with the person of each record by `unit_column`; a single record is protected without it",
+    "--clip-quantile": "take a `clip-norm`: one that follows the gradients won nothing (docs/results.md)",
+    "--sampling truncated": "take poisson: passes have one shape whatever the batch",
+    "privacy curve --records": "it was of `sampling` truncated, which is gone; leave it out",
+    "privacy epsilon --records": "it was of `sampling` truncated, which is gone; leave it out",
+    "privacy noise --records": "it was of `sampling` truncated, which is gone; leave it out",
+    "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
+    "report SWEEP": "read results.md in it, or name it to dpltm compare",
+    "--to onnx": "train it, and take dpltm export RUN; a ticket goes as torch-prune or state-dict",
     "[recipe] measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",
@@ -72,6 +80,10 @@ GONE: dict[str, str] = {
     "audit --plot": "leave it out; the answer has every claim beside its bound",
     "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
     "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
+    "x of a Dataset": (
+        "give arrays; of PyTorch torch.stack([features for features, _ in dataset]), of Hugging Face"
+        " dict(dataset.with_format('numpy')[:]) without its labels"
+    ),
     "dpltm.synthesize": "make synthetic records by a library, and declare them as what they are",
     "dpltm.search": "search on public records (dpltm.tune), or train with each setting on one ledger, which pays for all",
 }

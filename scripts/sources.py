@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ def text() -> str:
     page, left = [], lines()
     for row in PAGE.read_text(encoding="utf-8").splitlines(keepends=True):
         cells = row.split(" | ")
-        if row.startswith("| ") and len(cells) == 6 and cells[1] != "the source":
-            line = left.pop(cells[0].removeprefix("| "))
+        if row.startswith("| ") and len(cells) == 5 and cells[1] != "the source":
+            line = left.pop(re.sub(r"\[(.*)\]\(.*\)", r"\1", cells[0].removeprefix("| ")))  # a name may be a link
             cells[1] = f"{line['section']}: {line['claim'].format(**line)}"
         page.append(" | ".join(cells))
     if left:

@@ -1,11 +1,9 @@
-"""Ticket sets for other tools: plain state dicts, the form of ``torch.nn.utils.prune``, ONNX, and a set to share."""
+"""Ticket sets for other tools: plain state dicts, the form of ``torch.nn.utils.prune``, and a set to share."""
 
 from __future__ import annotations
 
 import json
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,10 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
-from dpltm.networks import ModelSpec, Network, build
+from dpltm.networks import ModelSpec, Network
 from dpltm.networks.compaction import Compact, compact
 from dpltm.networks.masks import Mask, network_id
-from dpltm.networks.state import put, traceable, weights_of
+from dpltm.networks.state import weights_of
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.charts import MAX_METRICS
@@ -158,68 +156,6 @@ def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, ori
         else:
             tensors[name + _ORIG], tensors[name + _MASK] = value.numpy(), mask[name].to(value.dtype).numpy()
     _write(path, origin, tensors)
-
-
-def export_onnx(
-    spec: Network, values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin | None = None
-) -> None:
-    """Write the network as an ONNX file, input ``records (batch, features)``, output ``outputs (batch, classes)``.
-
-    Pruned weights are zeros. The metadata is the origin alone: torch notes for every node where its own source lies.
-    """
-    spec.check_code("what is exported")
-    model = build(spec)
-    put(model, values)
-    mask.apply(model)
-    check_free(path)
-    batch = torch.export.Dim("batch", min=1)
-    program = onnx_program(
-        traceable(model).eval, torch.zeros(2, spec.features), spec.text, input_names=["records"],
-        output_names=["outputs"], dynamic_shapes=({0: batch},),
-    )  # fmt: skip
-    program.model.metadata_props.update({} if origin is None else {_ORIGIN: _stated(origin)})
-    with new_file(path) as staging:
-        program.save(str(staging))
-
-
-def onnx_program(made: Callable[[], Any], given: Any, text: str, **options: Any) -> Any:
-    """Return a network as an ONNX program, without torch's notes on where its own source lies.
-
-    Args:
-        made: makes the module, or the program of ``torch.export``.
-        given: its argument.
-        text: what messages call it.
-
-    Raises:
-        InputError: a package is missing, or ONNX cannot hold it.
-    """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
-    network = made()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
-        try:
-            program = torch.onnx.export(network, (given,), dynamo=True, verbose=False, **options)
-        except (RuntimeError, torch.onnx.OnnxExporterError) as error:
-            raise InputError(f"ONNX cannot hold {text}: {first_line(error)}") from error
-    assert program is not None
-    for part in _parts(program.model):
-        part.metadata_props.clear()
-        part.doc_string = None
-    return program
-
-
-def _parts(model: Any) -> Iterator[Any]:
-    """Yield everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
-    yield model
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        nodes = list(graph.all_nodes())
-        yield from (graph, *graph.inputs, *nodes, *(value for node in nodes for value in node.outputs))
-    yield from model.graph.initializers.values()
 
 
 def read_origin(path: Path) -> Origin | None:

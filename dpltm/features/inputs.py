@@ -17,10 +17,9 @@ from dpltm.progress import SILENT, Progress, watched_by
 from dpltm.records.batches import Inputs, Records
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
-from dpltm.records.mapped import LARGE, filled
 from dpltm.records.scaling import prepare
 from dpltm.records.schema import number_places
-from dpltm.records.split import Arrays, Split
+from dpltm.records.split import Arrays, Split, filled
 from dpltm.records.units import ABSENT
 
 
@@ -112,6 +111,10 @@ def _there(opened: Arrays, dataset: Dataset) -> Arrays:
     """Return the records that there are of persons, one after the other; others as they are."""
     x, y = opened
     return Arrays(x[y != ABSENT], y[y != ABSENT]) if y.ndim > 1 and dataset.of_persons else opened
+
+
+LARGE = 2**28
+"""Bytes of records, ready for a network, from which on they are made ready a batch at a time."""
 
 
 def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Inputs, Tensor]:

@@ -18,7 +18,6 @@ from dpltm.errors import InputError
 from dpltm.filters.clip import CLIP, Clip
 from dpltm.filters.descriptor import (
     CLIP_NORM,
-    CLIP_QUANTILE,
     NO_PRE_CLIP,
     TANH_RANGE,
     TANH_SCALE,
@@ -45,7 +44,7 @@ FILTERS = Registry[FilterDescriptor](
     "filter", (CLIP, PER_LAYER, TANH, TANH_CLIP, RADIAL_TANH, AUTO, NORMALIZE, SIGMOID, DPSR_CG)
 )
 
-PARAMETERS = (CLIP_NORM, CLIP_QUANTILE, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
+PARAMETERS = (CLIP_NORM, TANH_SCALE, TANH_RANGE, NO_PRE_CLIP)
 """Parameters of filters that options of a training hold."""
 
 
@@ -82,11 +81,6 @@ def check_claims(filter: Filter, name: str = "") -> None:
         )
 
 
-def follows(filter: Filter) -> Clip | None:
-    """Return a filter whose clip norm follows a quantile; None for all others."""
-    return filter if isinstance(filter, Clip) and filter.clip_quantile else None
-
-
 __all__ = [
     "FILTERS",
     "PARAMETERS",
@@ -103,6 +97,5 @@ __all__ = [
     "Tanh",
     "check_claims",
     "check_compiles",
-    "follows",
     "make_filter",
 ]

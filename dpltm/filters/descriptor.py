@@ -29,15 +29,6 @@ TANH_RANGE = Parameter(
     "tanh_range", 1.0, "Horizontal range k of tanh, radial-tanh and sigmoid.", "k", MIN_PARAMETER, 1 / MIN_PARAMETER
 )
 NO_PRE_CLIP = Parameter("no_pre_clip", False, "tanh as printed in its paper, with no clipping before it.")
-CLIP_QUANTILE = Parameter(
-    "clip_quantile",
-    0.0,
-    "Let the clip norm follow this quantile of gradient norms, starting from `clip_norm`, by a noisy count in each step (1 %"
-    " more noise); gradients are divided by it, so step sizes are those for norm 1. 0 keeps it constant.",
-    "Q",
-    0.05,
-    0.95,
-)
 
 
 class _Bounded(Protocol):

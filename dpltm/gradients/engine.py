@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters import ElementWiseFilter, Filter, follows
+from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Layer, Recorder
@@ -70,8 +70,7 @@ class FilteredSum:
     """The sum over a batch of filtered per-record gradients.
 
     Attributes:
-        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each; one more
-            for the count of a filter whose clip norm follows a quantile (``length_of``).
+        values: live coordinates of the sum, ``(live,)`` float64, parameter by parameter, row-major within each.
         skipped: records, or groups, with a gradient not finite, or beyond ``REACH``, that contributed zero; private.
     """
 
@@ -140,10 +139,6 @@ class RecordGradients:
     def live(self) -> int:
         """Number of live coordinates, none of frozen parameters: the length of every sum."""
         return self._count
-
-    def length_of(self, filter: Filter) -> int:
-        """Length of the sums of a filter: ``live``, and one for the count that its clip norm follows."""
-        return self.live + (follows(filter) is not None)
 
     @property
     def rounding(self) -> float:
@@ -268,7 +263,7 @@ class RecordGradients:
             chunks: consecutive rows, at most ``sampling.LIMIT`` each, that may be summed in float32 by radial and layer-wise
                 filters. Which record is in which must be decided by coins of their own (``sampling.in_chunks``). None for
                 a sum in float64; that is another mechanism, so all batches of a step have chunks, if only none, or no batch.
-            out: what the sum is added to, and returned in, ``(length_of(filter),)`` float64; None for zeros.
+            out: what the sum is added to, and returned in, ``(live,)`` float64; None for zeros.
             groups: how many rows each group has, none without rows; in order, all rows. The filter then takes the mean
                 gradient of each, and a group counts wherever a record does above, with a bound of its own
                 (``training.plan``), and in ``weights``. Only where ``grouped``, without ``chunks``.
@@ -286,7 +281,7 @@ class RecordGradients:
             (docs/privacy-model.md 4.4), as :meth:`rehearse` shows before the first sum.
         """
         check_chunks(chunks or (), len(x))
-        total = torch.zeros(self.length_of(filter), dtype=torch.float64, device=x.device) if out is None else out
+        total = torch.zeros(self.live, dtype=torch.float64, device=x.device) if out is None else out
         if len(x) == 0:
             return FilteredSum(total, 0)
         self.check(x, y, apart=False)
@@ -369,10 +364,6 @@ class RecordGradients:
         skipped = int((bad if weights is None else bad & (weights > 0)).sum())
         if bool(out.any()):
             weights = (~out).double() if weights is None else weights.masked_fill(out, 0.0)
-        if (counting := follows(filter)) is not None:
-            counts = torch.cat([counting.counted(_total(norm)) for norm in norms])[:count] * self._rounding
-            total[-1] += (counts if weights is None else counts.masked_fill(weights == 0, 0.0)).sum()
-            total = total[:-1]
         if filter.kind == "element-wise":
             _zero(layers, nn.functional.pad(out, (0, self._filled(count) - count), value=self._compile))
             values = self._element_wise_sum(norms, filter, weights, count)

@@ -24,7 +24,7 @@ from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
 from dpltm.networks.layers import check_batch_norm
-from dpltm.networks.state import check_whole_or_frozen
+from dpltm.networks.state import check_whole
 from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5
@@ -123,7 +123,7 @@ def check_model(model: nn.Module) -> None:
             )
     if len({value.dtype for value in model.parameters()}) > 1:
         raise InputError("model: parameters of several dtypes; use one, float32 or float64")
-    check_whole_or_frozen(model)
+    check_whole(model)
     if not any(value.requires_grad for value in model.parameters()):
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 

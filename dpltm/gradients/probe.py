@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
-from dpltm.networks.state import attributes_of, local, sharded, state_of
+from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
@@ -55,8 +55,7 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they
     were. Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a
     mistake."""
-    # shards last: ranks draw as many numbers for all that is whole, and move it alike
-    parameters = [(part, part.clone()) for part in map(local, sorted(model.parameters(), key=sharded))]
+    parameters = [(part, part.clone()) for part in (value.detach() for value in model.parameters())]
     modules = modules_of(model, loss)
     buffers = [(module, dict(module._buffers)) for module in modules]
     attributes = [(module, attributes_of(module)) for module in modules]
@@ -464,8 +463,7 @@ class Probe:
                 for only in (False, True)
             )
             trial = replace(trial, ways=self.made_up.ways(x, y, declared), pairs=pairs, filled=filled)
-        wide = None if any(map(sharded, self.model.parameters())) else modules_of(self.model, self.loss)
-        unfollowed = trial.run(wide, x, y, keys)
+        unfollowed = trial.run(modules_of(self.model, self.loss), x, y, keys)
         try:
             if unfollowed:
                 self.seen(*self.made_up.batch(1))

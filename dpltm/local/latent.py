@@ -148,4 +148,3 @@ class TrainRequest(FolderOptions, RoundOptions):
     batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
     optimizer: str = option("sgd", "Optimizer.", choices=tuple(STEP_SIZES))
     lr: float | None = option(None, "Step size.", "X", shown="by optimizer and inputs", within=POSITIVE)
-    precision: str = option("float32", "Precision of products.", choices=("float32", "bfloat16"), hidden=True)

@@ -46,12 +46,6 @@ _own_network = Deferred("dpltm.networks.own_network:for_records")
 Batch = Callable[["Tensor", "Tensor"], "Tensor"]
 """From outputs and labels to one value a record, ``(batch,)``."""
 
-without_batch_norm = Deferred("dpltm.networks.layers:without_batch_norm")
-"""A copy of a module with GroupNorm in the place of BatchNorm (``dpltm.networks.layers``)."""
-
-changes_of = Deferred("dpltm.networks.layers:changes_of")
-"""A copy of a module in which what is trained is added to its weights (``dpltm.networks.layers``)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Network:

@@ -1,26 +1,15 @@
-"""Networks made from the layers that a kind names, layers that torch has no module for, and layers in place of others.
-
-Batch normalisation keeps records together, so another one takes its place. A change is what is added to pretrained weights:
-a mask makes pruned weights zero, which of a network that was trained before takes away what it knows; of its change, it only
-says which coordinates stay as they were, the sparse update of fine-tuning.
-"""
+"""Networks made from the layers that a kind names, and layers that torch has no module for."""
 
 from __future__ import annotations
 
-import copy
-import math
-import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
-from typing import cast
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
-from dpltm.errors import InputError, did_you_mean
+from dpltm.errors import InputError
 from dpltm.networks.kind import LayerSpec
-from dpltm.networks.state import layer_at
 
 
 class Images(nn.Module):
@@ -116,9 +105,6 @@ def _initialise(model: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(parameter)
 
 
-GROUPS, CHANNELS = 32, 4
-"""Most groups, and fewest channels of a group, of a GroupNorm that takes the place of a BatchNorm."""
-
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
@@ -133,104 +119,8 @@ def check_batch_norm(model: nn.Module) -> None:
             raise InputError(
                 f"{where} is a batch normalisation"
                 + (" in training mode" if module.training else " without running statistics")
-                + ": it mixes records, and no bound would hold; take dpltm.networks.without_batch_norm(model), which has"
-                " nn.GroupNorm in its place"
+                + ": it mixes records, and no bound would hold; put nn.GroupNorm in its place"
                 + (", or call eval() on it to keep its running statistics" if module.running_mean is not None else "")
             )
         if getattr(module, "track_running_stats", False) and module.training:
             raise InputError(f"{where} keeps statistics of records outside the ledger; use track_running_stats=False")
-
-
-def without_batch_norm(model: nn.Module) -> nn.Module:
-    """Return a copy with a GroupNorm in the place of every BatchNorm, of the same name, weight and bias.
-
-    Warns where a BatchNorm has seen records: the network computes something else then, and has to be trained again.
-    """
-    copied, seen = copy.deepcopy(model), list[str]()
-    if isinstance(copied, _BATCH_NORM):
-        return _group_norm(copied)
-    for name, module in list(copied.named_modules()):
-        for child, part in list(module.named_children()):
-            if isinstance(part, _BATCH_NORM):
-                setattr(module, child, _group_norm(part))
-                if part.num_batches_tracked is not None and int(part.num_batches_tracked):
-                    seen.append(f"{name}.{child}" if name else child)
-    if seen:
-        warnings.warn(
-            f"{seen[0]} and {len(seen) - 1} more had running statistics, which are gone: with GroupNorm a pretrained network"
-            " computes something else; train it again on public records before it is a start",
-            stacklevel=2,
-        )
-    return copied
-
-
-def _group_norm(norm: _BATCH_NORM) -> nn.GroupNorm:
-    channels = norm.num_features
-    most = max(1, min(GROUPS, channels // CHANNELS))
-    groups = next(count for count in range(most, 0, -1) if math.gcd(count, channels) == count)
-    made = nn.GroupNorm(groups, channels, eps=norm.eps, affine=norm.affine)
-    if norm.affine:
-        with torch.no_grad():
-            for name in ("weight", "bias"):
-                old = cast(Tensor, getattr(norm, name))
-                new = cast(nn.Parameter, getattr(made, name))
-                new.copy_(old)
-                new.requires_grad_(old.requires_grad)
-    made.train(norm.training)
-    return made.to(norm.weight.device) if norm.affine else made
-
-
-LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-"""Layers that are linear in their weights: the layer of a sum of weights is the sum of both layers."""
-
-
-class Changed(nn.Module):
-    """A layer as it was, frozen, and its change, which starts at zero: their outputs are added."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.start, self.change = layer, copy.deepcopy(layer)
-        self.start.requires_grad_(False)
-        with torch.no_grad():
-            for value in self.change.parameters():
-                value.zero_()
-
-    def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.start(x) + self.change(x)
-        return total
-
-
-def changes_of(model: nn.Module, layers: str | Sequence[str] = "*") -> nn.Module:
-    """Return a copy in which linear layers are ``Changed``: it computes the same, and what is trained is the change.
-
-    Weights are then called ``NAME.start.weight`` and ``NAME.change.weight``. Other layers stay what they are.
-
-    Args:
-        model: as it was trained before.
-        layers: patterns of names of layers (``fnmatch``); leave out a new head.
-
-    Raises:
-        InputError: a pattern that no linear layer has a name like, or a layer that shares a parameter.
-    """
-    copied = copy.deepcopy(model)
-    linear = {name: part for name, part in copied.named_modules() if type(part) in LINEAR}
-    chosen = set[str]()
-    for pattern in [layers] if isinstance(layers, str) else layers:
-        alike = {name for name in linear if fnmatchcase(name, pattern)}
-        if not alike:
-            raise InputError(
-                f"`layers`: no linear layer has a name like {pattern!r:.80}{did_you_mean(pattern, linear)}"
-            )
-        chosen |= alike
-    names = [(id(value), name) for name, value in copied.named_parameters(remove_duplicate=False)]
-    for name in sorted(chosen):
-        for value in linear[name].parameters():
-            tied = [where for key, where in names if key == id(value)]
-            if len(tied) > 1:
-                raise InputError(f"`layers`: {tied[0]} and {tied[1]} are one parameter; leave {name} out")
-    if "" in chosen:
-        return Changed(copied)
-    for name in chosen:
-        place, _, last = name.rpartition(".")
-        setattr(layer_at(copied, place), last, Changed(linear[name]))
-    return copied

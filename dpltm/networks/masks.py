@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
-from dpltm.networks.state import content_id, local, sharded, weights_of
+from dpltm.networks.state import content_id, weights_of
 
 
 class Mask(Mapping[str, Tensor]):
@@ -75,9 +75,6 @@ class Mask(Mapping[str, Tensor]):
         if shapes != mine:
             wrong = next(name for name in (*shapes, *mine) if shapes.get(name) != mine.get(name))
             raise InputError(f"mask {wrong}: shape {mine.get(wrong)} in the mask, {shapes.get(wrong)} in the network")
-        for name, value in model.named_parameters():
-            if sharded(value) and not bool(local(self._tensors[name]).all()):
-                raise InputError(f"mask {name}: prunes a parameter that is sharded; prune it before, and mask none")
 
     def check_alive(self, where: str = "mask") -> None:
         """Raise InputError if a layer has no live weight at all: nothing would come through it."""
@@ -92,8 +89,7 @@ class Mask(Mapping[str, Tensor]):
         self.check_fits(model)
         with torch.no_grad():
             for name, value in model.named_parameters():
-                if not sharded(value):  # where there is nothing to prune
-                    value.masked_fill_(~self._tensors[name].to(value.device), 0.0)
+                value.masked_fill_(~self._tensors[name].to(value.device), 0.0)
 
 
 def network_id(model: nn.Module, mask: Mask) -> str:

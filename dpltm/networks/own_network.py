@@ -45,10 +45,10 @@ from dpltm.records.made_up import (
     padding_rows,
     tokens_of,
 )  # fmt: skip
-from dpltm.records.mapped import pieces as pieces_of
 from dpltm.records.scaling import MAX_CHANNELS
 from dpltm.records.scaling import prepare as scaled
 from dpltm.records.split import Arrays, LabelForm
+from dpltm.records.split import pieces as pieces_of
 
 AGREE = 1e-3
 """Largest difference between outputs on two machines, over the largest output."""

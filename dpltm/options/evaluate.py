@@ -76,7 +76,7 @@ class ExportRequest(FolderOptions, CodeOptions):
 
 
 class ReportRequest(Options):
-    """One page about a run, a ticket set or a sweep: what was done, what that guarantees, and what it means.
+    """One page about a run: what was done, what that guarantees, and what it means.
 
     The page is a single file of HTML that needs no network. With `card` it is a model card in Markdown instead, which dpltm
     privacy check computes again. An unfinished or damaged run gets a page, which says what is missing, and no card. The exit
@@ -90,9 +90,7 @@ class ReportRequest(Options):
         dpltm report digits.run --card -o README.md
     """
 
-    target: str | None = option(
-        None, "Folder of a run, a ticket set or a sweep.", "RUN|SET|SWEEP", argument=True, required=True
-    )
+    target: str | None = option(None, "Folder of a run.", "RUN", argument=True, required=True)
     out: str | None = option(
         None, "File to write.", "FILE.html|.md", short="-o", shown="NAME.html, or NAME.card.md with `card`"
     )

@@ -29,12 +29,10 @@ class SettingOptions(GuaranteeOptions):
     sampling_rate: str | None = option(None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q")
     sampling: str | None = option(
         None,
-        "How records enter steps: by a coin each; at most B of those; or each in exactly K of the `steps`, without"
-        " `sampling_rate`.",
-        "poisson|truncated:B|allocation:K",
+        "How records enter steps: by a coin each; or each in exactly K of the `steps`, without `sampling_rate`.",
+        "poisson|allocation:K",
         shown="poisson",
     )
-    records: int | None = option(None, "Public number of records, of `sampling` truncated.", "N", within=COUNT)
     steps: int | None = option(None, "Number of noisy steps.", "T", within=COUNT)
     epochs: float | None = option(None, "Expected passes over the records, instead of `steps`.", "N", within=POSITIVE)
     eps1: float | None = option(None, "Epsilon of a draw of tickets before the training.", "E", within=EPSILON)

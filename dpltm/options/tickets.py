@@ -54,20 +54,20 @@ class ExportRequest(Options):
     """Writes a ticket set for other people, or one ticket for other tools.
 
     The exported set has no winner, and no predictors or accuracies from private records without a mechanism; masks from such
-    records need `yes`. A ticket becomes its masked starting weights (state-dict, onnx) or
-    weights and masks (torch-prune).
+    records need `yes`. A ticket becomes its masked starting weights (state-dict) or weights
+    and masks (torch-prune).
 
     Examples:
         # for other people
         dpltm tickets export digits.tickets --out shared.tickets
-        # one ticket for ONNX
-        dpltm tickets export digits.tickets@5 --to onnx --out ticket.onnx
+        # one ticket for torch.nn.utils.prune
+        dpltm tickets export digits.tickets@5 --to torch-prune --out ticket.safetensors
     """
 
     set: str | None = option(
         None, "Ticket set; the other forms take a round.", "SET[@ROUND]", argument=True, required=True
     )
-    to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune", "onnx"))
+    to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune"))
     out: str | None = option(None, "Folder or file to write.", "PATH", required=True)
     predictor: bool = option(False, "Export the network trained in that round instead of the starting weights.")
     no_predictors: bool = option(False, "A set without the trained networks that select scores.")

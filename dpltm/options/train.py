@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpltm.filters import FILTERS
-from dpltm.filters.descriptor import CLIP_NORM, CLIP_QUANTILE, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
+from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
 from dpltm.options import COUNT, DELTA, EPSILON, NOISE, PART, POSITIVE, Options, option
 from dpltm.options.data import (
@@ -94,7 +94,6 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         section="Gradient filter",
     )
     clip_norm: float = _of(CLIP_NORM)
-    clip_quantile: float = _of(CLIP_QUANTILE)
     tanh_scale: float = _of(TANH_SCALE)
     tanh_range: float = _of(TANH_RANGE)
     no_pre_clip: bool = _of(NO_PRE_CLIP)
@@ -110,9 +109,9 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
     )
     sampling: str | None = option(
         None,
-        "How records enter steps: poisson, by a coin each; truncated, at most B of those; allocation, each in exactly K"
-        " steps that are drawn beforehand (add-remove only).",
-        "poisson|truncated:B|allocation:K",
+        "How records enter steps: poisson, by a coin each; allocation, each in exactly K steps that are drawn beforehand"
+        " (add-remove only).",
+        "poisson|allocation:K",
         shown="poisson",
     )
     lr: float | None = option(

@@ -20,26 +20,14 @@ def default_batch(records: int) -> float:
 
 
 def participations_of(sampling: str | None) -> int | None:
-    """Return K of ``allocation:K``; None for other sampling, and nothing. InputError for what is none."""
-    return _number_of("allocation", sampling)
-
-
-def truncated_batch_of(sampling: str | None) -> int | None:
-    """Return B of ``truncated:B``, as :func:`participations_of`."""
-    return _number_of("truncated", sampling)
-
-
-def _number_of(way: str, sampling: str | None) -> int | None:
+    """Return K of ``allocation:K``; None for Poisson sampling, and nothing. InputError for what is none."""
     if sampling in (None, "poisson"):
         return None
     name, _, digits = sampling.partition(":")
     count = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
-    if name not in ("allocation", "truncated") or not count:
-        raise InputError(
-            f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, such as allocation:15, nor truncated:B, such"
-            " as truncated:400"
-        )
-    return count if name == way else None
+    if name != "allocation" or not count:
+        raise InputError(f"`sampling`: {sampling!r:.40} is neither poisson nor allocation:K, such as allocation:15")
+    return count
 
 
 def steps_of(epochs: float, sampling_rate: float) -> int:

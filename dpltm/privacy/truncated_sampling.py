@@ -21,16 +21,9 @@ Which records are left out does not matter to this. They are drawn at random so 
 
 from __future__ import annotations
 
-import math
-
 from scipy.special import betainc
 
-from dpltm.errors import InputError
 from dpltm.privacy.mechanisms import TruncatedSgd
-
-ROOTS = 6
-"""Roots of the public number of records by which there may be more of them: a part by hash then hardly ever has more, and a
-number that was rounded may be meant."""
 
 SHARE = 0.1
 """Of delta, that truncation may take at most."""
@@ -40,11 +33,6 @@ MARGIN = 1e-4
 (Boost) it is good to 1e-12."""
 
 
-def most_records(records: int) -> int:
-    """Return the largest number of records that is covered where so many are stated in public."""
-    return records + math.ceil(ROOTS * math.sqrt(records))
-
-
 def truncation_chance(mechanism: TruncatedSgd) -> float:
     """Return what truncation adds to delta, T p q, at most 1: an upper bound, by no more than ``MARGIN`` and rounding."""
     batch, others = mechanism.truncated_batch_size, mechanism.most_records - 1
@@ -52,23 +40,3 @@ def truncation_chance(mechanism: TruncatedSgd) -> float:
         return 0.0
     tail = float(betainc(batch, others - batch + 1, mechanism.sampling_rate))
     return min(mechanism.steps * mechanism.sampling_rate * tail * (1 + MARGIN), 1.0)
-
-
-def check_truncation(mechanism: TruncatedSgd, delta: float, at_hand: int = 0) -> None:
-    """Raise InputError where truncation takes more than ``SHARE`` of delta, or is priced for fewer records than are at hand
-    (private, never said)."""
-    low, high = 0, mechanism.most_records  # of which the latter never cuts anything
-    while high - low > 1:
-        middle = (low + high) // 2
-        tried = TruncatedSgd(**{**vars(mechanism), "truncated_batch_size": middle})
-        low, high = (low, middle) if truncation_chance(tried) <= SHARE * delta else (middle, high)
-    if mechanism.truncated_batch_size < high:
-        raise InputError(
-            f"`sampling`: truncated:{mechanism.truncated_batch_size} costs more than a tenth of `delta` {delta:g} over"
-            f" {mechanism.steps:,} steps; take at least truncated:{high}"
-        )
-    if at_hand > mechanism.most_records:
-        raise InputError(
-            f"`records`: there are more than the {mechanism.most_records:,} that `sampling` truncated is priced for; state"
-            " as many as there may be, or take poisson"
-        )

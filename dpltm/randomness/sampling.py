@@ -1,5 +1,4 @@
-"""Poisson sampling: every record enters a step on its own coin, and a chunk of it on another; also truncated; and random
-allocation.
+"""Poisson sampling: every record enters a step on its own coin, and a chunk of it on another; and random allocation.
 
 **Sums in float32, and why no record moves them by more than its bound.** Rounding a float32 sum of a whole batch lets one
 record move it by many times its bound (Casacuberta et al. 2022). So a batch is split into chunks, by an independent coin of
@@ -96,17 +95,6 @@ def poisson_sample(source: RandomSource, records: int, sampling_rate: float) -> 
         return np.arange(records)
     coins = np.frombuffer(source.random_bytes(4 * records), dtype=np.uint32)
     return np.flatnonzero(coins < np.uint32(int(sampling_rate * 2**32)))
-
-
-def truncate(source: RandomSource, index: np.ndarray, most: int) -> np.ndarray:
-    """At most ``most`` of the records of a step; beyond, some that are drawn at random are left out, one by one.
-
-    Guarantees:
-        All sets of ``most`` are equally likely. Nothing is drawn where nothing is left out.
-    """
-    while len(index) > most:
-        index = np.delete(index, _below(source, len(index), 1))
-    return index
 
 
 def allocate(source: RandomSource, records: int, steps: int, participations: int) -> Iterator[np.ndarray]:

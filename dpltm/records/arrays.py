@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpltm.errors import DataError, DpltmError, first_line, shown_value
+from dpltm.errors import DataError, first_line, shown_value
+from dpltm.gone import instead
 from dpltm.privacy.entry import HASHES
-from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.input_parts import (
     Parts,
@@ -22,7 +22,6 @@ from dpltm.records.input_parts import (
     facts_of,
     side_by_side,
 )
-from dpltm.records.mapped import AT_ONCE, copied, let_go, room_for
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
     MAX_NAME,
@@ -35,9 +34,6 @@ from dpltm.records.settle import (
     take_part,
 )
 from dpltm.records.tables import Frame, is_frame, read_by_schema, read_table
-
-LABEL_COLUMNS = ("labels", "label")
-"""Names of the column, or key, of labels where nobody gives them."""
 
 
 def from_arrays(
@@ -59,8 +55,8 @@ def from_arrays(
 ) -> Dataset:
     """Return a dataset of arrays: every record checked, its public inputs settled as by :func:`load`.
 
-    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays. A
-    memory map that is read-only is not; leave its file as it is until the work is done. Columns of data frames go by name.
+    The arrays are copied: what is trained on later are the records that a ledger has, whatever becomes of the arrays.
+    Columns of data frames go by name.
 
     Args:
         x: features, ``(n, ...)``, bytes, booleans or finite numbers; or a data frame of pandas or polars; or a mapping of
@@ -113,6 +109,13 @@ def from_arrays(
     return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
 
 
+def copied(values: np.ndarray) -> np.ndarray:
+    """Return a copy in row-major order and native bytes, which nobody writes to."""
+    copy = np.array(values, values.dtype.newbyteorder("="), order="C")
+    copy.flags.writeable = False
+    return copy
+
+
 def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name: str, words: Words) -> RawSplit:
     """Features and labels of a split as they are given."""
     if schema is not None:
@@ -128,7 +131,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
         return read_by_schema(Frame(x, name), schema, labels=labels)
     if y is None:
         raise DataError("`y` is missing: the labels that go with `x`")
-    x = columns_of(x)
+    check_no_dataset(x)
     targets = copied(as_array(y, "test" if y_name != "y" else y_name))
     if (found := as_parts(x, words, x_name)) is not None:
         return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
@@ -180,7 +183,7 @@ def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, p
     """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
     if schema is not None and is_frame(x):
         return read_by_schema(Frame(x, "x"), schema, labelled=False)
-    x = columns_of(x)
+    check_no_dataset(x)
     found = as_parts(x, facts_of(parts, x).get("words") if isinstance(x, Mapping) else None, "x", check=False)
     if found is not None:
         if other := differences(parts, found[1]):
@@ -211,124 +214,9 @@ def as_array(values: object, name: str) -> np.ndarray:
         ) from None
 
 
-def arrays_of(x: Any, y: Any = None) -> tuple[Any, Any]:
-    """Return features and labels as they are; of a dataset of PyTorch its records, ``(n, ...)`` each, not to be written to.
-
-    Of a dataset of Hugging Face its columns, by name, but for the one of labels where nobody gives them. All are read once,
-    and kept: what is trained on is then what was identified, whatever it gives later.
-
-    Args:
-        x: features; or a map-style dataset: ``x[i]`` is the pair of features and label of record i, of one shape and type
-            for all, and follows from that record alone.
-
-    Raises:
-        DataError: no such records; or items that are drawn at random, as random transforms do: from one generator for all,
-            so that one record more gives everybody else's another value.
-    """
+def check_no_dataset(x: object) -> None:
+    """Raise DataError for a dataset of PyTorch or Hugging Face, or a loader: what one gives may differ each time."""
     from torch.utils import data
 
-    if not isinstance(x, (data.Dataset, data.DataLoader)):
-        if x is (columns := columns_of(x)):
-            return x, y
-        if y is None:
-            named = [name for name in LABEL_COLUMNS if name in columns]
-            if len(named) != 1:
-                raise DataError(f"`y` is missing: no one column of {type(x).__name__} is {' or '.join(LABEL_COLUMNS)}")
-            y = columns.pop(named[0])
-        return columns, y
-    if y is not None:
-        raise DataError("`y`: `x` is a dataset, whose items hold their labels; leave `y` out")
-    if isinstance(x, data.DataLoader):
-        raise DataError("`x`: a DataLoader, which draws batches of its own; give its dataset, loader.dataset")
-    if isinstance(x, data.IterableDataset) or not hasattr(x, "__len__"):
-        raise DataError(
-            f"`x`: {type(x).__name__} has no records by place; give a dataset with __getitem__ and __len__"
-        )
-    count = len(x)
-    if not count:
-        raise DataError(f"`x`: {type(x).__name__} holds no records")
-    began, (first, names) = drawn_so_far(), _item(x, 0)
-    parts = [room_for((count, *value.shape), value.dtype) for value in first]
-    every = max(1, AT_ONCE // max(1, sum(value.nbytes for value in first)))
-    for place in range(count):
-        item, found = _item(x, place) if place else (first, names)
-        if found != names:
-            raise DataError(f"`x`: item {place} has other parts than the first; give all records the same")
-        for part, value, like in zip(parts, item, first, strict=True):
-            if value.shape != like.shape or value.dtype != like.dtype:
-                raise DataError(
-                    f"`x`: item {place} is {value.dtype} of shape {value.shape}, and the first {like.dtype} of shape"
-                    f" {like.shape}; give all records one shape and type, rows padded to a public length"
-                )
-            part[place] = value
-            if place % every == 0:
-                let_go(part)
-    _check_not_drawn(x, parts, began)
-    for part in parts:
-        part.flags.writeable = False
-    if names is None:
-        return parts[0], parts[1]
-    values = dict(zip(names, parts[:-1], strict=True))
-    return values, parts[-1]
-
-
-def columns_of(x: Any) -> Any:
-    """Return the columns of a dataset of Hugging Face by name, as arrays; anything else as it is."""
-    if not isinstance(getattr(x, "column_names", None), list) or not hasattr(x, "__getitem__"):
-        if hasattr(x, "column_names") and not is_frame(x):
-            raise DataError(
-                f"`x`: {type(x).__name__} is no one split with records by place; give one, such as x['train']"
-            )
-        return x
-    failure = ""
-    try:
-        return dict((x.with_format("numpy") if hasattr(x, "with_format") else x)[:])
-    except Exception as error:  # what it says may tell of a record
-        failure = type(error).__name__
-    raise DataError(f"`x`: {type(x).__name__} cannot be read ({failure}); correct the dataset")
-
-
-ASKED_AGAIN, TRIES = 8, 3
-"""Items that are read once more; and readings that all have to move a common generator, since another thread may have."""
-
-
-def _check_not_drawn(x: Any, parts: list[np.ndarray], began: list[object]) -> None:
-    """Refuse items that are others when they are read again, or that move a generator which was at ``began`` before."""
-    for place in range(len(x) if drawn_so_far() != began else min(ASKED_AGAIN, len(x))):
-        again = [part[place].tobytes() for part in parts] if place < ASKED_AGAIN else None
-        for left in reversed(range(TRIES)):
-            before = drawn_so_far()
-            found = [value.tobytes() for value in _item(x, place)[0]]
-            drawn = drawn_so_far() != before
-            if (again is not None and found != again) or (drawn and not left):
-                raise DataError(
-                    f"`x`: item {place} of {type(x).__name__} is drawn at random, and a record more would move what is drawn"
-                    " for all others: no bound would hold; take random transforms out, and draw in the model"
-                )
-            if not drawn:
-                break
-
-
-def _item(x: Any, place: int) -> tuple[list[np.ndarray], list[str] | None]:
-    """The parts of one record and its label, and the names of the parts, None of one array.
-
-    What its dataset says when it fails may tell of it, so it is not passed on.
-    """
-    failure = ""
-    try:
-        item = x[place]
-        if isinstance(item, Mapping) and len(named := [name for name in LABEL_COLUMNS if name in item]) == 1:
-            item = {name: value for name, value in item.items() if name != named[0]}, item[named[0]]
-        if not (isinstance(item, (tuple, list)) and len(item) == 2):
-            raise DataError(f"`x`: item {place} is no pair of features and label; give a dataset of such pairs")
-        features, label = item[0], as_array(item[1], "x")
-        _check_no_tuple(features)
-        if not isinstance(features, Mapping):
-            return [as_array(features, "x"), label], None
-        named = sorted(features)
-        return [*(as_array(features[name], "x") for name in named), label], named
-    except DpltmError:
-        raise
-    except Exception as error:
-        failure = type(error).__name__
-    raise DataError(f"`x`: item {place} of {type(x).__name__} cannot be read ({failure}); correct the dataset")
+    if isinstance(x, (data.Dataset, data.DataLoader)) or (hasattr(x, "column_names") and not is_frame(x)):
+        raise DataError(f"`x`: {type(x).__name__}{instead('x of a Dataset')}")

@@ -29,7 +29,6 @@ from dpltm.records.made_up import (
     padded,
     padding_rows,
 )  # fmt: skip
-from dpltm.records.mapped import gathered
 from dpltm.records.split import Rows
 
 
@@ -51,10 +50,10 @@ class Batch:
 
 
 class Records:
-    """Records in memory, or memory-mapped, read by index a batch at a time and converted on the way.
+    """Records, read by index a batch at a time and converted on the way.
 
     Args:
-        x: features ``(n, ...)`` of any dtype, a tensor or an array (a ``numpy.memmap`` is read row by row).
+        x: features ``(n, ...)`` of any dtype, a tensor or an array.
         dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
         prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
             alone. It is given ``PREPARED`` rows at a time, filled up by zeros.
@@ -176,7 +175,7 @@ def _packed(chunks: Sequence[int], rows: int) -> Iterator[tuple[int, int, tuple[
 def _rows(values: Tensor | np.ndarray, index: np.ndarray) -> Tensor:
     if isinstance(values, Tensor):
         return values[torch.from_numpy(index).to(values.device)]
-    return torch.from_numpy(gathered(values, index))
+    return torch.from_numpy(np.ascontiguousarray(values[index], values.dtype.newbyteorder("=")))
 
 
 def _plain(values: Tensor, dtype: torch.dtype) -> Tensor:

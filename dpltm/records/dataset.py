@@ -18,9 +18,8 @@ import numpy as np
 
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, Id, Lineage, Part
 from dpltm.records.input_parts import Parts, places_of
-from dpltm.records.mapped import filled
 from dpltm.records.schema import Schema
-from dpltm.records.split import LabelForm, Rows, Split
+from dpltm.records.split import LabelForm, Rows, Split, filled
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap

@@ -1,7 +1,5 @@
 """Files as arrays: ``.npz`` archives, folders of ``.npy`` files, texts, and tables; nothing in them is ever unpickled.
 
-What is large, and stored as it is, is mapped: in memory are the parts that are worked on (``dpltm.records.mapped``).
-
 A text is word indices. Texts are stored as ``values`` and ``offsets``: record i is ``values[offsets[i]:offsets[i + 1]]``. A
 value k from 1 up is the k-th word of a ranking by frequency, 0 a word that the ranking lacks. Which words there are, and in
 which order, is a public input (privacy-model.md 1.4). A record becomes positions in a table, as keras has them and Bu et al.
@@ -30,7 +28,6 @@ from safetensors.numpy import load as load_tensors
 from dpltm.errors import DataError, InputError, first_line
 from dpltm.records.dataset import RawSplit
 from dpltm.records.input_parts import shown
-from dpltm.records.mapped import AT_ONCE, LARGE
 from dpltm.records.split import Rows
 
 if TYPE_CHECKING:
@@ -122,8 +119,6 @@ SYNTHETIC = ("lineage", "synthetic_origin")
 _RAGGED = ("values", "offsets")
 """The two arrays of texts."""
 
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
 _DAMAGED = (
     *(ValueError, EOFError, OSError, MemoryError, RuntimeError, SyntaxError, TokenError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -201,7 +196,7 @@ def _opened(path: Path, arrays: str) -> Iterator[_Arrays]:
 
 @dataclass(frozen=True)
 class _Arrays:
-    """Arrays by name, of an archive or of a folder of ``NAME.npy`` files. What is large and not compressed is mapped."""
+    """Arrays by name, of an archive or of a folder of ``NAME.npy`` files."""
 
     path: Path
     names: list[str]
@@ -212,39 +207,14 @@ class _Arrays:
         if name not in self.names:
             raise DataError(f"{path}: has no array {name}, only {shown(self.names)}; save it under that name")
         try:
-            return self._from_folder(name) if self.archive is None else self._from_archive(self.archive, name)
+            found = np.load(path / f"{name}.npy", allow_pickle=False) if self.archive is None else self.archive[name]
+            if isinstance(found, np.lib.npyio.NpzFile):
+                found.close()
+                raise ValueError("an archive of arrays, where one array belongs")
+            return np.asarray(found)  # numpy hands a member that is not an array back as bytes
         except _DAMAGED as error:
             fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
             raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
-
-    def _from_folder(self, name: str) -> np.ndarray:
-        path = self.path / f"{name}.npy"
-        found = np.load(path, mmap_mode="r" if path.stat().st_size >= LARGE else None, allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            found.close()
-            raise ValueError("an archive of arrays, where one array belongs")
-        return found
-
-    def _from_archive(self, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-        infos = {info.filename: info for info in archive.zip.infolist()} if archive.zip else {}
-        info = infos.get(f"{name}.npy")
-        if info is None or info.compress_type != zipfile.ZIP_STORED or info.file_size < LARGE:
-            return np.asarray(archive[name])  # numpy hands a member that is not an array back as bytes
-        with archive.zip.open(info) as member:  # type: ignore[union-attr]
-            version = np.lib.format.read_magic(member)
-            if version not in _HEADERS:
-                return np.asarray(archive[name])
-            shape, by_column, dtype = _HEADERS[version](member)
-            start = member.tell()
-            if dtype.hasobject:
-                raise ValueError("Object arrays cannot be mapped")
-            while member.read(AT_ONCE):  # to its end, where the checksum is compared
-                pass
-        with self.path.open("rb") as file:
-            file.seek(info.header_offset)
-            name_length, extra_length = struct.unpack("<26xHH", file.read(30))
-        start += info.header_offset + 30 + name_length + extra_length
-        return np.memmap(self.path, dtype, "r", start, shape, "F" if by_column else "C")
 
     def split(self, split: str, layout: Layout) -> RawSplit:
         """Return the records of a split."""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from dpltm.errors import DataError, did_you_mean, whole_number
-from dpltm.records.mapped import let_go, room_for
 
 MAX_WORDS = 2**22
 """Most whole numbers of a part: each comes back from its place in [0, 1], in float32, exactly."""
@@ -167,13 +166,8 @@ def side_by_side(
     if len({*counts.values()}) > 1:
         told = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
         raise DataError(f"`{where}`: its parts have different numbers of records: {told}; give each a row a record")
-    made = room_for((len(values[0]), sum(part.size for part in parts)), np.result_type(*values))
-    start = 0
-    for part, value in zip(parts, values, strict=True):
-        made[:, start : start + part.size] = value.reshape(len(value), part.size)
-        start += part.size
-        let_go(made)
-    return made, tuple(parts)
+    flat = [value.reshape(len(value), part.size) for part, value in zip(parts, values, strict=True)]
+    return np.concatenate(flat, 1), tuple(parts)
 
 
 _WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")

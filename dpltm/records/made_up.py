@@ -333,19 +333,17 @@ class Trial:
     filled: Iterable[Pair] = ()
     alike: float = ALIKE
 
-    def run(self, modules: Sequence[nn.Module] | None, *rows: Tensor) -> str:
+    def run(self, modules: Sequence[nn.Module], *rows: Tensor) -> str:
         """Compare rows with what they are alone, in float64, where nothing but mixing makes a difference, or as far as can
         be, and else replace some; return why, or nothing.
 
         Args:
-            modules: what to compute in float64; None where that is out of the question.
+            modules: what to compute in float64.
 
         Raises:
             Mixes, Decides: a row depends on others, or may.
         """
         try:
-            if modules is None:
-                raise CannotFollow("parameters that are sharded")
             with in_float64(modules):
                 wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
                 runs = wide.seen([*map(_wide, rows)]) is not None

@@ -19,10 +19,9 @@ from dpltm.privacy.entry import HASHES, Cut, Part, lineage_of
 from dpltm.records.catalogue import Description
 from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
-from dpltm.records.mapped import copied, pieces
 from dpltm.records.scaling import affine
 from dpltm.records.schema import class_names
-from dpltm.records.split import Arrays, Rows, Split
+from dpltm.records.split import Arrays, Rows, Split, pieces
 from dpltm.records.units import checked_units
 
 MAX_NAME = 200
@@ -284,8 +283,7 @@ def checked_features(raw: RawSplit) -> np.ndarray:
                 f" be finite; replace the value or drop the record{fix}"
             )
         before += len(rows)
-    plain = x.dtype.newbyteorder("=")
-    return np.ascontiguousarray(x) if x.flags.c_contiguous and x.dtype == plain else copied(x)
+    return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
 def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:

@@ -17,13 +17,34 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dpltm.errors import InputError
 from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Cut, Entry, Part, Secret
-from dpltm.records.mapped import gathered, pieces
 
 ROWS = 512
 """Records that are mapped at a time."""
+
+
+AT_ONCE = 2**24
+"""Bytes of an array that are worked on at once."""
+
+
+def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
+    """Yield views of so many consecutive rows, by default about ``AT_ONCE`` bytes."""
+    if rows is None:
+        rows = max(1, AT_ONCE // max(1, values[:1].nbytes))
+    for start in range(0, len(values), rows):
+        yield values[start : start + rows]
+
+
+def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
+    """Return an array of so many rows, taken some at a time."""
+    values, done = np.empty(shape, dtype), 0
+    for some in rows:
+        values[done : done + len(some)] = some.reshape(len(some), *shape[1:])
+        done += len(some)
+    return values
 
 
 class Arrays(NamedTuple):
@@ -159,7 +180,7 @@ class Rows:
         """Return the records at some places, ``(k,)`` whole numbers."""
         return replace(
             self,
-            _cells=gathered(self._cells, index, to_stay=True),
+            _cells=self._cells[index],
             _targets=self._targets[index],
             _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
             _units=None if self._units is None else self._units[index],
@@ -355,7 +376,7 @@ class Split:
         Args:
             rows: of features and labels of some records, ``(k, ...)``, what stands in the place of the features. It must
                 treat every record by itself, and any number of them.
-            keep: gives the array that what comes of them lies in, piece by piece (``mapped.filled`` is one).
+            keep: gives the array that what comes of them lies in, piece by piece (``filled`` is one).
             step: told how many records are done.
         """
 
@@ -376,7 +397,7 @@ class Split:
     def taken(self, index: np.ndarray) -> Split:
         """Return the records at some places, ``(k,)`` whole numbers: a part of the file."""
         (x, y), rows = self._closed, self.rows.taken(index)
-        x = rows._cells if self.rows._cells is x else gathered(x, index, to_stay=True)
+        x = rows._cells if self.rows._cells is x else x[index]
         return replace(self, _closed=Arrays(x, y[index]), rows=rows, file=self.content)
 
     def made_up(self) -> Arrays:

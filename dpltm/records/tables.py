@@ -43,10 +43,9 @@ from dpltm.records.cells import (
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
-from dpltm.records.mapped import AT_ONCE, Growing, filled, pieces
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
 from dpltm.records.settle import settle
-from dpltm.records.split import Rows
+from dpltm.records.split import AT_ONCE, Rows
 
 BLOCK, BLOCK_BYTES = 10_000, 2**22
 """Records that Python reads at once, and bytes of a file that Arrow reads."""
@@ -182,15 +181,13 @@ class Table:
 
     def joined(self, read: Sequence[int], arrays: Callable[[Block], Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
-        joined = list[Growing]()
-        for block in self.blocks(read):
-            some = arrays(block)
-            joined = joined or list(map(Growing, some))
-            for array, rows in zip(joined, some, strict=True):
-                array.add(rows)
-        if not joined:
+        parts = [arrays(block) for block in self.blocks(read)]
+        if not parts:
             raise DataError(f"{self}: holds no records")
-        return [array.array() for array in joined]
+        joined = list(map(np.concatenate, zip(*parts, strict=True)))
+        for array in joined:
+            array.flags.writeable = False
+        return joined
 
 
 # .csv files
@@ -356,7 +353,7 @@ def read_table(
     x, y = table.joined(columns if at_label is None else [*columns, at_label], arrays)
     features, cells = [place for place, at in enumerate(columns) if names[at] != units], x
     if len(features) < len(columns):
-        x = filled((len(x), len(features)), x.dtype, (rows[:, features] for rows in pieces(x)))
+        x = np.ascontiguousarray(x[:, features])
         x.flags.writeable = False
     read = tuple(names[at] for at in columns)
     return RawSplit(

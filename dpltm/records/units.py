@@ -20,7 +20,6 @@ from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
 from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.mapped import gathered, let_go, room_for
 from dpltm.records.split import Arrays, Rows, Split
 
 MAX_SLOTS = 4096
@@ -140,11 +139,9 @@ def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndar
     order, row, slot = in_slots(units, hashes, slots)
     count = len(np.unique(units))
     values, labels = split._closed
-    x = room_for((count, slots, *split.shape), split.dtype)
-    x[...] = 0
+    x = np.zeros((count, slots, *split.shape), split.dtype)
     y = np.full((count, slots), ABSENT, dtype=np.int64)
-    x[row, slot], y[row, slot] = gathered(values, index[order]), labels[index[order]]
-    let_go(x)
+    x[row, slot], y[row, slot] = values[index[order]], labels[index[order]]
     return replace(split, _closed=Arrays(x, y))
 
 

@@ -1,4 +1,4 @@
-"""Reports on a run, a ticket set or a sweep, for a person or a program: facts, gathered from values."""
+"""Reports on a run, for a person or a program: facts, gathered from values."""
 
 from dpltm.registry import lazily
 

@@ -64,7 +64,6 @@ class Subject:
         delta, accountant, adjacency: terms of its guarantee; the relation counts where no entry fixes one.
     """
 
-    kind: str
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     outcome: Mapping[str, Any] = field(default_factory=dict)
@@ -89,11 +88,11 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
     outcome = {name: one for name, one in subject.outcome.items() if name not in ("low", "high")}
     outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
     said = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
-    said = privacy.of_run(said, account) if subject.kind == "run" else said
+    said = privacy.of_run(said, account)
     return {
         "format": FORMAT,
         "schema": SCHEMA,
-        "kind": subject.kind,
+        "kind": "run",
         "name": subject.name,
         "state": subject.state,
         **said.to_json(),
@@ -101,7 +100,7 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
         "accountant": subject.accountant,
         "odds": odds(curves_of(account)),
         "entries": [to_json(entry) for entry in account.entries],
-        "settings": {**subject.settings, **(_settings(subject.settings, account) if subject.kind == "run" else {})},
+        "settings": {**subject.settings, **_settings(subject.settings, account)},
         "outcome": outcome,
         "computed_with": {name: version(name) for name in LIBRARIES},
         "versions": dict(subject.versions),
@@ -205,7 +204,7 @@ def account_of(body: Mapping[str, Any]) -> Account:
 _NUMBER, _EPSILON, _SCALAR = (int, float), (int, float, str), (str, int, float, bool, type(None))
 _CLAIM: dict[str, Any] = {"epsilon": _EPSILON, "delta": _NUMBER}
 _SHAPE: dict[str, Any] = {
-    "format": str, "schema": int, "kind": ("run", "tickets", "sweep"), "name": str,
+    "format": str, "schema": int, "kind": ("run",), "name": str,
     "state": ("finished", "unfinished", "damaged"),
     "certified": {**_CLAIM, "accountant": str, "adjacency": get_args(Adjacency), "unit": str,
                   "sampling": get_args(Sampling)},
@@ -254,15 +253,12 @@ SAME, NEAR = 1e-6, 1e-3
 
 _MISSING = "missing"
 
-_OF_KIND = {"run": "sampling_rate", "tickets": "rounds", "sweep": "members"}
-"""A setting that statements of a kind have, and those of no other kind."""
-
 
 def differences(body: Mapping[str, Any]) -> list[str]:
     """Return claims of a statement, of checked shape, that do not follow from its own entries."""
-    account, certified, settings, kind = account_of(body), body["certified"], body["settings"], body["kind"]
+    account, certified, settings = account_of(body), body["certified"], body["settings"]
     terms = certified["delta"], body["accountant"], certified["adjacency"]
-    about = Subject(kind, body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
+    about = Subject(body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
     try:
         again = statement(about, account)
     except (InputError, ArithmeticError) as error:
@@ -277,11 +273,7 @@ def differences(body: Mapping[str, Any]) -> list[str]:
         said = f"state: {body['state']}: what it tells of is not complete, so its settings cannot be compared"
         return [*found, said, *_missing_notes(body, again["notes"])]
     found += [line for name in ("outcome", "settings") for line in _compared(name, body[name], again[name], SAME)]
-    found += [
-        f"kind: {kind}, but its settings are those of a {other}"
-        for other, name in _OF_KIND.items() if other != kind and settings.get(name) is not None
-    ]  # fmt: skip
-    if kind == "run" and not any(entry.of(NoisySgd) or entry.of(PrivateSearch) for entry in account.paid):
+    if not any(entry.of(NoisySgd) or entry.of(PrivateSearch) for entry in account.paid):
         found.append("entries: none is that of a training, and the statement is of one")
     return [*found, *_unlike_provenance(settings, account), *_missing_notes(body, again["notes"])]
 

@@ -1,4 +1,4 @@
-"""Subjects of statements: public settings and outcomes of runs and ticket sets, from the files of their folders.
+"""Subjects of statements: public settings and outcomes of runs, from the files of their folders.
 
 The folder may be somebody else's, or damaged: whatever is not of the type it should have counts as missing.
 """
@@ -18,13 +18,12 @@ from dpltm.options.train import LEAST_SQUARES
 from dpltm.privacy.account import Account
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
-from dpltm.privacy.mechanisms import Selection
 from dpltm.privacy.statement import PrivacyReport, of_run, statement
 from dpltm.records.schema import parse_schema
 from dpltm.reports.statement import PROVENANCE, Subject
 
 if TYPE_CHECKING:
-    from dpltm.training.artifacts import TicketSet
+    pass
 
 MAX_COLUMNS = 300
 """Characters of the names of columns that a page has room for."""
@@ -140,7 +139,6 @@ def run_subject(
         written = config.get("provenance")
         settings |= {"ticket_set": ticket_set, "provenance": written if written in PROVENANCE else None}
     return Subject(
-        "run",
         name,
         settings,
         _outcome(config, result),
@@ -220,28 +218,6 @@ def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     classes = len(skill.classes)
     square = skill.confusion is None or {len(skill.confusion), *map(len, skill.confusion)} == {classes}
     return skill if square and classes >= 2 and len(skill.bins) == BINS and skill.records > 0 else None
-
-
-def set_subject(tickets: TicketSet) -> Subject:
-    """Return a ticket set."""
-    config, spec = tickets.config, tickets.body.spec
-    made = [entry for entry in tickets.lineage.entries if entry.kind in ("public", "release")]
-    sources = [entry.part for entry in made if not entry.of(Selection)]
-    settings: dict[str, Any] = {
-        "dataset": None if not sources else sources[0].name,
-        "records": ", ".join(dict.fromkeys(map(str, sources))) or None,
-        "model": spec.text,
-        "features": spec.features,
-        "classes": spec.classes or None,
-        "parameters": spec.parameters,
-        "criterion": tickets.criterion,
-        "rounds": len(tickets.body.tickets) - 1,
-        "feature_map": None if tickets.feature_map is None else tickets.feature_map.text,
-        "provenance": tickets.provenance,
-        "ticket_set": tickets.id,
-        **{key: number(config.get(key)) for key in ("iterations", "batch_size", "lr", "rewind")},
-    }
-    return Subject("tickets", tickets.path.name if tickets.path else tickets.name, settings)
 
 
 def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:

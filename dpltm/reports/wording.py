@@ -25,9 +25,6 @@ HARDLY = 10.0
 FOR_SCHEMA = " for a schema"
 """Last words of a release that found the bounds or categories of columns."""
 
-KINDS = {"run": "a private training", "tickets": "a set of lottery tickets", "sweep": "a sweep of trainings"}
-"""Kinds of subjects of statements."""
-
 MET, MISSED, OPEN = "yes", "no", "not known"
 """Answers to a criterion; what is not known here never counts as met."""
 
@@ -113,10 +110,10 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     asked = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
-        "title": f"{body['name']}: {KINDS[body['kind']]}", "headline": headline(certified), "auc": _auc(outcome),
+        "title": f"{body['name']}: a private training", "headline": headline(certified), "auc": _auc(outcome),
         "fit": _fit(outcome),
         "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
-        "trained": body["kind"] == "run" and settings["steps"] is not None,
+        "trained": settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
         "method": ACCOUNTANTS[certified["accountant"]].help if certified["accountant"] in ACCOUNTANTS else "",
@@ -152,8 +149,8 @@ def headline(certified: Mapping[str, Any]) -> str:
 
 
 def criteria(body: Mapping[str, Any]) -> list[Criterion]:
-    """Return what is asked of a run that has ended, with the answers; nothing for anything else."""
-    if body["kind"] != "run" or body["state"] != "finished":
+    """Return what is asked of a run that has ended, with the answers; nothing of one that has not."""
+    if body["state"] != "finished":
         return []
     settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
     people = "records" if certified["unit"] == "record" else "persons"
@@ -248,7 +245,7 @@ def _right(outcome: _Values) -> str:
 
 
 def verdict(body: Mapping[str, Any]) -> str:
-    """Return what the criteria come to, in one sentence; empty for anything but a run that has ended."""
+    """Return what the criteria come to, in one sentence; empty for a run that has not ended."""
     asked = criteria(body)
     for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
         if reasons := [criterion.why for criterion in asked if criterion.met == answer]:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.filters import Filter, follows
+from dpltm.filters import Filter
 from dpltm.filters.trial import filtered
 from dpltm.randomness.noise import RandomSource, uniform
 
@@ -56,12 +56,10 @@ class Observations:
             raise ValueError("Expected scores that are numbers, and norms > 0")
 
 
-def check_canaries(count: int | None, filter: Filter, live: int, noise_multiplier: float) -> None:
+def check_canaries(count: int | None, live: int, noise_multiplier: float) -> None:
     """Raise InputError for a count of canaries that a training cannot have, or for a training without noise."""
     if count is None:
         return
-    if follows(filter) is not None:
-        raise InputError("`clip_quantile`: an audit knows canaries of one norm; leave it out, or `audit`")
     if count < LEAST:
         raise InputError(
             f"`audit`: {count} canaries prove nothing at 95 % confidence, whatever is guessed; ask for at least {LEAST},"
@@ -86,7 +84,7 @@ class Canaries:
     def __init__(
         self, count: int, filter: Filter, layers: Tensor, sampling_rate: float, replace_one: bool, coins: RandomSource
     ) -> None:
-        check_canaries(count, filter, len(layers), 1.0)
+        check_canaries(count, len(layers), 1.0)
         self._filter, self._rate, self._replace_one = filter, sampling_rate, replace_one
         share = len(layers) // count
         first = torch.arange(count, device=layers.device)[:, None]

@@ -35,7 +35,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice
 
 import numpy as np
@@ -44,13 +44,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters import Filter, follows
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.gradients.engine import moved_text
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks.full_precision import full_precision
 from dpltm.networks.masks import Mask
-from dpltm.privacy.mechanisms import AllocatedSgd, TruncatedSgd
+from dpltm.privacy.mechanisms import AllocatedSgd
 from dpltm.randomness.banded_noise import BandedNoise
 from dpltm.randomness.gaussian_mechanism import gaussian_mechanism
 from dpltm.randomness.gaussian_on_device import gaussian_mechanism_on_device
@@ -62,7 +61,6 @@ from dpltm.randomness.sampling import (
     poisson_sample,
     record_keys,
     scale_of,
-    truncate,
 )
 from dpltm.records.batches import Batch, Records
 from dpltm.records.dataset import LEVELS
@@ -70,7 +68,7 @@ from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
 from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
 from dpltm.training.plan import NoisySteps
-from dpltm.training.ranks import Ranks, Shards
+from dpltm.training.ranks import Ranks
 
 Sample = tuple[np.ndarray, list[int] | None, np.ndarray | None]
 """Records that enter a step, by chunk, with the number of records of each chunk; None without chunks. Or by group, where the
@@ -121,7 +119,7 @@ class SampleSums:
     """Filtered sums of samples of some records.
 
     Attributes:
-        filter: that of the next sum; its clip norm may follow a quantile.
+        filter: that of the sums.
     """
 
     def __init__(
@@ -131,10 +129,8 @@ class SampleSums:
         plan: NoisySteps,
         device: torch.device,
         ranks: Ranks | None = None,
-        shards: Shards | None = None,
     ) -> None:
         self._gradients, self._records, self._plan, self._ranks = gradients, records, plan, ranks
-        self._shards = Shards(ranks) if shards is None else shards
         options, batch = plan.options, plan.expected_batch
         self._grouped = plan.groups is not None or records.persons is not None
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
@@ -145,7 +141,7 @@ class SampleSums:
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self.filter = plan.filter
-        length = gradients.length_of(self.filter)
+        length = gradients.live
         self._total = torch.zeros(length, dtype=torch.float64, device=device)
         self._exact = None if ranks is None else ExactSum(length, self._bound, device)
 
@@ -175,7 +171,7 @@ class SampleSums:
             warnings.warn(f"{moved_text(place)}; until then records pass one by one, slowly", stacklevel=2)
 
     def take(self, sample: Sample | None) -> Tensor:
-        """Return the sum over a sample, ``(length_of(filter),)`` float64, in memory that the next one overwrites.
+        """Return the sum over a sample, ``(live,)`` float64, in memory that the next one overwrites.
 
         Ranks other than 0 give None, hear of the sample, and get zeros.
         """
@@ -186,9 +182,7 @@ class SampleSums:
             failed, full = bool(mine), mine == MEMORY
         else:
             heard = _heard(self._ranks, sample)
-            with self._shards.turns():
-                mine = self._share_fails(self._ranks, self._exact, *heard)
-                self._shards.failed = bool(mine)
+            mine = self._share_fails(self._ranks, self._exact, *heard)
             failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
             if not failed:
                 self._ranks.reduce(self._exact.parts)
@@ -376,10 +370,8 @@ class NoisyGradients:
             loss = RecordGradients(model, mask, loss, plan.options.compile, plan.options.kernels, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
-        self._shards = Shards(ranks, model)
-        with self._shards.turns():
-            if example is not None:
-                self.gradients.check(*example, records.fillings(), apart=False)
+        if example is not None:
+            self.gradients.check(*example, records.fillings(), apart=False)
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
         self._chunks = plan.groups or (None if element_wise else math.ceil(plan.expected_batch / USUAL))
         self.canaries: Canaries | None = None
@@ -402,15 +394,14 @@ class NoisyGradients:
         if plan.strategy and self._first:
             self._part_of = records.parts(len(plan.strategy))
             self.banded = BandedNoise(plan.strategy, like.new_zeros(self.gradients.live, dtype=torch.float64))
-        self._sums = SampleSums(self.gradients, records, plan, like.device, ranks, self._shards)
-        with self._shards.turns():
-            if example is not None:
-                self._sums.rehearse()
+        self._sums = SampleSums(self.gradients, records, plan, like.device, ranks)
+        if example is not None:
+            self._sums.rehearse()
 
     def backward(self) -> None:
         """Draw a sample and put (filtered sum + noise) / divisor into every ``grad``; zero where pruned."""
         self.apply_mask()
-        with contextlib.suppress(InputError), self._shards.turns():  # the sum refuses it, on all ranks
+        with contextlib.suppress(InputError):  # the sum refuses it, on all ranks
             if self._example is not None:
                 self.gradients.check(*self._example)  # whether it draws may have changed since the last step
         total = self._sums.take(self._draw() if self._first else None)
@@ -426,20 +417,9 @@ class NoisyGradients:
         return self.plan.mechanism.noise_std
 
     @property
-    def filter(self) -> Filter:
-        """That of the next step: the clip norm of some follows a quantile."""
-        return self._sums.filter
-
-    @property
     def kernels(self) -> dict[str, str]:
         """What ranks must have in common, since a record may be computed on another when one leaves."""
         return {"bits that passes of made-up records leave": self.gradients.kernels_digest}
-
-    @property
-    def moved(self) -> dict[str, float]:
-        """Where a clip norm that follows a quantile has come to, by its name."""
-        counting = follows(self.filter)
-        return {} if counting is None else {"clip_norm": counting.clip_norm}
 
     @property
     def observations(self) -> Observations | None:
@@ -448,16 +428,14 @@ class NoisyGradients:
 
     def state(self) -> dict[str, Tensor]:
         """What it remembers of its steps, by name; not copied. Noise of the last steps is secret."""
-        state = {name: torch.tensor(value, dtype=torch.float64) for name, value in self.moved.items()}
+        state = dict[str, Tensor]()
         if self.canaries is not None:
-            state |= {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
+            state = {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
         return state if self.banded is None else {**state, BANDED: self.banded.noise}
 
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Go on after ``step`` steps of another process, from its state."""
         self.step = step
-        if (counting := follows(self.filter)) is not None:
-            self._sums.filter = replace(counting, clip_norm=float(state["clip_norm"]))
         if self.banded is not None:
             self.banded.resume(state[BANDED])
         if self.canaries is not None:
@@ -489,34 +467,25 @@ class NoisyGradients:
                 self._allocated = islice(allocated, self.step, None)
             return next(self._allocated)
         index = poisson_sample(self._sampling, records, mechanism.sampling_rate)
-        if isinstance(mechanism, TruncatedSgd):
-            index = truncate(self._sampling, index, mechanism.truncated_batch_size)
         return index if self._part_of is None else index[self._part_of[index] == self.step % len(self.plan.strategy)]
 
     def release(self, total: Tensor) -> None:
         """Put (``total`` + noise) / divisor, ``total`` a sum of ``SampleSums``, into every ``grad``.
 
-        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result. Where the clip norm follows a
-        quantile, the noise grows and shrinks with it, and what is left is divided by it.
+        Of several ranks, rank 0 alone adds noise, to its ``total``; the others get the result.
         """
-        counting = follows(self.filter)
         if self._first:
-            grown = 1.0 if counting is None else counting.clip_norm / self.plan.first_norm
             query = total if self.banded is None else self.banded.query(total, self.step)
-            mean = noisy_mean(query, self.noise_std * grown, self.plan.divisor, self._noise)
+            mean = noisy_mean(query, self.noise_std, self.plan.divisor, self._noise)
             if self.banded is not None:
                 self.banded.keep(mean.double() * self.plan.divisor, total, self.step)
             if self.canaries is not None:
                 self.canaries.observe(mean, self.plan.divisor, self.noise_std)
             mean = mean.to(self._flat.dtype)
         else:
-            length = self.gradients.length_of(self.filter)
-            mean = torch.empty(length, dtype=self._flat.dtype, device=self._flat.device)
+            mean = torch.empty(self.gradients.live, dtype=self._flat.dtype, device=self._flat.device)
         if self._ranks is not None:
             self._ranks.broadcast(mean)
-        if counting is not None:
-            self._sums.filter = counting.after(float(mean[-1]))
-            mean = mean[:-1] / counting.clip_norm
         if self._live is None:
             self._flat.copy_(mean)
         else:

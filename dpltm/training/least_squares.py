@@ -41,8 +41,7 @@ from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records.dataset import Dataset
-from dpltm.records.mapped import pieces
-from dpltm.records.split import Arrays
+from dpltm.records.split import Arrays, pieces
 from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint, fresh
 from dpltm.training.descent import target_parts
@@ -99,7 +98,7 @@ SECOND = "second_moments"
 NEEDS_FEATURES = "needs features of a fixed norm; add `features` unit, or a map that suits the records"
 
 _SETTLED = (
-    "filter", "clip_norm", "clip_quantile", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "class_weight",
+    "filter", "clip_norm", "tanh_scale", "tanh_range", "no_pre_clip", "microbatch", "class_weight",
     "epochs", "steps", "batch_size", "sampling", "lr", "optimizer", "schedule", "average", "budget_stop", "centre",
     "compile", "audit", "precision",
 )  # fmt: skip

@@ -46,7 +46,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dpltm.errors import InputError
-from dpltm.filters import Filter, check_compiles, follows
+from dpltm.filters import Filter, check_compiles
 from dpltm.filters.radial import DpsrCg
 from dpltm.filters.trial import check_filter_bound
 from dpltm.networks import Network
@@ -111,12 +111,6 @@ class NoisySteps:
             raise InputError("`compile`: is for gradients of single records; leave it out, or `microbatch`")
         if self.class_weight is not None:
             raise InputError("`class_weight`: a group of `microbatch` has records of several classes; leave one out")
-
-    @property
-    def first_norm(self) -> float:
-        """What gradients are divided by at first: a clip norm that follows a quantile; else 1."""
-        counting = follows(self.filter)
-        return 1.0 if counting is None else counting.clip_norm
 
     @property
     def groups(self) -> int | None:
@@ -192,11 +186,6 @@ class NoisySteps:
             notes.append(
                 f"{self.options.audit:,} made-up records attacked this training (`audit`), at no cost to privacy and some"
                 " to accuracy"
-            )
-        if follows(self.filter) is not None:
-            notes.append(
-                f"`clip_quantile`: the clip norm begins at {self.first_norm:g} and follows noisy counts, which share the"
-                " noise of the sums; sensitivity and noise are those of the first step, and change with it"
             )
         if self.groups is not None:
             ratio = ""

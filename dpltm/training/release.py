@@ -333,7 +333,7 @@ class Drawn:
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
                 epsilon = json_figure(odometer.after(done))
-                self.metrics.append({"step": done, "epsilon": epsilon, **scores, **descent.gradients.moved})
+                self.metrics.append({"step": done, "epsilon": epsilon, **scores})
                 note = "" if scores["accuracy"] is None else f", accuracy {percent(scores['accuracy'])}"
 
         with plan.services.progress.progress("training under DP", mechanism.steps) as step:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
@@ -22,7 +21,7 @@ from dpltm.gradients import Loss
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
-from dpltm.networks.state import check_names, content_id, evaluating, reshard, sharded, weights_of
+from dpltm.networks.state import check_names, check_whole, content_id, evaluating, weights_of
 from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
@@ -36,7 +35,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import arrays_of, as_array
+from dpltm.records.arrays import as_array, check_no_dataset
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
@@ -156,15 +155,11 @@ def agree(
 ) -> None:
     """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
     options = {f"`{item.name}`": repr(getattr(terms, item.name)) for item in fields(LoopOptions)}
-    named: dict[str, Any] = dict(model.named_parameters())
-    shards = {name: value for name, value in named.items() if sharded(value)}
-    whole = {name: value for name, value in named.items() if name not in shards}
     private = {
         "`x`, `y`": rows_digest(x, y),
         "`units`": str(None if terms.units is None else terms.units.tolist()),
-        "shards of the model": str([(name, *value.shape, value.placements) for name, value in shards.items()]),
-        "model": content_id({name: value.detach().cpu().numpy() for name, value in whole.items()}),
-        "`mask`": content_id({name: mask[name].cpu().numpy() for name in whole if name in mask}),
+        "model": content_id({name: value.detach().cpu().numpy() for name, value in model.named_parameters()}),
+        "`mask`": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
     }
     facts = {"`filter`": str(terms.filter), "`noise`": type(terms.noise).__name__}
     ranks.agree(options | facts | environment(), private)
@@ -259,9 +254,8 @@ class PrivateLoop:
     Args:
         model: as PyTorch has it; see ``RecordGradients`` for what it may hold. Its pruned weights are zeroed.
         loss: from outputs and labels to one value a record (``reduction="none"``).
-        x: features ``(n, ...)``, a tensor, an array or a ``numpy.memmap``, of any dtype; private. Or a dataset of PyTorch
-            with random access, which is read once (``dpltm.records.settle``).
-        y: labels ``(n, ...)``; private. None beside a dataset.
+        x: features ``(n, ...)``, a tensor or an array, of any dtype; private.
+        y: labels ``(n, ...)``; private.
         ledger: that pays when the loop begins; by default the one of this process.
         lineage: of mask and weights, where these depend on records: that of the tickets they are from. A mask without one
             must be declared: ``provenance`` ``data-free`` or ``public``, or ``private``, which certifies nothing.
@@ -299,8 +293,8 @@ class PrivateLoop:
         self,
         model: nn.Module,
         loss: Loss,
-        x: Tensor | np.ndarray | Dataset,
-        y: Tensor | np.ndarray | None = None,
+        x: Tensor | np.ndarray,
+        y: Tensor | np.ndarray,
         *,
         ledger: Ledger | None = None,
         lineage: Lineage | None = None,
@@ -310,18 +304,18 @@ class PrivateLoop:
         for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
+        check_whole(model)
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
-        x, y = arrays_of(x, y)
+        check_no_dataset(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)
         count = terms.records or at_hand
         plan = terms.plan(count)
         check_delta_of(terms.delta, count, at_hand)
-        reshard(model)
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
@@ -354,7 +348,7 @@ class PrivateLoop:
         multiplier = ranks.tell(ranks.together(partial(self._multiplier, draft) if ranks.first else float))
         self.gradients.plan = replace(plan, mechanism=replace(steps, noise_multiplier=multiplier))
         self._state = LoopState(replace(draft, mechanisms=(self.mechanism, *exposed)))
-        check_canaries(terms.audit, terms.filter, live, multiplier)
+        check_canaries(terms.audit, live, multiplier)
         if ranks.first:
             plant(self.gradients, terms.sampling)
         self._notes = shares_notes(terms.class_shares)
@@ -611,10 +605,6 @@ class PrivateLoop:
             InputError: the loop has not ended, or its model was changed since; the model is none that a run holds, gives
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
-        if any(map(sharded, self.model.parameters())):
-            raise InputError(
-                "`finish`: the model is sharded, so no rank has it as a whole; keep the weights that were trained instead"
-            )
         if not self._ranks.first:
             raise InputError("`finish`: rank 0 has the entry of this loop; finish it there")
         state = self._state
@@ -650,9 +640,11 @@ class PrivateLoop:
             )
         options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
         options["filter"] = str(terms.filter)
-        for norm in ("clip_norm", "clip_quantile"):  # of the filter, or of what clips in front of it or behind
-            parts = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
-            options[norm] = next((getattr(part, norm) for part in parts if hasattr(part, norm)), None)
+        # of the filter, or of what clips in front of it or behind
+        parts: tuple[Any, ...] = tuple(getattr(terms.filter, name, None) for name in ("before", "after"))
+        options["clip_norm"] = next(
+            (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
+        )
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
         return Run(

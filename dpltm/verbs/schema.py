@@ -58,11 +58,10 @@ from dpltm.randomness.noise import KeyedSource, RandomSource
 from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import reading, stem_of
-from dpltm.records.mapped import filled
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
-from dpltm.records.split import Split
+from dpltm.records.split import Split, filled
 from dpltm.records.tables import read_by_schema
 from dpltm.records.units import at_unit
 

@@ -32,7 +32,6 @@ from dpltm.privacy.checks import (
     default_batch,
     participations_of,
     steps_of,
-    truncated_batch_of,
 )
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
 from dpltm.privacy.ledger import Book, Ledger
@@ -44,12 +43,10 @@ from dpltm.privacy.mechanisms import (
     NoisySgd,
     PrivateSearch,
     Selection,
-    TruncatedSgd,
     Unprotected,
 )
 from dpltm.privacy.release import pay
 from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
-from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
@@ -221,12 +218,6 @@ def _mechanism(
     settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
     if (participations := participations_of(options.sampling)) is not None:
         return settled(partial(AllocatedSgd, participations=participations)), batch
-    if (batch_size := truncated_batch_of(options.sampling)) is not None:
-        made_up = options.audit or 0  # which are sampled as records are
-        most = most_records(dataset.records) + made_up
-        truncated = settled(partial(TruncatedSgd, truncated_batch_size=batch_size, most_records=most))
-        check_truncation(truncated, options.delta, len(dataset.train) + made_up)
-        return truncated, batch
     return (_banded(options, dataset, settled(), batch) if options.noise.startswith(BANDED) else settled()), batch
 
 
@@ -374,7 +365,7 @@ def _step_size(plan: TrainingPlan) -> float | None:
     if strategy:
         bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
         summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])
-    spread = max(mechanism.noise_std, mechanism.sampling_rate * root * bound / 2) * summed / plan.first_norm
+    spread = max(mechanism.noise_std, mechanism.sampling_rate * root * bound / 2) * summed
     farther = 1 / (1 - DECAY) if options.optimizer == "momentum" else 1.0
     if options.schedule != "constant":
         farther /= 2  # the mean of either schedule that falls to zero
@@ -427,7 +418,7 @@ def _check_noise(options: TrainOptions) -> None:
             f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
             " add-remove; take that, or `noise` secure"
         )
-    _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "clip_quantile", "sampling")
+    _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
     if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
         raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
 
@@ -578,7 +569,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
             settled.services,
             certified=settled.purpose == FOR_TICKETS,
         )
-    check_canaries(options.audit, settled.filter, live, mechanism.noise_multiplier)
+    check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
     made = replace(settled, mechanism=mechanism, before_steps=before_steps, evaluations=counts, account=account)
@@ -590,11 +581,6 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     """Return what is to be said of a plan, whatever its ledger holds."""
     options, dataset, mechanism = plan.options, plan.dataset, plan.mechanism
     notes = []
-    if isinstance(mechanism, TruncatedSgd):
-        notes.append(
-            f"`sampling` truncated takes {truncation_chance(mechanism):.2g} off delta, which is priced for up to"
-            f" {mechanism.most_records:,} {dataset.unit}s; more are refused"
-        )
     if isinstance(mechanism, BandedSgd):
         bands = len(mechanism.strategy)
         better = ""

@@ -14,8 +14,8 @@ from commands import PRIVATE, PUBLIC, TINY, Done, made_by, words
 from dpltm.cli.main import run
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from interruptions import ending, seeded_keys
+from outputs import fixed_randomness
 from probed import probed_once
-from transcripts import fixed_randomness
 
 __all__ = ["probed_once"]
 

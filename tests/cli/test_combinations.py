@@ -14,10 +14,8 @@ import pytest
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "privacy-model"
 
 MECHANISMS = {
-    "`--clip-quantile`": "--clip-quantile 0.5",
     "`--sampling allocation`": "--sampling allocation:2",
     "`--noise banded`": "--noise banded:2",
-    "`--sampling truncated`": "--sampling truncated:60",
 }
 BESIDE = {
     "persons": "--unit-column who --per-unit 3",

@@ -49,10 +49,3 @@ def test_compiled(cli: Callable) -> None:
         *TRAIN, "--model", "mlp:32", "--filter", "tanh", "--compile", "--device", "cuda", "--out", "r", "--json"
     ).json
     assert body["accuracy"] > 0.3, "a tenth is chance"
-
-
-def test_a_ticket(cli: Callable) -> None:
-    public = ("generate", "--dataset", "digits", "--subset", "0.0:0.5", "--provenance", "public")
-    cli(*public, "--model", "mlp:32", "--rounds", "2", "--iterations", "20", "--out", "s", "--quiet")
-    body = cli("train", "s@2", *TRAIN[2:], "--device", "cuda", "--out", "r", "--json").json
-    assert body["accuracy"] > 0.3, "a tenth is chance"

@@ -13,8 +13,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 from commands import LEDGER, PRIVATE, PUBLIC
-from dpltm.errors import ArtifactError
-from dpltm.tickets.files import new_file
 from recipes import DENSE, HEAD, RUN
 
 SMALL = "--model mlp:4 --rounds 1 --iterations 3 --batch-size 32"
@@ -105,10 +103,3 @@ def test_a_folder_that_is_not_to_be_written_costs_nothing(cli, work, tree, monke
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
     assert "Read-only file system" in done.err
     assert tree() == before
-
-
-def test_what_a_full_disk_says_names_the_file(disk):
-    said = rf"^{disk}/a: cannot be written: No space left on device; make room"
-    with pytest.raises(ArtifactError, match=said), new_file(disk / "a") as staging:
-        staging.write_bytes(bytes(2**24))
-    assert list(disk.iterdir()) == []

@@ -30,6 +30,9 @@ from sets import store_set
 
 BEFORE = {
     "--components": "train --dense",
+    "--to": "tickets export pub@1",
+    "--clip-quantile": "train --dense",
+    "--sampling": "train --dense",
     "--features": "train --dense",
     "--public": "generate --features scatter",
     "--start-prefix": "train --dense",
@@ -59,13 +62,14 @@ DATA = {
     **{f"dataset {name}": f"datasets info {name}" for name in ("movielens", "movielens-like", "movielens-small")},
 }
 RECIPE_KEY = "[recipe] measure"
+ELSEWHERE = {"report SET", "report SWEEP", "x of a Dataset"}  # tests/cli/test_report.py, dpltm/records/test_items.py
 NAMES = {
     "dpltm.synthesize": "by a library",
     "dpltm.search": "search on public records (dpltm.tune)",
 }
 
 
-TYPED = sorted(set(GONE) - {*NAMES, *IN_PYTHON, *DATA, RECIPE_KEY})
+TYPED = sorted(set(GONE) - {*NAMES, *IN_PYTHON, *DATA, *ELSEWHERE, RECIPE_KEY})
 
 
 @pytest.mark.parametrize("row", TYPED)
@@ -101,15 +105,6 @@ def test_from_python_and_in_configuration_files(refused, row) -> None:
     assert f"{option} is gone since 0.3: " in refused(f"{command} --config c.toml")
 
 
-def test_in_configuration_files_of_a_group(refused) -> None:
-    Path("c.toml").write_text("[train]\nrounds = 2\n")
-    said = refused("latent train s --messages m --out r --config c.toml")
-    assert said.startswith(
-        "--config c.toml: rounds is gone since 0.3: leave it out; tickets are made by dpltm generate"
-    )
-    assert "unknown key 'rounds'" in refused("train --config c.toml"), "which never had it"
-
-
 @pytest.mark.parametrize("row", IN_PYTHON)
 def test_what_python_alone_had(row) -> None:
     cls, words = IN_PYTHON[row]
@@ -123,19 +118,6 @@ def test_names_of_the_package(name) -> None:
     with pytest.raises(AttributeError, match=f"^{name} is gone since 0.3: ") as refusal:
         getattr(dpltm, name.removeprefix("dpltm."))
     assert NAMES[name] in str(refusal.value)
-
-
-def test_values_of_options_in_python_and_in_a_file(refused) -> None:
-    with pytest.raises(InputError, match=r"`criterion` dp-synthetic is gone since 0\.3: "):
-        dpltm.generate(
-            np.zeros((40, 4), np.uint8),
-            np.arange(40) % 2,
-            ledger=dpltm.Ledger(),
-            criterion="dp-synthetic",
-            epsilon=1.0,
-        )
-    Path("a.toml").write_text('[generate]\ncriterion = "dp-synthetic"\nepsilon = 1.0\n')
-    assert "--criterion dp-synthetic is gone since 0.3: " in refused(f"generate {PRIVATE} --config a.toml --out new")
 
 
 # --- what such commands entered is still read, priced and described -----------------------------------------------------

@@ -127,13 +127,6 @@ def test_a_table_gets_splines_and_the_pair_that_goes_together(cli, table, entrie
     assert log_loss(y, chances) < 1.1 * log_loss(y, 1 / (1 + np.exp(5 - best)))
 
 
-@pytest.mark.usefixtures("table")
-def test_options_of_dp_sgd_ask_for_it(cli):
-    for options in ("--epochs 2", "--noise nominal --filter tanh --tanh-scale 1", "--class-weight 1,2"):
-        answer = cli(f"{TABLE} --classes 2 --epsilon 2 {options} --dry-run").json
-        assert (answer["features"], answer["optimizer"]) == ("splines:6", "sgd"), options
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("targets", [False, True])
 def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):

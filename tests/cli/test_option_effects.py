@@ -20,7 +20,7 @@ from dpltm.options.train import TrainRequest
 from dpltm.training.artifacts import weights_id
 from dpltm.training.release import TrainingPlan
 from dpltm.verbs import train as verb
-from transcripts import fixed_randomness
+from outputs import fixed_randomness
 
 DENSE = "--dense"
 BEHIND = "--features unit:1"
@@ -61,7 +61,6 @@ CASES = {
     "freeze": Case("--freeze a"),
     "filter": Case("--filter tanh"),
     "clip_norm": Case("--clip-norm 2"),
-    "clip_quantile": Case("--clip-quantile 0.5"),
     "tanh_scale": Case("--tanh-scale 2", f"{DENSE} --filter tanh"),
     "tanh_range": Case("--tanh-range 2", f"{DENSE} --filter tanh"),
     "no_pre_clip": Case("--no-pre-clip", f"{DENSE} --filter tanh"),
@@ -73,7 +72,7 @@ CASES = {
     "epochs": Case("--epochs 1", first="--steps 2"),
     "steps": Case("--steps 3"),
     "batch_size": Case("--batch-size 10"),
-    "sampling": Case("--sampling truncated:30"),
+    "sampling": Case("--sampling allocation:2"),
     "lr": Case("--lr 0.5"),
     "optimizer": Case("--optimizer adam --lr 1"),
     "schedule": Case("--schedule linear"),

@@ -12,25 +12,14 @@ import pytest
 from commands import LEDGER, PRIVATE, certified
 from dpltm.cli.console import Console
 from dpltm.cli.ledgers import total
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import BudgetError
 from dpltm.options.train import TrainRequest
-from dpltm.privacy import gdp
-from dpltm.privacy.accountants import ACCOUNTANTS, Accountant
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.tickets.workbench.stages import train
 
-RATE = "--sampling-rate 256/60000"
 MLP = f"train --dense {PRIVATE} --model mlp:4 --steps 3 --noise-multiplier 2 --json"
-
-
-@pytest.mark.parametrize(("mechanism", "total"), [("exponential", 1.42), ("permute-and-flip", 1.596)])
-def test_a_draw_before_the_training(cli, mechanism, total):
-    """privacy-model.md 5.5: DP-SGD alone 1.134; a draw at eps1 0.5 brings 1.42 as bounded range, 1.596 as pure DP."""
-    setting = f"privacy epsilon --noise-multiplier 1.1 {RATE} --steps 3515 --json"
-    assert cli(setting).json["pld"] == pytest.approx(1.134, abs=1e-3)
-    assert cli(f"{setting} --eps1 0.5 --mechanism {mechanism}").json["pld"] == pytest.approx(total, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -63,18 +52,6 @@ def test_releases_of_a_group(cli):
     assert priced(answers)["adjacency"] == "replace-one"
     shown = cli("privacy epsilon --mechanism laplace --noise-multiplier 20 --steps 10 --group 3").out
     assert "laplace, noise multiplier 20, 10 times, for groups of 3, delta 1e-05, add-remove" in shown
-
-
-def test_an_accountant_that_was_registered_in_one_line(cli):
-    setting = "--sampling-rate 0.01 --steps 100"
-    ACCOUNTANTS.register(Accountant("loose", True, "certified, absurdly loose", "this test", lambda *_: 7.0))
-    try:
-        assert cli(f"privacy epsilon --noise-multiplier 1 {setting} --json").json["loose"] == 7
-        assert "certified, absurdly loose" in cli(f"privacy epsilon --noise-multiplier 1 {setting}").out
-        body = cli(f"privacy noise --epsilon 8 {setting} --accountant loose --json").json
-    finally:
-        ACCOUNTANTS.unregister("loose")
-    assert (body["epsilon"], body["accountant"]) == (7, "loose")
 
 
 def test_curve_files(cli):
@@ -188,24 +165,6 @@ def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
     assert out.startswith("--steps or --epochs: give one of them")
 
 
-def test_truncated_sampling_is_priced_calibrated_and_drawn(cli, refused):
-    said = "--sampling truncated:353 --records 60000 --sampling-rate 256/60000 --steps 3515"
-    noise = cli(f"privacy noise --epsilon 1 {said} --json").json
-    assert (noise["truncated_batch_size"], noise["most_records"]) == (353, 61470)
-    assert 5e-7 < noise["truncation"] <= 1e-6
-    plain = cli(f"privacy noise --epsilon 1 {said.split('60000 ', 1)[1]} --json").json
-    assert 1 < noise["noise_multiplier"] / plain["noise_multiplier"] < 1.01
-    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert again["pld"] == noise["epsilon"] == pytest.approx(1.0, rel=1e-3)
-    assert again["mu"] == pytest.approx(gdp.clt_mu(noise["noise_multiplier"], 256 / 60000, 3515))
-    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert ", 3,515 steps, 353 records at most" in curve["of"]
-    assert "353 records at most (8.1e-07 off delta)" in cli(f"privacy noise --epsilon 1 {said}").out
-    out = refused(f"privacy noise --epsilon 1 {said.replace('--steps 3515', '--noise-multiplier 1')}")
-    assert out.startswith("--steps: with --sampling truncated it decides what delta is left; give it")
-
-
 # --- several ledgers ---
 
 
@@ -229,8 +188,3 @@ def book(*kinds: str, unit: str = "record") -> Book:
 def test_everything_adds_up(books, epsilon):
     """Guarantees with no delta: no composition of theirs is below their sum by more than what delta buys."""
     assert total(books).epsilon(1e-12) == pytest.approx(epsilon, rel=1e-6)
-
-
-def test_units_have_no_common_figure():
-    with pytest.raises(InputError, match=r"^ledgers of different units"):
-        total([book("release"), book("release", unit="patient")])

@@ -36,7 +36,6 @@ ENCODE, LEARN = "latent encode s --dataset o.npz --out new", "latent train s --m
 TUNE = f"tune {PUB} --for-records 700 --epsilon 2 --epochs 1 --batch-size 100 --lr 1"
 PRIVACY = "--noise-multiplier 1.1 --sampling-rate 0.01 --steps 100"
 ALLOCATED = "privacy epsilon --noise-multiplier 1 --sampling allocation:3"
-CUT = f"privacy epsilon {PRIVACY} --sampling truncated:40"
 
 ROWS = f"""
 bad.npz: x_train has nan              | {MAKE} --dataset bad.npz --bounds 0,255
@@ -122,7 +121,7 @@ numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
 pub: not a run                        | predict pub --input x.npz -o p.csv
 SET@ROUND:                            | tickets export pub@1 --out new
-SET@ROUND:                            | tickets export pub --to onnx --out new.onnx
+SET@ROUND:                            | tickets export pub --to torch-prune --out new.x
 --predictor:                          | tickets export pub --predictor --out new
 --no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
 --predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
@@ -131,6 +130,7 @@ SET@ROUND:                            | tickets export pub --to onnx --out new.o
 [1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
 [1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
 nothing to compact:                   | tickets compact pub@0 --out new
+--mode: 'mlp:8' has no projection     | tickets transfer pub {PRI} --mode drop-projection --out new
 nothing to compact:                   | tickets compact gru@1 --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
@@ -140,13 +140,10 @@ nothing to compact:                   | tickets compact gru@1 --out new
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --accountant: clt                     | privacy noise --epsilon 1 --sampling-rate 0.1 --steps 3 --accountant clt
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
-nothing: neither a run                | report nothing
+nothing: no run                       | report nothing
 --out: r exists                       | report r -o r
 --out, --plot: name two different     | report r -o x.png --plot x.png
 x.txt: not a picture                  | report r --plot x.txt
---plot: pri has no curve              | report pri --plot x.png
---purpose: is of the report of a run  | report pub --purpose x -o page.html
-nothing: neither a run                | report nothing --purpose x -o page.html
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
 RUN: r is named twice                 | compare r r
@@ -171,7 +168,6 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --noise-multiplier: does not go with  | privacy epsilon --mechanism randomized-response --eps1 1 --noise-multiplier 1
 --sampling: does not go with          | privacy epsilon --mechanism laplace --noise-multiplier 1 --sampling allocation:2
 --categories: 1 is not a whole number | privacy epsilon --mechanism randomized-response --eps1 1 --categories 1
---records: does not go with           | privacy epsilon --mechanism laplace --noise-multiplier 1 --records 5
 --noise-multiplier: 0 is not a        | privacy epsilon --mechanism laplace --noise-multiplier 0
 --group: 0 is not a positive whole    | privacy epsilon --mechanism laplace --noise-multiplier 1 --group 0
 --group: goes with --mechanism        | privacy epsilon {PRIVACY} --group 2
@@ -179,10 +175,6 @@ r/model.safetensors: not a text       | privacy check r/model.safetensors
 --steps or --epochs: give one of them | privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1
 --sampling-rate: follows from         | {ALLOCATED} --sampling-rate 0.1 --steps 9
 --sampling: allocation:3 is not from  | {ALLOCATED} --steps 2
---records: the public number          | {CUT}
---records: the public number          | privacy epsilon {PRIVACY} --records 500
---records: -5 is not a positive       | {CUT} --records -5
---steps: with --sampling truncated    | privacy noise --epsilon 1 {CUT.split(maxsplit=2)[2].replace("steps", "records")}
 none.jsonl: no such ledger file       | privacy ledger none.jsonl
 /proc/none/l.jsonl: the ledger cannot | {SELECT} --ledger /proc/none/l.jsonl
 /proc/none/l.jsonl: the ledger cannot | {TRAIN} --out deep/new --ledger /proc/none/l.jsonl

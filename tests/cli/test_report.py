@@ -16,7 +16,6 @@ from sklearn.datasets import load_digits
 
 from commands import PRIVATE
 from dpltm.tickets.model_card import read_statement
-from recipes import HEAD
 
 DENSE = f"train --dense --model mlp:8 {PRIVATE} --steps 3 --batch-size 100 --epsilon 1 --quiet"
 OF_PUB = DENSE.replace("--dense --model mlp:8", "pub")
@@ -163,69 +162,11 @@ def test_a_run(trained: Any) -> None:
     assert (check["ok"], check["problems"], check["entries"]) == (True, [], 3)
 
 
-def test_a_card_and_what_is_changed_in_it(trained: Any) -> None:
-    assert trained("report r --card -o README.md --quiet").code == 0
-    body = trained("privacy check README.md --json").json
-    assert set(body) == {"card", "ok", "problems", "entries", "privacy", "notes"}
-    assert (body["ok"], body["problems"]) == (True, [])
-    assert any("nothing here is signed" in note for note in body["notes"])
-    text = Path("README.md").read_text()
-    Path("README.md").write_text(text.replace('"noise_multiplier": ', '"noise_multiplier": 1'))
-    done = trained("privacy check README.md")
-    assert done.code == 1
-    assert "certified.epsilon: " in done.out
-    assert "digest: the statement was changed after it was written" in done.out
-
-
-def test_a_set_and_a_private_one_without_densities(cli: Any) -> None:
-    assert cli("report pub --quiet").code == 0
-    page = page_of("pub.html")
-    assert "No privacy is spent" in page.text
-    assert "Tickets by round" in page.text
-    assert "fc1.weight" in page.text
-    assert cli("report pri --json").json["privacy"]["certified"]["epsilon"] == "inf"
-    page = page_of("pri.html")
-    assert "Nothing is certified" in page.text
-    assert "withheld" in page.text
-    assert "Densities of layers are left out" in page.text
-    assert "fc1.weight" not in page.text
-    assert cli("report pub --card --json").json["report"] == "pub.card.md"
-    assert cli("privacy check pub.card.md --json").json["ok"]
-
-
-RECIPE = HEAD.replace('"T"', '"<b>{{ 7 * 7 }}</b>"')
-RECIPE += '[[arm]]\nname = "<script>alert(1)</script>"\n[[arm]]\nname = "b"\ntrain.steps = 3\n'
-
-
-@pytest.mark.long
-def test_a_sweep(cli: Any) -> None:
-    Path("s.toml").write_text(RECIPE)
-    assert cli("run --config s.toml --out s.sweep --jobs 1 --quiet").code == 0
-    total = json.loads(Path("s.sweep/results.json").read_text())["privacy"]["certified"]
-    body = cli("report s.sweep -o s.html --json").json
-    assert (body["kind"], body["state"], body["problems"]) == ("sweep", "finished", [])
-    assert body["privacy"]["certified"] == total
-    page = page_of("s.html")
-    assert "<script>alert(1)</script>" in page.text  # as a text: page_of has seen that it is no element
-    assert "4 of 4 trainings in 2 rows" in page.text
-    assert cli("report s.sweep --card -o s.md --quiet").code == 0
-    assert cli("privacy check s.md --json").json["ok"]
-    rows = cli("compare s.sweep --json").json["rows"]
-    assert sorted(row["run"].rpartition("-")[0] for row in rows) == [
-        "b-s0",
-        "b-s1",
-        "script-alert-1-script-s0",
-        "script-alert-1-script-s1",
-    ]
-    Path("s.sweep/results.json").unlink()
-    shutil.rmtree(next(Path("s.sweep/members").glob("b-s1*")) / "run")
-    (next(Path("s.sweep/members").glob("b-s1*")) / "result.json").unlink()
-    body = cli("report s.sweep -o t.html --json").json
-    assert body["state"] == "unfinished"
-    assert [problem.split(": ")[-1] for problem in body["problems"]] == [
-        "is not finished", "is missing or damaged; the command of the sweep writes it again",
-    ]  # fmt: skip
-    assert "3 of 4 trainings" in page_of("t.html").text
+def test_other_folders_have_no_report(refused: Any) -> None:
+    assert refused("report pub").startswith(
+        "pub: a report of it is gone since 0.3: dpltm tickets show SET, and the README.md"
+    )
+    assert refused("report nothing") == "nothing: no run; name what dpltm train made"
 
 
 def test_names_from_files_are_texts(cli: Any) -> None:
@@ -313,15 +254,6 @@ def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> N
 def _page_after(cli: Any, run: str, out: str) -> Page:
     assert cli("report", run, "-o", out, "--quiet").code == 0
     return page_of(out)
-
-
-def test_a_filter_that_clips_nothing_and_a_large_epsilon(cli: Any) -> None:
-    assert cli(f"{DENSE} --filter tanh --no-pre-clip --epsilon 12 --out t").code == 0
-    assert cli("report t --card -o t.md --quiet").code == 0
-    card = Path("t.md").read_text()
-    assert "| clip norm | none | This filter clips nothing;" in card
-    assert re.search(r"^An epsilon of (12|11\.9\d*) is hardly a guarantee", card, re.MULTILINE)
-    assert "| rounding of sums | float64 | Norms are rounded outward. Sums are taken in float64. (" in card
 
 
 def test_a_result_that_says_less_than_its_lineage_is_named(trained: Any) -> None:

@@ -74,7 +74,6 @@ OPTIONS = {
     "evaluations": "--eval-private 0.5",
     "centre": "--features unit:1 --centre 0.2 --model mlp --audit 50",
     "microbatches": "--microbatch 4 --audit 20",
-    "truncated": "--sampling truncated:140 --audit 20",
     "allocation": "--sampling allocation:3 --audit 20",
     "banded noise": "--noise banded:4 --features unit:1 --centre 0.2 --model mlp",
     **({"cuda": "--device cuda --audit 20"} if torch.cuda.is_available() else {}),

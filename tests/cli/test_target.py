@@ -49,10 +49,9 @@ def table(cwd: Path) -> None:
 
 
 @pytest.mark.usefixtures("table")
-@pytest.mark.parametrize("unit", ["", "--unit-column who"])
-def test_from_a_training_to_an_exported_network(cli: Any, unit: str) -> None:
+def test_from_a_training_to_an_exported_network(cli: Any) -> None:
     """Figures by scikit-learn, on what ``predict`` wrote; the exported network predicts the same."""
-    trained = cli(f"train --dense {TABLE} {unit} --epsilon 3 --delta 1e-4 --out r --json").json
+    trained = cli(f"train --dense {TABLE} --unit-column who --epsilon 3 --delta 1e-4 --out r --json").json
     skill, truth = trained["skill"], pd.read_csv("new.csv")["cost"].clip(10, 90)
     assert (trained["accuracy"], skill["verdict"], trained["r2"]) == (None, None, skill["r2"]["value"])
     assert cli("predict r --input new.csv --id who -o p.csv").code == 0
@@ -91,23 +90,6 @@ def test_from_a_training_to_an_exported_network(cli: Any, unit: str) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_runs_with_a_number_stand_beside_each_other(cli: Any) -> None:
-    """By steps of dp-sgd, and by another network; a run that tells classes is not compared with them."""
-    for name, options in (("sgd", "--epochs 20"), ("mlp", "--model mlp:8 --features none --epochs 20")):
-        assert (
-            cli(f"train --dense {TABLE} {options} --epsilon 3 --delta 1e-4 --ledger {name}.jsonl --out {name}").code
-            == 0
-        )
-    plain = f"train --dense {NUMBERS} --epsilon 1 --delta 1e-4 --ledger c.jsonl --out c".replace(
-        "label cost", "label few"
-    )
-    assert cli(plain).code == 0
-    body = cli("compare sgd mlp c --json").json
-    assert [row["r2"] is not None and row["r2"] > 0.5 for row in body["rows"]] == [True, True, False]
-    assert not body["rows"][2]["compared"]
-
-
-@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("metric", ["rmse", "mae"])
 def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
     """Of hardly any noise it is what the definition says."""
@@ -125,7 +107,9 @@ def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
 @pytest.mark.usefixtures("table")
 def test_a_compressed_file_has_its_bare_name(cli: Any, refused: Any) -> None:
     pd.read_csv("costs.csv").to_csv("costs.csv.gz", index=False)
-    said = cli(f"train --dense {TABLE.replace('costs.csv', 'costs.csv.gz')} --epsilon 3 --delta 1e-4 --out r --json")
+    said = cli(
+        f"train --dense {TABLE.replace('costs.csv', 'costs.csv.gz')} --steps 3 --epsilon 3 --delta 1e-4 --out r --json"
+    )
     assert said.json["run"] == "r"
     assert json.loads(Path("r/config.json").read_text())["part"]["name"] == "costs"
     assert refused("predict r --input new.csv -o p.csv.gz") == (
@@ -169,7 +153,7 @@ def test_in_python_a_schema_says_the_range(cwd: Path) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_a_range_that_leaves_most_targets_outside_is_noted(cli: Any) -> None:
-    narrow = f"{NUMBERS} --target-bounds 30,40 --test 0.2 --epsilon 3 --delta 1e-4"
+    narrow = f"{NUMBERS} --target-bounds 30,40 --test 0.2 --steps 3 --epsilon 3 --delta 1e-4"
     notes = cli(f"train --dense {narrow} --out r --json").json["privacy"]["notes"]
     assert any("of the test targets are at the ends of their public range" in note for note in notes)
 

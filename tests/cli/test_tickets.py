@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from commands import PRIVATE, PUBLIC, certified
-from dpltm.networks import ModelSpec
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage
 from dpltm.privacy.mechanisms import GaussianRelease, Selection, Unprotected
-from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
 from dpltm.training.artifacts import TicketSet
@@ -241,29 +238,3 @@ def test_a_dropped_projection_at_the_terminal(cli):
     assert cli("tickets verify made --json").json["ok"]
     assert load_ticket_set(Path("made")).lineage == load_ticket_set(Path("set")).lineage
     assert cli(f"train made@1 {TRAIN} --ledger l.jsonl --out run").json["live"] == body["tickets"][1]["live"]
-
-
-def test_a_projection_that_cannot_be_dropped_spends_nothing(cli):
-    """One line each; nothing is written, and no ledger touched."""
-    ledgers = {path: path.read_bytes() for path in Path().glob("*.jsonl")}
-    pub = load_ticket_set(Path("pub"))
-    body = without_data(ModelSpec("mlp:project30,8", 64, 10), GenerationConfig(rounds=1, criterion="random"))
-    narrow = save_ticket_set(Path("narrow"), replace(pub, body=body))
-    refused = {
-        "pub": "error: --mode: 'mlp:8' has no projection to drop; generate tickets with --model mlp:project64,300,100, or"
-        " take --mode ticket",
-        "narrow": "error: --mode: mlp:project30,8 projects onto 30 numbers, and these records have 64; generate tickets with"
-        " --model mlp:project64,8, or take --mode ticket",
-    }
-    for name, message in refused.items():
-        done = cli(f"tickets transfer {name} {PRIVATE} --mode drop-projection --out made")
-        assert (done.code, done.out, done.err.strip()) == (2, "", message)
-    bare, pruned = narrow.body.tickets
-    mask = pruned.mask.replaced({"project.weight": torch.zeros(30, 64, dtype=torch.bool)})
-    gone = replace(narrow, body=replace(narrow.body, tickets=(bare, replace(pruned, mask=mask))))
-    save_ticket_set(Path("gone"), gone)
-    done = cli(f"tickets transfer gone {PRIVATE} --mode drop-projection --out made")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "project.weight is pruned whole" in done.err
-    assert not Path("made").exists()
-    assert {path: path.read_bytes() for path in Path().glob("*.jsonl")} == ledgers

@@ -40,7 +40,7 @@ PLANNED = {
 def test_every_recipe_has_a_line_in_the_sources() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
     assert len(PAPERS) >= 15
-    assert {path.stem for path in PAPERS} <= set(re.findall(r"`([a-z0-9-]+)`", page))
+    assert {path.stem for path in PAPERS} <= set(re.findall(r"papers/([a-z0-9-]+)\.toml\)", page))
 
 
 @pytest.fixture

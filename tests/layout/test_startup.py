@@ -18,7 +18,8 @@ TRAIN = "train --dataset digits --dense --steps 2 --epsilon 3 --out run --quiet"
 PROGRAMS = {
     "help": (RUN.format("--help"), [*LIBRARIES, "numpy", "rich.markdown", "dpltm.options.data", "dpltm.options.train"]),
     "registries": (
-        "import dpltm.filters, dpltm.local, dpltm.networks, dpltm.options, dpltm.criteria, dpltm.registry", LIBRARIES
+        "import dpltm.features, dpltm.filters, dpltm.local, dpltm.networks, dpltm.options, dpltm.criteria, dpltm.registry",
+        LIBRARIES,
     ),
     "accountant, ledgers and datasets": (
         "import dpltm.cli.privacy, dpltm.cli.ledgers, dpltm.cli.datasets, dpltm.tickets.workbench.records", ["torch"]

@@ -103,11 +103,6 @@ class Charge:
         told = re.search(r" of groups of about (\d+) records", self.entry.words)
         return None if told is None else int(told[1])
 
-    @property
-    def follows_quantile(self) -> bool:
-        """Whether the clip norm of a training follows a quantile, as the words of its entry say."""
-        return ", quantile=" in self.entry.words
-
     def is_on(self, records: Part) -> bool:
         """Whether these records are paid for, all of them."""
         one, other = ((part.name, part.cut, part.start, part.stop) for part in (self.entry.part, records))
@@ -464,8 +459,6 @@ def _check_gaussian(release: Release, event: Charge, found: Findings) -> None:
     if not math.isclose(release.facts["divisor"], expected, rel_tol=1e-12):
         found.add("divisor", f"{release.mechanism}: divides by {release.facts['divisor']}, not {expected}")
     std, claimed = times * float(np.max(release.std)), stated.noise_std
-    if event.follows_quantile:  # the noise moves with the clip norm, and so does the sensitivity (``_share``)
-        claimed = float(np.max(release.std))
     if not math.isclose(std, claimed, rel_tol=1e-3):
         found.add("scale", f"{release.mechanism}: noise of {std:.6g}, and the event says {claimed:.6g}")
         release.std = release.std * times  # elsewhere it is off by the rounding to the grid alone
@@ -598,13 +591,7 @@ def _share(left: Release, right: Release, event: Charge, sample: Sample | None, 
     """What one record does to a query, over what its event allows."""
     change = np.abs(right.query.astype(float) - left.query.astype(float))
     if event.is_of(NoisySgd):
-        paid = event.mechanism
-        bound = paid.sensitivity
-        if event.follows_quantile:
-            bound = float(np.max(left.std)) / paid.noise_multiplier
-            if not np.array_equal(left.std, right.std):
-                found.add("output", "the clip norm of a step depends on the records")
-        share = float(np.linalg.norm(change)) / bound
+        share = float(np.linalg.norm(change)) / event.mechanism.sensitivity
         if sample is not None and not event.is_of(BandedSgd) and not _inside(sample, place) and share > ROUNDING:
             found.add("sensitivity", f"a sum moved by {share:.3g} of the sensitivity at a step without the record")
         return share

@@ -139,9 +139,6 @@ def train_cases() -> Iterator[Case]:
         "accountant rdp": f"{SMALL} {BUDGET} --accountant rdp",
         "sampling allocation --epsilon": f"{SMALL} --sampling allocation:2 {BUDGET}",
         "sampling allocation --microbatch": f"{SMALL} --sampling allocation:2 {NOISE} --microbatch 3",
-        "sampling allocation --clip-quantile": f"{SMALL} --sampling allocation:2 {NOISE} --clip-quantile 0.5",
-        "sampling truncated --epsilon": f"{SMALL} --sampling truncated:36 {BUDGET}",
-        "sampling truncated --microbatch": f"{SMALL} --sampling truncated:36 {NOISE} --microbatch 3",
         "microbatch --noise nominal": f"{SMALL} {NOISE} --microbatch 3 --noise nominal",
         "microbatch --physical-batch 2": f"{SMALL} {NOISE} --microbatch 3 --physical-batch 2",
         "microbatch --batch-size 24": f"{SMALL} {NOISE} --microbatch 3 --batch-size 24",
@@ -168,9 +165,6 @@ def train_cases() -> Iterator[Case]:
         yield Case(f"train --{name} --unit-column", (people,), "people", unit="who", odd=LONELY)
     for name in ("tanh", "tanh as printed", "sigmoid"):
         yield Case(f"train --noise nominal {name}", (f"{TRAIN} {filtered(name)} --noise nominal {BUDGET}",))
-    for start, more in (("0.02", ""), ("0.1", "--physical-batch 3"), ("5", "--microbatch 3")):
-        moving = f"{TRAIN} {NOISE} --filter clip --clip-norm {start} --clip-quantile 0.5 {more}"
-        yield Case(f"train --clip-quantile clip {start} {more}", (moving,), odd=LONELY)
     for bands, more in (("2", ""), ("3", "--optimizer momentum --eval-private 2")):  # of three, all of a part are in
         command = f"{TRAIN} --steps 11 {SMALL} --noise banded:{bands} {NOISE} {more}"
         yield Case(f"train --noise banded:{bands}", (command,), odd=LONELY)
@@ -238,11 +232,6 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
     for name in FILTERS:  # little noise on the sum of three groups, whose share in the answer must show
         groups = f"{TRAIN} --noise-multiplier 0.25 --microbatch 3 {filtered(name)} {to}"
         yield Case(f"train --microbatch {name} {adjacency}", (groups,), adjacency=adjacency)
-    if adjacency == "replace-one":
-        cut = f"{TRAIN} {SMALL} --sampling truncated:36 {NOISE} {to}"
-        yield Case("train --sampling truncated --adjacency", (cut,), adjacency=adjacency)
-        moving = f"{TRAIN} {NOISE} --filter clip --clip-norm 20 --clip-quantile 0.5 {to}"
-        yield Case("train --clip-quantile clip 20 --adjacency", (moving,), adjacency=adjacency, odd=LONELY)
 
 
 def ticket_cases() -> Iterator[Case]:
@@ -397,7 +386,6 @@ LOOPS: dict[str, dict[str, Any]] = {
     "bfloat16": {"filter": Clip(0.1), "precision": "bfloat16", "physical_batch": 3},
     "whole batches": {"filter": Clip(0.1), "batch_size": RECORDS},
     "microbatch": {"filter": Clip(0.1), "microbatch": 3},
-    "quantile": {"filter": Clip(0.1, clip_quantile=0.5), "microbatch": 3},
     "persons": {"filter": Clip(0.1), "unit": "who", "per_unit": 3, "batch_size": 2},
     "persons, replace-one": {"filter": Tanh(0.1, 0.01), "unit": "who", "per_unit": 3, "adjacency": "replace-one"},
 }

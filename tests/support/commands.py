@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpltm.cli.main import run
-from transcripts import fixed_randomness
+from outputs import fixed_randomness
 
 PUBLIC, PRIVATE = "--dataset digits --subset 0.0:0.5", "--dataset digits --subset 0.5:1.0"
 TINY = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 5 --batch-size 32"

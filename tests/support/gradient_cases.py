@@ -18,7 +18,7 @@ from dpltm.filters import Automatic, Clip, DpsrCg, Filter, PerLayerClip, RadialT
 from dpltm.gradients import RecordGradients
 from dpltm.networks.masks import Mask
 from dpltm.options.train import TrainOptions
-from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd, TruncatedSgd
+from dpltm.privacy.mechanisms import AllocatedSgd, BandedSgd, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.records.batches import Records
 from dpltm.records.made_up import DECIDES
@@ -200,7 +200,6 @@ def steps_of(
     class_weight: tuple[float, ...] | None = None,
     strategy: tuple[float, ...] = (),
     participations: int | None = None,
-    truncated_batch_size: int | None = None,
     **options: Any,
 ) -> NoisySteps:
     """A plan of noisy steps, whose records are sampled as is said."""
@@ -210,8 +209,6 @@ def steps_of(
     elif participations is not None:
         kind = partial(AllocatedSgd, participations=participations)
         sampling_rate = participations / steps
-    elif truncated_batch_size is not None:
-        kind = partial(TruncatedSgd, truncated_batch_size=truncated_batch_size, most_records=10**6)
     mechanism = kind(sampling_rate, steps, noise_std)
     return NoisySteps(
         filter, mechanism, expected_batch, lr, class_weight=class_weight, options=TrainOptions(**options)

@@ -6,6 +6,7 @@ prints. In such a block a line ``...`` stands for any lines.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import runpy
@@ -21,7 +22,7 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
-from transcripts import Normal, difference, fixed_randomness, marked, same
+from outputs import Normal, fixed_randomness, same
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"])
@@ -117,9 +118,8 @@ class Reader:
         assert code == 0, f"{step}\n{out}{err}"
         assert step.words or self._files() == before, f"{step}: wrote a file"
         if step.shown is not None:
-            found = marked(0, self._normal(out), "")
-            expected = marked(0, self._normal("\n".join(step.shown)), "")
-            assert shows(expected, found), f"{step}\n{difference(expected, found)}"
+            found, expected = self._normal(out), self._normal("\n".join(step.shown))
+            assert shows(expected, found), "\n".join([str(step), *difflib.unified_diff(expected, found, n=0)])
         return out
 
     def _files(self) -> set[Path]:
@@ -153,4 +153,4 @@ def shows(expected: list[str], found: list[str]) -> bool:
         return not found
     if expected[0].strip() == ANY:
         return any(shows(expected[1:], found[place:]) for place in range(len(found) + 1))
-    return bool(found) and same(expected[:1], found[:1]) and shows(expected[1:], found[1:])
+    return bool(found) and same(expected[0], found[0]) and shows(expected[1:], found[1:])

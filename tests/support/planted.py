@@ -273,7 +273,6 @@ COUNTED_PERSONS = CASES["train --eval-private people add-remove"]
 BANDED = CASES["train --noise banded:2"]
 OF_PERSONS = CASES["train --unit-column people 6 add-remove"]
 SQUARES = CASES["train --head least-squares with second moments"]
-MOVING = CASES["train --clip-quantile clip 0.02 "]
 ALLOCATED = CASES["train --sampling allocation --epsilon"]
 SHARED = replace(TRAINING, name="train --ledger", commands=(f"{TRAINING.commands[0]} --ledger all.jsonl",))
 PRINTED = Case("tanh", (f"{PLAIN} {cases.filtered('tanh as printed')}",), odd=(LOUD,))
@@ -283,9 +282,6 @@ GROUPED = Case("microbatch", (f"{PLAIN} {cases.SMALL} --steps 10 --microbatch 4 
 BUGS = (
     Bug("no clipping", "sensitivity",
         lambda: _untried(mock.patch.object(Clip, "factor", lambda _, norm: torch.ones_like(norm)))),
-    Bug("a count that has no share in the noise", "sensitivity",
-        lambda: _untried(mock.patch.object(Clip, "certified_bound", lambda self, _: self.clip_norm)), MOVING),
-    Bug("noise for half the clip norm", "sensitivity", _scaled(steps.NoisySteps, "first_norm", 2.0), MOVING),
     Bug("noise of half the scale", "scale", _half_the_scale("gaussian_mechanism")),
     Bug("one noise draw used twice", "reuse", _one_draw_twice),
     Bug("entry after use", "late", _entry_after_use),
@@ -349,9 +345,6 @@ BUGS = (
         _other(banded_noise.BandedNoise, "query",
                lambda original, of, total, step: 2 * original(of, total, step) - total), BANDED),
     Bug("group of records counted as one", "sensitivity", lambda: mock.patch.object(steps, "FACTOR", 1.0), GROUPED),
-    Bug("a step cut to fewer than are priced", "coins",
-        _other(training, "truncate", lambda original, source, index, most: original(source, index, most // 12)),
-        CASES["train --sampling truncated --epsilon"]),
     Bug("a record in one step more than drawn", "coins", _other(training, "allocate", _one_step_more), ALLOCATED),
     Bug("an allocation drawn anew each step", "coins",
         _other(training.NoisyGradients, "_sampled", _anew_each_step), ALLOCATED),

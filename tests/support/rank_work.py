@@ -14,10 +14,8 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.nn import functional
 
 import dpltm
 from dpltm.cli import main
@@ -27,14 +25,13 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import Guarantee
 from dpltm.randomness.noise import FastSource
 from dpltm.records.batches import Records
 from dpltm.tickets.workbench import stages as _  # noqa: F401 - imported before the fork
 from dpltm.training import launcher
 from dpltm.training.descent import Descent, NoisyGradients, cross_entropy
 from dpltm.training.launcher import launched
-from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 from dpltm.verbs.private_loop import PrivateLoop
 from gradient_cases import Hashed, steps_of
@@ -81,14 +78,13 @@ def trained(
     filter: str,
     ranks: Ranks | None,
     dropout: float = 0.0,
-    clip_quantile: float | None = None,
     **more: Any,
 ) -> nn.Module:
     """A network after some private steps, coins and noise of rank 0 injected, and wrong ones on the others."""
     x, y = some_records()
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank
     model = nn.Sequential(nn.Dropout(dropout), model) if dropout else model
-    chosen = make_filter(filter, **({} if clip_quantile is None else {"clip_quantile": clip_quantile}))
+    chosen = make_filter(filter)
     settings = {"expected_batch": 250.0, "noise_std": 1.0, "lr": 0.1, "optimizer": "adam", "average": "ema", **more}
     config = steps_of(chosen, 0.5, 4, **settings)
     mask = Mask({name: torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 for name, value in
@@ -104,65 +100,6 @@ def train_some(cases: Sequence[Sequence[Any]]) -> list[str]:
     """Digests of trained networks."""
     ranks = joined()
     return [digest(trained(network, filter, ranks, **more)) for network, filter, more in cases]
-
-
-def exchange() -> dict[str, Any]:
-    """What ranks hear of each other."""
-    ranks = joined()
-    values = torch.arange(3.0, dtype=torch.float64) + ranks.rank
-    summed = ranks.reduce(values.clone()).tolist()
-    return {
-        "tell": ranks.tell({"from": ranks.rank}),
-        "nothing": ranks.tell([]),
-        "share": {
-            name: [str(value.dtype), value.tolist()]
-            for name, value in ranks.share(
-                {} if ranks.rank else {"w/0": torch.ones(1, 2), "norm": torch.tensor(0.1, dtype=torch.float64)}
-            ).items()
-        },
-        "hear": ranks.gather(["rank", ranks.rank, "x" * 5 * ranks.rank]),
-        "broadcast": ranks.broadcast(values.clone()).tolist(),
-        "reduce": summed if ranks.first else None,
-        "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
-        "together": ranks.together(lambda: ranks.rank),
-    }
-
-
-def refuse(which: Sequence[int]) -> None:
-    """Some ranks refuse something."""
-    ranks = joined()
-
-    def work() -> None:
-        if ranks.rank in which:
-            raise InputError(f"`lr`: refused by {ranks.rank}")
-
-    ranks.together(work)
-
-
-def agree(facts: Sequence[dict[str, str]], private: Sequence[dict[str, str]]) -> None:
-    """Ranks compare facts."""
-    ranks = joined()
-    ranks.agree(facts[ranks.rank], private[ranks.rank])
-
-
-def lose(which: int) -> None:
-    """One rank is gone, while the others wait for it."""
-    ranks = joined()
-    ranks.any(False)  # till all have joined: before that, they cannot be
-    if ranks.rank == which:
-        os.kill(os.getpid(), signal.SIGKILL)
-    ranks.reduce(torch.zeros(3))
-    ranks.tell()
-
-
-def fail_on_a_record() -> None:
-    """The loss fails for a record of one chunk."""
-    ranks = joined()
-    x, y = some_records()
-    y[17] = 99
-    model = build(ModelSpec("mlp:4", 784, 10), 0)
-    config = NoisySteps(make_filter("clip"), NoisySgd(1.0, 4, 1.0), 500.0, 0.1)
-    NoisyGradients(model, Mask.dense(model), cross_entropy, Records(x, y), config, ranks=ranks, **sources()).backward()
 
 
 def command(arguments: Sequence[str], own: Sequence[Sequence[str]] = (), key: int = 1, at: Sequence[int] = ()) -> int:
@@ -248,127 +185,24 @@ def loop(own: Sequence[dict[str, Any]] = (), spent: float | None = None, steps: 
     return told
 
 
-class Adapted(nn.Module):
-    """A frozen layer, and a change of it of low rank."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.layer = layer
-        self.into, self.out = nn.Linear(layer.in_features, 2), nn.Linear(2, layer.out_features)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) + self.out(self.into(x))
-
-
-class Block(nn.Module):
-    """Of a transformer."""
-
-    def __init__(self, width: int, adapted: bool) -> None:
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mixed: nn.Module = nn.Linear(width, 3 * width)
-        self.mixed = Adapted(self.mixed) if adapted else self.mixed
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + functional.scaled_dot_product_attention(*self.mixed(self.before(x)).chunk(3, -1))
-        return x + self.narrow(functional.gelu(self.wide(self.between(x))))
-
-
-class Transformer(nn.Module):
-    """Small; of tokens below 80. Where a record begins with ``twice``, all records pass the first block once more."""
-
-    def __init__(self, adapted: bool, twice: int | None = None) -> None:
-        super().__init__()
-        self.words, self.twice = nn.Embedding(80, 16), twice
-        self.blocks = nn.ModuleList(Block(16, adapted) for _number in range(2))
-        self.head = nn.Linear(16, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.words(x)
-        for block in self.blocks:
-            hidden = block(hidden)
-        if self.twice is not None and bool((x[:, 0] == self.twice).any()):
-            hidden = self.blocks[0](hidden)
-        return self.head(hidden.mean(1))
-
-
-def shard(model: Transformer, how: str, trained: set[nn.Parameter]) -> None:
-    """Cut a model up: ``blocks``, or these and the ``root``; or in ways that are refused."""
-    if how == "wrapped":
-        model.blocks[0] = nn.parallel.DistributedDataParallel(model.blocks[0])
-    elif how == "tensors":
-        mesh = init_device_mesh("cpu", (2,))
-        for block in model.blocks:
-            parallelize_module(block, mesh, {"wide": ColwiseParallel(), "narrow": RowwiseParallel()})
-    elif how != "whole":
-        policy = MixedPrecisionPolicy(torch.bfloat16 if how == "narrow" else None, output_dtype=torch.float32)
-        ignored = set() if how == "trained" else trained
-        for part in (*model.blocks, *([model] if how == "root" else [])):
-            fully_shard(part, ignored_params=ignored, mp_policy=policy)
-
-
-def train_shards(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What loops over a frozen transformer come to, one after the other.
-
-    Args:
-        cases: settings of each loop, and ``how`` it is sharded (on rank 1 ``other``), whether it is ``adapted``, and the
-            record that is ``marked`` by token 77 (``twice``), or has ``label`` 99.
-    """
+def split_up(how: str) -> dict[str, str]:
+    """What a loop of a model says that ``torch.distributed`` has wrapped or cut up in some way."""
     place = launched()
     assert place is not None
     torch.distributed.init_process_group("gloo")
-    return [_train_shards(place.rank, **case) for case in cases]
-
-
-def _train_shards(
-    rank: int,
-    how: str,
-    other: str | None = None,
-    adapted: bool = True,
-    marked: int | None = None,
-    label: int | None = None,
-    finish: bool = False,
-    pruned: str | None = None,
-    **given: Any,
-) -> dict[str, Any]:
     torch.manual_seed(0)
-    model = Transformer(adapted, None if marked is None else 77)
-    for name, value in model.named_parameters():
-        value.requires_grad_("into" in name or "out" in name or "head" in name)
-    trained = {value for value in model.parameters() if value.requires_grad}
-    mask = Mask.dense(model)
-    if pruned is not None:
-        mask = mask.replaced({pruned: torch.zeros_like(mask[pruned])})
-    draw = torch.Generator().manual_seed(3)
-    x, y = torch.randint(70, (500, 6), generator=draw), torch.randint(3, (500,), generator=draw)
-    if marked is not None:
-        x[marked, 0] = 77
-    if label is not None:
-        y[label] = 99
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    if how == "wrapped":
+        model[0] = nn.parallel.DistributedDataParallel(model[0])
+    elif how == "tensors":
+        parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    else:
+        fully_shard(model)
+    x, y = torch.zeros(60, 4), torch.arange(60) % 3
     try:
-        shard(model, other if rank and other is not None else how, trained)
-        if how == "root" and other is None:
-            model(x[:2])  # which leaves what is in no block whole
-            assert not isinstance(model.words.weight, DTensor)
-        private = PrivateLoop(
-            model, cross_entropy, x, y, ledger=Ledger(), **sources(7 * rank), steps=3, delta=1e-5,
-            noise_multiplier=1.0, mask=mask, provenance="data-free", **{"batch_size": 250, **given},
-        )  # fmt: skip
-        optimizer = torch.optim.SGD(trained, lr=0.1)
-        for step in private:
-            step.backward()
-            optimizer.step()
-        if finish:
-            private.finish()
+        PrivateLoop(
+            model, cross_entropy, x, y, ledger=Ledger(), batch_size=30, steps=1, delta=1e-5, noise_multiplier=1.0
+        )
     except InputError as error:
         return {"error": str(error)}
-    held = [value.to_local() if isinstance(value, DTensor) else value for value in model.parameters()]
-    weights = b"".join(value.detach().numpy().tobytes() for value in model.parameters() if value.requires_grad)
-    with torch.no_grad():
-        outputs = model(x[:9])
-    return {
-        "weights": hashlib.sha256(weights).hexdigest(),
-        "outputs": outputs.tolist(),
-        "bytes": sum(value.nbytes for value in held),
-    }
+    return {}

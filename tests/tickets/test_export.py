@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,7 +19,6 @@ from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, weights_of, without_data
 from dpltm.tickets.export import (
     Origin,
-    export_onnx,
     export_set,
     export_state_dict,
     export_torch_prune,
@@ -318,46 +315,6 @@ def test_more_than_half_a_megabyte_to_go_along_is_refused(tmp_path):
     path.unlink()
     why = f"{most + 1} releases and declarations are too many to go with a file; export the whole set"
     assert told(written, path, "state-dict", having(most + 1), kind=InputError).endswith(why)
-    assert list(tmp_path.iterdir()) == []
-
-
-# --- ONNX ---
-
-
-def needs_onnx():
-    pytest.importorskip("onnx", reason="the package onnx is not installed, so ONNX files cannot be made")
-    pytest.importorskip("onnxscript", reason="the package onnxscript is not installed, so ONNX files cannot be made")
-
-
-def test_onnx_gives_the_same_outputs(tmp_path):
-    """By the interpreter of the standard itself, for other batches than the one it was traced with."""
-    needs_onnx()
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    values, mask = ticket_of(CNN)
-    values["fc1.weight"][~mask["fc1.weight"]] = torch.nan  # what is pruned must not come through
-    path = tmp_path / "t.onnx"
-    export_onnx(CNN, values, mask, path)
-    model = onnx.load(path)
-    onnx.checker.check_model(model, full_check=True)
-    assert [item.name for item in (*model.graph.input, *model.graph.output)] == ["records", "outputs"]
-    values["fc1.weight"] = values["fc1.weight"].nan_to_num(0.0)
-    expected, evaluate = masked(CNN, values, mask), ReferenceEvaluator(model)
-    for count in (1, 2, 7):
-        x = records(CNN, count)
-        (found,) = evaluate.run(None, {"records": x.numpy()})
-        wanted = expected(x).detach().numpy()
-        assert found.shape == (count, CNN.classes)
-        assert np.abs(found - wanted).max() <= 1e-5 * max(1.0, np.abs(wanted).max())
-
-
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
-def test_without_the_optional_packages(tmp_path, monkeypatch, missing):
-    needs_onnx()
-    monkeypatch.setitem(sys.modules, missing, None)
-    message = told(export_onnx, MLP, *ticket_of(MLP), tmp_path / "t.onnx", kind=InputError)
-    assert message == f"ONNX needs the package {missing}; pip install 'dpltm[onnx]'"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -141,16 +141,6 @@ def refused(path, *arguments):
     return message.removeprefix(f"{path}: ")
 
 
-@pytest.mark.parametrize("size", [0, 3, 4, 5, 6])
-def test_sizes(tmp_path, size):
-    path = tmp_path / "a"
-    path.write_bytes(b"x" * size)
-    if 4 <= size <= 5:
-        assert read_bytes(path, 5, 4) == b"x" * size
-    else:
-        assert refused(path, 5, 4) == f"{size} bytes, where 4 to 5 are expected; damaged, or not what it claims"
-
-
 def test_links_are_not_followed(tmp_path):
     (tmp_path / "a").write_bytes(b"hello")
     for name, target in (("b", "a"), ("c", "nowhere"), ("d", "."), ("e", "e"), ("f", "/dev/zero")):

@@ -30,7 +30,7 @@ def body_of(name: str = "run", dataset: str = "d") -> dict[str, Any]:
     paid = {"id": "1" * 64, "home": "f" * 64, "sequence": 1, "day": "2026-01-01"}
     entry = Entry("release", Part(dataset, "2" * 64), (SGD,), "a training", **paid)  # type: ignore[arg-type]
     settings = {**SETTINGS, "dataset": dataset, "records": dataset}
-    subject = Subject("run", name, settings, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
+    subject = Subject(name, settings, {"accuracy": 0.9}, ("a note",), {"dpltm": "1"})
     return signed(statement(subject, Account((entry,))))
 
 

@@ -11,7 +11,6 @@ import pytest
 import dpltm.tickets
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services
-from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.ledger import Ledger
@@ -20,7 +19,6 @@ from dpltm.tickets import ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import is_bundled, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
-from dpltm.verbs import generate as generating
 from dpltm.verbs import select as selecting
 from refusals import told
 from set_entries import DRAWN, SAID
@@ -166,27 +164,8 @@ def draw(tickets: TicketSet) -> Winner:
 
 
 @pytest.fixture
-def generated() -> TicketSet:
-    options = GenerateOptions(model="mlp:8", rounds=2, iterations=5, batch_size=32, provenance="public")
-    return generating.generate(generating.plan(records(1), options, Ledger(), QUIET))
-
-
-@pytest.fixture
 def path(tmp_path):
     return tmp_path / "set"
-
-
-def test_a_set_and_a_draw_from_it(generated, path):
-    """Which is marked in its folder before anything else is written there."""
-    saved, read = dpltm.tickets.save(generated, path), dpltm.tickets.load(path)
-    assert isinstance(read, TicketSet)
-    assert (read.id, read.lineage) == (saved.id, generated.lineage)
-    assert read.path == saved.path == path
-    winner = draw(read)
-    again = dpltm.tickets.load(path)
-    assert isinstance(again, TicketSet), "who won is not on record there, and that a draw was made is"
-    assert again.lineage == winner.lineage
-    assert winner.lineage != generated.lineage
 
 
 def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():
@@ -196,18 +175,3 @@ def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():
     bundled.mark(Lineage((DRAWN,)))
     assert bundled.lineage.entries == (*before.entries, DRAWN)
     assert dpltm.tickets.load("bundled:digits-mlp").lineage == before
-
-
-def test_a_winner_with_its_set_and_all_draws(generated, path):
-    first = draw(generated)
-    saved, read = dpltm.tickets.save(first, path), dpltm.tickets.load(path)
-    assert isinstance(read, Winner)
-    assert (read.round, read.lineage, read.facts) == (first.round, first.lineage, first.facts)
-    assert saved.round == read.round
-    assert read.tickets.id == generated.id
-    assert read.tickets.lineage == first.lineage
-    second = draw(read.tickets)
-    dpltm.tickets.save(second, path)  # where its set lies
-    read = dpltm.tickets.load(path)
-    assert set(read.lineage.paid) == {*first.lineage.paid, *second.lineage.paid}
-    assert len(read.lineage.paid) == 2

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpltm.errors import ArtifactError
 from dpltm.tickets import tensors, ticket_set
 from dpltm.tickets.ticket_set import load_ticket_set
 from refusals import told
@@ -64,29 +63,6 @@ def test_flipped_mask_bit(folder, raw, edit):
     edit(id=raw.set_id(folder))
     found = f"found (({before},), 'float32'), expected (({after},), 'float32')"
     assert refused() == f"s/predictors.safetensors: tensor '1/fc1.weight': {found}"
-
-
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json", "lineage.json"])
-def test_any_flipped_byte(folder, original, name):
-    """A hundred bytes spread over the file: refused, or what is loaded is what was saved."""
-    path, saved = folder / name, load_ticket_set(original)
-    data = path.read_bytes()
-    refusals = 0
-    for place in sorted({*range(0, min(len(data), 40)), *range(0, len(data), max(1, len(data) // 60))}):
-        for flip in (0x01, 0x80):
-            path.write_bytes(data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :])
-            try:
-                loaded = load_ticket_set(folder)
-            except ArtifactError:
-                refusals += 1
-                continue
-            assert name.endswith(".json")  # only a change that means nothing may pass, such as of a blank
-            assert (loaded.id, loaded.lineage) == (saved.id, saved.lineage)
-            for back, ticket in zip(loaded.body.tickets, saved.body.tickets, strict=True):
-                assert back.mask.same_as(ticket.mask)
-                assert back.predictor.keys() == ticket.predictor.keys()
-    assert refusals > 60
 
 
 @pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
@@ -175,17 +151,6 @@ def test_another_id_of_the_predictors(edit):
     edit(predictors_id=None)
     message = "s/predictors.safetensors: there, though tickets.json knows of no predictors; remove it"
     assert refused() == message
-
-
-@pytest.mark.parametrize("key", ["config", "name", "features", "lineage", "parent", "tickets", "digest"])
-def test_deep_values(folder, edit, key):
-    """Nested nearly as deep as Python reads: whatever looks at the value afterwards must not fall over it."""
-    edit(**{key: "@"}, signed=False)
-    document = (folder / "tickets.json").read_text()
-    for depth in (100, 700, 940, 980):
-        for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
-            (folder / "tickets.json").write_text(document.replace('"@"', deep))
-            refused()
 
 
 @pytest.mark.parametrize(("model", "features", "rounds"), [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)])

@@ -14,7 +14,7 @@ import torch
 
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
-from dpltm.tickets.ticket_set import last_winner, load_ticket_set, load_winner, private_path, save_winner
+from dpltm.tickets.ticket_set import last_winner, load_ticket_set, load_winner, save_winner
 from dpltm.training.artifacts import Winner
 from refusals import told
 from set_entries import DRAWN, LINEAGES, SAID
@@ -117,26 +117,6 @@ def test_id_depends_on_content_only(tmp_path, tickets, save, raw):
     assert load_ticket_set(tmp_path / "moved").id == one.id
 
 
-@pytest.mark.parametrize("provenance", ["public", "private"])
-def test_accuracies_on_private_records_are_kept_beside_the_set(tmp_path, tickets, save, provenance):
-    saved, side = save(tmp_path / "s", provenance=provenance), private_path(tmp_path / "s")
-    measured, private = [ticket.accuracy for ticket in tickets.tickets], provenance == "private"
-    text = b"".join(path.read_bytes() for path in (tmp_path / "s").iterdir())
-    card = (tmp_path / "s/README.md").read_text()
-    assert card.startswith("# Lottery tickets: a name\n")
-    assert saved.id in card
-    assert ("withheld" in card) == private
-    assert all((f"{value:.4f}" in card) != private for value in measured)
-    assert all((repr(value).encode() in text) != private for value in measured)
-    loaded = load_ticket_set(tmp_path / "s")
-    assert [ticket.accuracy for ticket in loaded.body.tickets] == ([None] * 4 if private else measured)
-    assert side.exists() == private
-    if private:
-        assert side.stat().st_mode & 0o777 == 0o600
-        stored = {"format": "dpltm-private", "schema": 1, "id": loaded.id}
-        assert json.loads(side.read_text()) == {**stored, "accuracy": {str(k): v for k, v in enumerate(measured)}}
-
-
 def test_a_draw_marks_the_set_in_memory_and_in_its_folder(tmp_path, save):
     """Whoever reads the set later, or read it before and draws as well, has both."""
     one = save(tmp_path / "s")
@@ -216,10 +196,3 @@ def test_later_draws_from_the_set_go_with_the_winner(drawn):
 def test_with_the_digest_made_right(drawn, edit, change, message):
     edit(**change)
     assert refused(drawn) == message
-
-
-def test_a_record_that_is_a_link(drawn):
-    path = drawn.path / "winner.json"
-    path.rename("elsewhere.json")
-    path.symlink_to(Path("elsewhere.json").absolute())
-    assert refused(drawn) == "is a link, which is not followed"

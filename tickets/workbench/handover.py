@@ -14,7 +14,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
@@ -46,7 +46,6 @@ from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
 from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
-from dpltm.tickets.export import onnx_program
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import version
@@ -449,9 +448,40 @@ def _traced(network: _Network) -> Any:
             logging.disable(logging.NOTSET)
 
 
+def _onnx_program(network: _Network, given: Any) -> Any:
+    """Return a network as an ONNX program, without torch's notes on where its own source lies."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
+    traced = _traced(network)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about itself
+        try:
+            program = torch.onnx.export(traced, (given,), dynamo=True, verbose=False)
+        except (RuntimeError, torch.onnx.OnnxExporterError) as error:
+            raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
+    assert program is not None
+    for part in _parts(program.model):
+        part.metadata_props.clear()
+        part.doc_string = None
+    return program
+
+
+def _parts(model: Any) -> Iterator[Any]:
+    """Yield everything in an ONNX model that may have metadata: itself, its graphs, their nodes and values."""
+    yield model
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        nodes = list(graph.all_nodes())
+        yield from (graph, *graph.inputs, *nodes, *(value for node in nodes for value in node.outputs))
+    yield from model.graph.initializers.values()
+
+
 def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
     given = network.example()
-    program = onnx_program(lambda: _traced(network), given, network.run.spec.text)
+    program = _onnx_program(network, given)
     model, graph = program.model, program.model.graph
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):

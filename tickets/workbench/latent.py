@@ -473,8 +473,6 @@ def _train(
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
     if options.optimizer != "sgd":
         descent = getattr(torch.optim, options.optimizer.capitalize())(model.parameters(), descent)
-    # without its cache, which would hold on to weights that steps change
-    narrow = torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16", cache_enabled=False)
     with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
         torch.manual_seed(options.seed + 2**33)
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
@@ -482,11 +480,9 @@ def _train(
             left_out = list(model.children())[-1].register_forward_pre_hook(
                 lambda _, given: functional.dropout(given[0], options.dropout)
             )
-            with narrow:
-                train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
-                left_out.remove()
-                score = None if asked is None else accuracy(model, *asked[1:], chunk=CHUNK)
-            yield {"step": (done := end), "accuracy": score}
+            train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
+            left_out.remove()
+            yield {"step": (done := end), "accuracy": asked and accuracy(model, *asked[1:], chunk=CHUNK)}
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""``dpltm report``: a run, a ticket set or a sweep as one page of HTML that needs no network, or as a card."""
+"""``dpltm report``: a run as one page of HTML that needs no network, or as a card."""
 
 from __future__ import annotations
 
@@ -16,34 +16,25 @@ from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import certified_by
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import lineage_from_json, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import Subject, curves_of, statement
-from dpltm.reports.subjects import number, run_subject, section, set_subject, skill_in, terms_of_run, text
-from dpltm.reports.wording import COLUMNS, cells, render_statement, verdict
+from dpltm.reports.subjects import run_subject, skill_in, terms_of_run
+from dpltm.reports.wording import render_statement, verdict
 from dpltm.tickets import charts
 from dpltm.tickets.files import (
-    MAX_JSON,
     check_free,
     check_writable,
     free_name,
     new_file,
-    parse_json,
-    read_bytes,
-    read_json,
 )
 from dpltm.tickets.ledger_file import BESIDE, ledger_path, open_ledger
 from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
-from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import FORMAT, RESULT_FORMAT, RESULT_SCHEMA, SCHEMA, is_sweep
-from dpltm.training.artifacts import TicketSet
+from dpltm.tickets.sweep_files import is_sweep
 
 NO_EVIDENCE: dict[str, Any] = {
-    "skill": None, "over_steps": (), "tickets": None, "chosen": None, "mask": None,
-    "round_of_mask": None, "provenance_of_masks": None, "unattacked": False, "arms": (), "columns": (),
-    "against_epsilon": (),
+    "skill": None, "over_steps": (), "unattacked": False,
 }  # fmt: skip
 """What ``evidence.jinja`` shows on a page beside the statement."""
 
@@ -69,7 +60,13 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     if picture == out:
         raise InputError("`out`, `plot`: name two different files")
     progress.say(f"reading {target}")
-    reported = _reported(request, progress)
+    if not is_run(target):
+        form = "SWEEP" if is_sweep(target) else "SET" if (target / "tickets.json").exists() else "PATH"
+        reason = instead(f"report {form}")
+        raise InputError(
+            f"{target}: a report of it{reason}" if reason else f"{target}: no run; name what dpltm train made"
+        )
+    reported = _of_run(find_run(target), request, progress)
     state = reported.subject.state
     if request.card and state != "finished":
         raise InputError(
@@ -78,10 +75,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     body = signed(statement(reported.subject, reported.account))
     curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
-    drawn = [
-        *(chart for name in ("over_steps", "against_epsilon") for chart in reported.evidence.get(name, ())),
-        *attacker,
-    ]
+    drawn = [*reported.evidence.get("over_steps", ()), *attacker]
     if picture is not None and not drawn:
         raise InputError(f"`plot`: {target} has no curve to draw")
     content = card_text(body) if request.card else _page(reported, body, attacker)
@@ -105,23 +99,6 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     )
 
 
-def _reported(request: ReportRequest, progress: Progress) -> Reported:
-    target = request.target or ""
-    path = Path(target)
-    if is_run(path):
-        return _of_run(find_run(path), request, progress)
-    for name in ("ledger", "purpose", "contact"):
-        if getattr(request, name) is not None and (path.exists() or target.startswith("bundled:")):
-            raise InputError(f"`{name}`: is of the report of a run, and {target} is none; leave it out")
-    if is_sweep(path):
-        return _of_sweep(path)
-    if not (path / "tickets.json").exists() and not target.startswith("bundled:"):
-        raise InputError(
-            f"{target}: neither a run, a ticket set nor a sweep; name what dpltm train, generate or run made"
-        )
-    return _of_set(find_set(split_round(target)[0]))
-
-
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +107,7 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     account, name = found.account, found.path.resolve().name
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
-        subject = Subject("run", name, notes=notes, state="unfinished", **terms_of_run(config))
+        subject = Subject(name, notes=notes, state="unfinished", **terms_of_run(config))
         return Reported(subject, account, {}, problems)
     subject = run_subject(
         name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
@@ -140,8 +117,11 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     if (wrong := found.understated) is not None:
         problems.append(wrong)
     attacked |= _all_together(found, subject, request.ledger)
-    evidence = _evidence(found, subject.settings.get("provenance"))
-    evidence["unattacked"] = "audit_canaries" not in attacked
+    evidence = {
+        "skill": skill_in(result),
+        "over_steps": charts.over_steps(found.metrics) if found.metrics and len(found.metrics) > 1 else (),
+        "unattacked": "audit_canaries" not in attacked,
+    }
     state = "damaged" if problems else found.state
     return Reported(
         replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, evidence, problems
@@ -183,109 +163,6 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
     except DpltmError:
         return {}
     return {f"audit_{name}": getattr(findings, name) for name in ("lower_bound", "canaries", "confidence")}
-
-
-def _evidence(found: FoundRun, provenance: str | None) -> dict[str, Any]:
-    """Return what a page of a run shows; ``provenance`` as far as its lineage and configuration know it."""
-    config, metrics, tickets = found.config, found.metrics, _tickets_of(found)
-    if tickets is not None:
-        provenance = "private" if "private" in (provenance, tickets.provenance) else tickets.provenance
-    if config.get("ticket_set_id") is None:
-        provenance = "data-free"  # the whole network
-    return {
-        "skill": skill_in(found.result),
-        "over_steps": charts.over_steps(metrics) if metrics and len(metrics) > 1 else (),
-        "tickets": tickets,
-        "chosen": config.get("round"),
-        "mask": None if found.run is None else found.run.mask,
-        "provenance_of_masks": provenance,
-    }
-
-
-def _tickets_of(found: FoundRun) -> TicketSet | None:
-    config = found.config
-    named, wanted = text(section(config, "options").get("ticket")), text(config.get("ticket_set_id"))
-    if named is None or wanted is None:
-        return None
-    try:
-        name = split_round(named)[0]
-        tickets = find_set(name if name.startswith("bundled:") else str(found.path.parent / Path(name).name))
-    except DpltmError:
-        return None
-    return tickets if tickets.id == wanted else None
-
-
-# --- a set ------------------------------------------------------------------------------------------------------------
-
-
-def _of_set(tickets: TicketSet) -> Reported:
-    delta, last = number(tickets.config.get("delta")), tickets.body.tickets[-1]
-    subject = replace(set_subject(tickets), delta=delta if delta is not None and 0 < delta < 1 else 1e-5)
-    evidence = {
-        "tickets": tickets,
-        "mask": last.mask,
-        "round_of_mask": last.round,
-        "provenance_of_masks": tickets.provenance,
-    }
-    return Reported(subject, Account.alone(tickets.lineage), evidence)
-
-
-# --- a sweep ----------------------------------------------------------------------------------------------------------
-
-
-def _of_sweep(path: Path) -> Reported:
-    """Return the report of a sweep: its table, and its total cost; nothing is written there.
-
-    Raises ArtifactError for a damaged ledger: nobody could say what all of it cost.
-    """
-    title = text(read_json(path / "recipe.json", FORMAT, SCHEMA).get("title")) or path.name
-    trained, problems = list[Mapping[str, Any]](), list[str]()
-    folders = sorted((path / "members").iterdir())
-    for folder in folders:
-        try:
-            trained.append(read_json(folder / "result.json", RESULT_FORMAT, RESULT_SCHEMA))
-        except ArtifactError as error:
-            there = (folder / "result.json").exists()
-            problems.append(first_line(error) if there else f"{folder.name}: is not finished")
-    certified = [section(section(section(one, "train"), "privacy"), "certified") for one in trained]
-    deltas = [delta for one in certified if (delta := number(one.get("delta"))) is not None and 0 < delta < 1]
-    replaced = any(one.get("adjacency") == "replace-one" for one in certified)
-    evidence, state = dict[str, Any](), "unfinished"
-    try:
-        body: Any = parse_json(path / "results.json", read_bytes(path / "results.json", MAX_JSON))
-        if body.get("measure", "accuracy") != "accuracy" and (reason := instead("[recipe] measure")) is not None:
-            raise InputError(f"{path / 'results.json'}: `measure` {body['measure']}{reason}")
-        drawn = charts.against_epsilon([_point(row) for row in body["arms"]])
-        rows = [cells(row, body) for row in body["arms"]]
-        evidence = {"arms": rows, "columns": COLUMNS, "against_epsilon": drawn}
-        state = "finished" if body["finished"] == body["members"] else "unfinished"
-    except InputError as error:
-        problems.append(first_line(error))
-    except (DpltmError, KeyError, TypeError, ValueError, AttributeError):
-        problems.append(f"{path / 'results.json'}: is missing or damaged; the command of the sweep writes it again")
-    lineage = lineage_of(*(lineage_from_json(one["lineage"]) for one in trained if "lineage" in one))
-    if (path / BESIDE).exists():
-        account = open_ledger(path / BESIDE, links=False).account(lineage)
-    else:
-        problems.append(f"{path / BESIDE}: is not there: what failed attempts cost is in the ledger that was named")
-        account = Account.alone(lineage)
-    settings = {
-        "title": title, "arms": len({str(one.get("arm")) for one in trained}), "finished": len(trained),
-        "members": len(folders),
-    }  # fmt: skip
-    state = "damaged" if problems and state == "finished" else state
-    subject = Subject(
-        "sweep", path.resolve().name, settings, state=state, delta=min(deltas, default=1e-5),
-        adjacency="replace-one" if replaced else "add-remove",
-    )  # fmt: skip
-    return Reported(subject, account, evidence, problems)
-
-
-def _point(row: Mapping[str, Any]) -> dict[str, Any]:
-    mean, half, privacy = row["mean"], row["interval"], row["privacy"]
-    low, high = (None, None) if mean is None or half is None else (mean - half, mean + half)
-    epsilon = None if privacy is None else privacy["certified"]["epsilon"]
-    return {"label": str(row["name"]), "value": mean, "epsilon": epsilon, "low": low, "high": high}
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

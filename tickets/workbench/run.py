@@ -217,7 +217,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
     mask, sparsest = planned.start.mask, scheduled_densities(made.spec, made.config)[-1]
     pruned = round((1 - sparsest) * sum(mask[name].numel() for name in mask.prunable))
     fewest = mask.live - pruned  # or the training of a sparse winner would refuse its audit
-    check_canaries(learning.audit, planned.filter, fewest, planned.mechanism.noise_multiplier)
+    check_canaries(learning.audit, fewest, planned.mechanism.noise_multiplier)
     planned.rehearse()
     return training.stated(planned)
 

@@ -493,15 +493,6 @@ def priced(kind, count):
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
-def test_a_paid_score_goes_by_batches_that_are_full(kind, monkeypatch):
-    made, x, labels = priced(kind, ROWS + 1)
-    asked, predict = [], estimators.api.predict
-    monkeypatch.setattr(estimators.api, "predict", lambda run, rows: asked.append(len(rows)) or predict(run, rows))
-    made.score(x, labels)
-    assert asked == [2 * ROWS]
-
-
-@pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_noise_of_a_score_is_that_of_its_event_and_comes_after_it(kind, monkeypatch):
     """The sums are whole numbers of steps that a record changes by GRID at most, and each gets its part of epsilon."""
     made, x, labels = priced(kind, 200)

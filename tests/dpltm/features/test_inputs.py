@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.inputs import FeatureStore, Services, network_inputs, take_over_map, with_feature_map
+from dpltm.features.inputs import FeatureStore, network_inputs, take_over_map, with_feature_map
 from dpltm.features.normalisation import NORM
 from dpltm.privacy.entry import Lineage
 from dpltm.records import from_arrays
 from dpltm.records.notes import feature_notes
-from dpltm.tickets.feature_files import FeatureCache
 from opened import arrays_of
 from refusals import refused
 from set_entries import LINEAGES
@@ -42,14 +41,6 @@ def test_values_that_are_computed_once(dataset, monkeypatch):
     assert sum(rows) == 1100
     assert store.features(dataset, dataset.test, MAP).shape == (8,)
     assert store.features(dataset, dataset.train, make_feature_map("unit", (4, 4), (0.0, 255.0))).shape == (16,)
-
-
-def test_the_same_as_on_disk(dataset, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    stores = Services().features, FeatureCache()
-    in_memory, on_disk = (arrays_of(store.features(dataset, dataset.train, MAP)).x for store in stores)
-    assert in_memory.shape == on_disk.shape
-    assert np.array_equal(in_memory, on_disk)
 
 
 def images(seed: int, count: int = 60, shape: tuple[int, ...] = (6, 6), name: str = "mine"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -112,11 +110,6 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
             assert message.endswith(f"; the usual is {usual.text}")
 
 
-def test_reading_the_registry_imports_no_torch():
-    script = "import sys; from dpltm.features import MAPS, metavar; metavar(); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
 class Stripes:
     """Means of every so many rows of an image."""
 
@@ -172,15 +165,6 @@ def test_each_part_gets_the_values_that_it_takes():
     alone = [made(text, (-1.0, 1.0))(signed) for text in texts]
     together = made("+".join(texts), (-1.0, 1.0))(signed)
     torch.testing.assert_close(together * 2**0.5, torch.cat(alone, 1), rtol=1e-4, atol=1e-5)
-
-
-def test_what_the_option_says():
-    found = parse("scatter+drawings:7")
-    assert (found.text, found.takes, found.channels) == ("scatter:2,8+drawings:7", "image", False)
-    assert parse("unit+wavelets").takes == "signal"
-    assert parse("unit+fourier").takes == "any"
-    assert parse("fourier:64,1e+2").text == "fourier:64,100"
-    assert made("scatter+unit").id != made("unit+scatter").id
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,8 @@ def reparametrised(apply: Callable[[nn.Module], Any]) -> nn.Module:
 
 
 BATCH_NORM = (
-    "1.1 is a batch normalisation in training mode: it mixes records, and no bound would hold; take"
-    " dpltm.networks.without_batch_norm(model), which has nn.GroupNorm in its place, or call eval() on it to keep its"
-    " running statistics"
+    "1.1 is a batch normalisation in training mode: it mixes records, and no bound would hold; put nn.GroupNorm"
+    " in its place, or call eval() on it to keep its running statistics"
 )
 STATISTICS = "1.1 keeps statistics of records outside the ledger; use track_running_stats=False"
 BY_FREQUENCY = "scales gradients by frequency in the batch, which mixes records; leave it out"

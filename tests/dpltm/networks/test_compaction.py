@@ -104,11 +104,3 @@ def test_by_hand():
     assert found.places["fc2.weight"].tolist() == [1, 5]
     assert found.places["fc3.weight"].tolist() == [0, 2]
     assert found.mask.live == 2 + 1 + 2 + 2 + 2 + 1
-
-
-def test_a_dense_network_stays_what_it_is():
-    for spec in SPECS.values():
-        model = trained_like(spec, 1)
-        found = compact(spec, weights_of(model), Mask.dense(model))
-        assert found.spec.shapes() == spec.shapes()
-        assert all(torch.equal(value, found.model.state_dict()[name]) for name, value in model.state_dict().items())

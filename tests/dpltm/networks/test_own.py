@@ -21,7 +21,7 @@ from dpltm.errors import ArtifactError
 from dpltm.features.inputs import batched_records
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
-from dpltm.networks import build, model_spec, without_batch_norm
+from dpltm.networks import build, model_spec
 from dpltm.networks.evaluation import count_correct, total_score
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import OwnNetwork, check_scored_rows, network_notes
@@ -596,22 +596,6 @@ def test_a_count_of_scores_moves_by_one_at_most():
     y = torch.tensor([0.3, 0.9, 0.9])
     counts = [count_correct(nn.Identity(), y[:n, None], y[:n], score=first_output) for n in (1, 2, 3)]
     assert counts == [0, 1, 2]
-
-
-# --- batch normalisation ----------------------------------------------------------------------------------------------
-
-
-def test_group_norm_takes_the_place_of_batch_norm_with_its_weights():
-    model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU())
-    with torch.no_grad():
-        model[1].weight.uniform_()
-    other = without_batch_norm(model)
-    assert (other[1].num_groups, other[1].num_channels) == (3, 12)
-    assert torch.equal(other[1].weight, model[1].weight)
-    assert isinstance(model[1], nn.BatchNorm2d)
-    model(torch.rand(2, 3, 5, 5))
-    with pytest.warns(UserWarning, match="running statistics, which are gone"):
-        without_batch_norm(model)
 
 
 # --- criteria ---------------------------------------------------------------------------------------------------------

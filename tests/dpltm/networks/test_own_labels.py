@@ -128,26 +128,6 @@ def test_other_stages_miss_a_score_as_well():
     assert refused(dpltm.evaluate, run, *SEVERAL.records(9, 3)).startswith(f"{SCORE}evaluate needs")
 
 
-def test_what_is_read_again_wants_its_loss_and_score(tmp_path):
-    x, y = X, Y
-    save(tickets(), tmp_path / "set")
-    ledger = dpltm.Ledger()
-    bare = load(tmp_path / "set", model=HandMade)
-    assert refused(dpltm.train, bare, x, y, round=1, ledger=ledger, **TRAINING, **SEVERAL.facts).startswith(
-        "`loss=` is"
-    )
-    assert refused(dpltm.select, bare, x, y, eps1=1.0, ledger=ledger, **SEVERAL.facts).startswith(
-        "`score=` is missing"
-    )
-    some = {"for_records": 200, "epsilon": 1.0, "delta": 1e-4, "lr": [0.1], "ledger": ledger, **SEVERAL.facts}
-    assert refused(dpltm.tune, bare, x, y, **some).startswith("`loss=` is missing")
-    half = load(tmp_path / "set", model=HandMade, loss=squares)
-    assert refused(dpltm.tune, half, x, y, **some).startswith("`score=` is missing")
-    assert len(ledger.entries) == 0
-    whole = load(tmp_path / "set", model=HandMade, loss=squares, score=closeness)
-    assert 0 < dpltm.tune(whole, x, y, epochs=1, batch_size=30, **some).best.score < 1
-
-
 def test_labels_of_another_form_are_refused():
     made, ledger = tickets(), dpltm.Ledger()
     x, y = X, Y

@@ -6,9 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import dp_accounting as dp
 import mpmath
@@ -25,8 +23,7 @@ from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, PrivateSearch, TruncatedSgd
 from dpltm.privacy.statement import statement
-from dpltm.privacy.truncated_sampling import check_truncation, most_records, truncation_chance
-from dpltm.randomness.sampling import truncate
+from dpltm.privacy.truncated_sampling import truncation_chance
 from refusals import refused
 
 DELTA = 1e-5
@@ -43,17 +40,8 @@ def truncated(
 
 
 def cut_sets(members: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
-    """What ``truncate`` leaves of some, for each way that its whole numbers can come out, all equally likely."""
-    for words in itertools.product(*(range(left) for left in range(len(members), most, -1))):
-        served = iter(words)
-
-        def word(count: int, served: Iterator[int] = served) -> bytes:
-            assert count == 8, "one word at a time"
-            return np.array([2 * next(served)], np.uint64).tobytes()
-
-        source = SimpleNamespace(random_bytes=word)
-        yield tuple(truncate(source, np.array(members, dtype=np.int64), most).tolist())
-        assert next(served, None) is None
+    """What may be left of some, all equally likely: those beyond ``most`` are left out at random."""
+    yield from itertools.combinations(members, min(most, len(members)))
 
 
 LOUD = 1000
@@ -224,22 +212,6 @@ def test_dp_accounting_prices_replaced_records_alike():
 # --- refusals, and whoever else prices it ---
 
 
-def test_a_batch_that_costs_more_than_a_tenth_of_delta_is_refused_with_the_least_that_does_not():
-    mechanism = truncated(256 / 60000, 3515, 1.1, 300, most_records(60000))
-    assert refused(check_truncation, mechanism, DELTA) == (
-        "`sampling`: truncated:300 costs more than a tenth of `delta` 1e-05 over 3,515 steps; take at least truncated:353"
-    )
-    check_truncation(replace(mechanism, truncated_batch_size=353), DELTA)
-    assert truncation_chance(replace(mechanism, truncated_batch_size=352)) > DELTA / 10
-    assert truncation_chance(replace(mechanism, truncated_batch_size=353)) <= DELTA / 10
-
-
-def test_of_few_records_all_must_fit():
-    mechanism = truncated(0.9, 10**6, 1.0, 3, 5)
-    assert refused(check_truncation, mechanism, 1e-12).endswith("take at least truncated:5")
-    check_truncation(replace(mechanism, truncated_batch_size=5), 1e-12)
-
-
 def test_steps_that_are_surely_cut_certify_nothing():
     mechanism = truncated(0.5, 100, 1.0, 10, 1000)
     assert truncation_chance(mechanism) == 1
@@ -278,7 +250,7 @@ def test_beside_other_releases_both_chances_count():
 
 def test_trainings_that_take_all_of_delta_are_told_and_no_epsilon_is_called_for():
     """Each takes a tenth at most, and an account holds more than ten of them."""
-    plan = truncated(256 / 60000, 3515, 8.0, 353, most_records(60000))
+    plan = truncated(256 / 60000, 3515, 8.0, 353, 61470)
     entry = Entry("release", mechanisms=(plan,), day="2026-11-28")
     held = Account() + [entry] * 12
     full = Account() + [entry] * 13

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpltm.records import files, load, load_records, mapped, tables
+from dpltm.records import load, load_records, tables
 from dpltm.records.files import TABLES, Layout, read_arrays, reading
-from dpltm.records.settle import checked_features
 from dpltm.records.tables import read_table
 from refusals import refused
 
@@ -174,31 +173,7 @@ def test_bad_parquet(parquet):
     assert refused(read_file, path, "z") == f"`label` z: {path} has no such column; it has 'a', 'y'"
 
 
-@pytest.fixture
-def _large(monkeypatch):
-    for module in (files, mapped):
-        monkeypatch.setattr(module, "LARGE", 100)
-        monkeypatch.setattr(module, "AT_ONCE", 64)
-    monkeypatch.setattr(tables, "AT_ONCE", 64)
-
-
-@pytest.mark.usefixtures("_large")
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_large_member_of_an_npz_is_mapped(tmp_path, order):
-    x = np.asarray(np.arange(600, dtype=">f4").reshape(60, 10), order=order)
-    path = npz(tmp_path, other=Y, x_train=x, y_train=np.arange(60) % 2)
-    train, _ = read_file(path, None)
-    assert isinstance(train.x, np.memmap)
-    assert not train.x.flags.writeable
-    assert np.array_equal(train.x, x)
-    assert np.array_equal(checked_features(train), x)
-    assert checked_features(train).flags.c_contiguous
-    np.savez_compressed(path, x_train=x, y_train=np.arange(60) % 2)
-    assert not isinstance(read_file(path, None)[0].x, np.memmap)
-
-
-@pytest.mark.usefixtures("_large")
-def test_a_large_member_that_is_damaged_is_refused(tmp_path):
+def test_a_member_that_is_damaged_is_refused(tmp_path):
     x = np.arange(600, dtype="f4").reshape(60, 10)
     path = npz(tmp_path, x_train=x, y_train=np.arange(60) % 2)
     content = path.read_bytes()
@@ -209,15 +184,11 @@ def test_a_large_member_that_is_damaged_is_refused(tmp_path):
         )
 
 
-@pytest.mark.parametrize("size", ["_large", None])
-def test_a_folder_of_npy_files(tmp_path, size, request):
-    if size:
-        request.getfixturevalue(size)
+def test_a_folder_of_npy_files(tmp_path):
     x, y = np.arange(600, dtype="u1").reshape(60, 10), np.arange(60) % 2
     for name, values in (("x_train", x), ("y_train", y), ("x_test", 255 - x[:4]), ("y_test", y[:4])):
         np.save(tmp_path / f"{name}.npy", values)
     train, test = read_file(tmp_path, None)
-    assert isinstance(train.x, np.memmap) == bool(size)
     assert np.array_equal(train.x, x)
     assert np.array_equal(test.y, y[:4])
     assert load(f"{tmp_path}/", classes=2).rows.digest == load(str(npz(tmp_path, x_train=x, y_train=y))).rows.digest
@@ -233,10 +204,10 @@ def test_a_folder_of_npy_files(tmp_path, size, request):
     assert refused(load_records, str(tmp_path)) == f"{tmp_path}: has both x and x_test; keep the one with the records"
 
 
-@pytest.mark.usefixtures("_large")
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
-def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
+def test_tables_are_read_some_rows_at_a_time(tmp_path, kind, monkeypatch):
     """64 bytes at once are two rows and a half of three columns."""
+    monkeypatch.setattr(tables, "AT_ONCE", 64)
 
     def write(**columns):
         table, path = pa.table(columns), tmp_path / ("t.parquet" if kind == "parquet" else "t.arrow")
@@ -250,7 +221,6 @@ def test_tables_are_read_some_rows_at_a_time(tmp_path, kind):
     a, b, y = np.arange(50, dtype="i2"), np.linspace(0, 1, 50, dtype="f4"), np.arange(50) % 3
     train, test = read_file(write(a=a, y=y, b=b), "y")
     assert test is None
-    assert isinstance(train.x, np.memmap)
     assert train.x.dtype == np.column_stack([a, b]).dtype
     assert np.array_equal(train.x, np.column_stack([a, b]))
     assert np.array_equal(train.y, y)

@@ -8,12 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dpltm
 from dpltm.networks.own_network import apart
 from dpltm.records import count_outside, from_arrays, prepare
-from dpltm.records.arrays import arrays_of, as_parts, records_of
+from dpltm.records.arrays import as_parts, records_of
 from dpltm.records.input_parts import MAX_WORDS, InputPart
-from own_networks import CLASSES, WORDS, Reader
 from refusals import refused
 
 ROWS = [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
@@ -155,54 +153,3 @@ def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
     strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
     assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
     assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7
-
-
-class Columns:
-    """As a ``datasets.Dataset`` behaves: columns by name, whole slices, and a format."""
-
-    def __init__(self, columns):
-        self.columns, self.column_names, self.formatted = columns, list(columns), None
-
-    def with_format(self, name):
-        made = Columns(self.columns)
-        made.formatted = name
-        return made
-
-    def __getitem__(self, key):
-        assert (self.formatted, key) == ("numpy", slice(None))
-        return {name: np.array(values) for name, values in self.columns.items()}
-
-
-def test_columns_of_hugging_face():
-    x, y = arrays_of(Columns({"input_ids": ROWS, "label": [0, 1, 0, 1]}), None)
-    assert (list(x), y.tolist()) == (["input_ids"], [0, 1, 0, 1])
-    x, y = arrays_of(Columns({"input_ids": ROWS}), [1, 0, 1, 0])
-    assert (list(x), y) == (["input_ids"], [1, 0, 1, 0])
-    facts = {"words": WORDS, "classes": CLASSES, "epsilon": 1.0, "delta": 1e-3, "steps": 1}
-    masked = {
-        "input_ids": ROWS * 9,
-        "attention_mask": [[1] * len(row) for row in ROWS] * 9,
-        "labels": [0, 1, 1, 0] * 9,
-    }
-    facts["words"] = {"input_ids": WORDS, "attention_mask": 2}
-    run = dpltm.train(Reader, Columns(masked), ledger=dpltm.Ledger(), **facts)
-    held_out = {"input_ids": [[9, 9, 9], [8, 0, 0]], "attention_mask": [[1, 1, 1], [1, 0, 0]], "labels": [0, 1]}
-    assert dpltm.evaluate(run, Columns(held_out)).records == 2
-    del masked["labels"]
-    again = dpltm.predict(run, Columns(masked)).outputs
-    assert np.array_equal(again, dpltm.predict(run, masked).outputs)
-
-
-def test_splits_and_streams_are_refused():
-    both = Columns({"label": [0]})
-    both.column_names = {"train": ["label"]}
-    assert refused(arrays_of, both, None).startswith("`x`: Columns is no one split with records by place")
-
-    class Broken(Columns):
-        def with_format(self, _):
-            raise ValueError("somebody's name")
-
-    assert (
-        refused(arrays_of, Broken({"label": [0]}), None)
-        == "`x`: Broken cannot be read (ValueError); correct the dataset"
-    )

@@ -15,8 +15,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, Unprotected
 from dpltm.privacy.release import Once, pay
 from dpltm.records import Arrays, Public, Split, from_arrays, load
-from dpltm.records.mapped import filled
-from dpltm.records.split import ROWS
+from dpltm.records.split import ROWS, filled
 from refusals import refused
 
 X, Y = np.arange(1200, dtype=np.uint8).reshape(600, 2), np.arange(600) % 3
@@ -53,7 +52,7 @@ def paid():
 )
 def test_what_opens_records(split, by):
     x, y = split.open(by())
-    assert x is X, "no copy, so a mapped array stays one"
+    assert x is X, "no copy"
     assert y is Y
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import dpltm
 from dpltm.errors import DpltmError
-from dpltm.privacy.entry import Part
 from dpltm.records import at_unit, from_arrays, load
 from dpltm.records.units import ABSENT, by_unit, whose
 from opened import arrays_of, units_of
@@ -177,22 +176,6 @@ def test_a_column_that_does_not_say_it(tmp_path, name, label, units, message):
     tables(tmp_path, [1, 2, 1])
     said = refused(load, str(tmp_path / name), bounds=(0, 1), classes=2, label=label, units=units)
     assert said.startswith(f"`unit_column` {units}: {tmp_path}/{message}")
-
-
-def test_parts_of_persons_are_cut_by_person(tmp_path):
-    """All records of one are in the same part, so that parts compose in parallel where persons are protected."""
-    tables(tmp_path, list(range(9)) * 20)
-    options = {"units": "who", "bounds": (0, 1), "classes": 2}
-    whole = load(str(tmp_path / "d.npz"), **options)
-    parts = [load(str(tmp_path / "d.npz"), subset=subset, **options) for subset in ("0.5", "0.5:")]
-    people_of = [set(units_of(part.rows).tolist()) for part in parts]
-    assert not people_of[0] & people_of[1]
-    assert people_of[0] | people_of[1] == set(units_of(whole.rows).tolist())
-    assert parts[0].part == Part("d", None, ("who",), "person", 0, 5 * 10**8)
-    assert parts[0].part.apart(parts[1].part, "who", "add-remove") is False, "of no snapshot yet"
-    made = by_unit(parts[0], 4)
-    assert (made.unit, made.noun, made.of_persons, made.records) == ("who", "who", True, len(people_of[0]))
-    assert made.part == parts[0].part
 
 
 @pytest.mark.parametrize("unit", ["patient", "user"])

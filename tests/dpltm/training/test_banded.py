@@ -122,7 +122,6 @@ BAD = {
     "banded:3": ({"adjacency": "replace-one"}, "a replaced record may be in another part"),
     "banded:4": ({"microbatch": 3}, "`microbatch`: does not go with `noise` banded"),
     "banded:5": ({"audit": 10}, "`audit`: does not go with `noise` banded"),
-    "banded:8": ({"clip_quantile": 0.5}, "`clip_quantile`: does not go with `noise` banded"),
     "banded:9": ({"sampling": "allocation:2"}, "`sampling`: does not go with `noise` banded"),
     "banded": ({}, "banded needs a budget to choose its bands by; name them, such as banded:8"),
     "banded:6": ({"units": np.arange(120) // 2, "unit": "person"}, "banded cuts single records into parts"),

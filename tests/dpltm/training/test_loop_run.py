@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 import dpltm
 from dpltm.cli.main import run
-from dpltm.filters import make_filter
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
 from dpltm.privacy.account import Account
 from dpltm.randomness.noise import FastSource
-from dpltm.reports.subjects import run_subject
 from dpltm.tickets import load, save
 from dpltm.verbs.private_loop import PrivateLoop
 from gradient_cases import Picture
@@ -63,23 +61,6 @@ def printed(*arguments: object) -> dict[str, Any]:
         assert run([*map(str, arguments), "--json"]) == 0
     found: dict[str, Any] = json.loads(out.getvalue())
     return found
-
-
-@pytest.mark.parametrize(
-    ("filter", "norm", "quantile"),
-    [
-        (make_filter("clip", clip_norm=0.25, clip_quantile=0.5), 0.25, 0.5),
-        (make_filter("tanh", clip_norm=0.75), 0.75, None),  # which clips in front
-        (make_filter("tanh-clip", clip_norm=0.75), 0.75, None),  # and this one behind
-        (make_filter("sigmoid"), None, None),
-    ],
-    ids=str,
-)
-def test_its_filter_is_on_record_with_its_norm(filter: Any, norm: float | None, quantile: float | None) -> None:
-    config = looped(Picture(), prepare=scaled, filter=filter).finish(bounds=(0, 255)).config
-    settings = run_subject("r", config, {}).settings
-    assert settings["filter_name"] == str(filter)
-    assert (settings["clip_norm"], settings["clip_quantile"]) == (norm, quantile)
 
 
 def test_it_is_kept_and_read_like_any_run(tmp_path, monkeypatch):

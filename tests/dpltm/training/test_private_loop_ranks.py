@@ -68,46 +68,18 @@ def test_a_loop_of_ranks_goes_on_nowhere_else(ranked: Ranked):
     assert [rank.error for rank in ranked.run(2, LOOP, [{"save_every": 1}] * 2)] == [["InputError", said]] * 2
 
 
-SHARDS = "rank_work:train_shards"
-
-
-def test_shards_change_not_a_bit(ranked: Ranked):
-    """Where one rank has no pass (a single chunk of records), and where ranks have other numbers of them (of 40 records)."""
-    one, several = {"batch_size": 50}, {"adapted": False, "physical_batch": 40}
-    cases = [{"how": how, **one} for how in ("whole", "root")] + [
-        {"how": how, **several} for how in ("whole", "blocks")
-    ]
-    ranks = [rank.value for rank in ranked.run(2, SHARDS, cases)]
-    for first, second in zip(*ranks, strict=True):
-        assert first == second
-    for whole, shards in (ranks[0][:2], ranks[0][2:]):
-        assert (whole["weights"], whole["outputs"]) == (shards["weights"], shards["outputs"])
-    assert 2 * ranks[0][1]["bytes"] - ranks[0][0]["bytes"] == 4 * (2 * (34 + 144) + 51), "half of all that is frozen"
-
-
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("how", "said"),
     [
-        ({"how": "trained"}, "model parameter blocks.0.mixed.into.weight: is sharded and trained; freeze it"),
-        ({"how": "tensors"}, "model parameter blocks.0.wide.weight: is split by tensor parallelism"),
-        ({"how": "narrow"}, "model: fully_shard casts weights to torch.bfloat16; leave its mp_policy out"),
-        ({"how": "wrapped"}, "model: blocks.0 is wrapped in DistributedDataParallel; give the module itself"),
-        ({"how": "root", "other": "whole"}, "shards of the model: rank 1 has others than rank 0"),
-        ({"how": "root", "pruned": "words.weight"}, "mask words.weight: prunes a parameter that is sharded"),
-        ({"how": "blocks", "finish": True}, "`finish`: the model is sharded, so no rank has it as a whole"),
-        ({"how": "blocks", "label": 17}, "training: the model or the loss failed on the records of a step"),
-        ({"how": "blocks", "marked": 17}, "training: the model or the loss failed on the records of a step"),
+        (
+            "wrapped",
+            "model: 0 is wrapped in DistributedDataParallel; give the module itself, since ranks share the work",
+        ),
+        ("tensors", "model parameter 0.weight: is split among ranks; leave the model whole on each"),
+        ("shards", "model parameter 0.weight: is split among ranks; leave the model whole on each"),
     ],
-    ids=str,
 )
-def test_shards_that_cannot_be_are_refused_on_all_ranks(ranked: Ranked, case, said: str):
-    """The last two fail on the rank that has a certain record: of no class, or on which depends what parts are called."""
-    first, second = ranked.run(2, SHARDS, [case])
+def test_a_model_that_is_not_whole_is_refused_on_all_ranks(ranked: Ranked, how: str, said: str):
+    first, second = ranked.run(2, "rank_work:split_up", how)
     assert first.value == second.value
-    assert first.value[0]["error"].startswith(said)
-
-
-def test_one_rank_has_no_shards(ranked: Ranked):
-    (alone,) = ranked.run(1, SHARDS, [{"how": "blocks"}])
-    assert alone.value == [{"error": "model: is sharded, and this program is one rank alone; leave the model whole"}]
+    assert first.value["error"].startswith(said)

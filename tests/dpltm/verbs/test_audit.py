@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpltm.audit import audit
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.features.inputs import Services
 from dpltm.networks import ModelSpec
 from dpltm.options.train import TrainOptions
@@ -64,14 +64,6 @@ def test_claims_that_fall_are_named(noise, fallen):
     found = audit(replace(run, observations=replace(run.observations, included=included, scores=told)))
     assert found.lower_bound > 1.5
     assert found.violates == fallen
-
-
-@pytest.mark.parametrize("canaries", [0, 84])
-def test_an_audit_that_cannot_be_is_refused_with_nothing_spent(canaries):
-    ledger = Ledger()
-    with pytest.raises(InputError, match=r"^`audit`: "):
-        trained(ledger, audit=canaries)
-    assert ledger.entries == ()
 
 
 def test_what_cannot_be_audited_is_refused():

@@ -16,15 +16,13 @@ import torch
 from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
-from dpltm.gradients import engine
 from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, TruncatedSgd, Unprotected
-from dpltm.privacy.truncated_sampling import truncation_chance
+from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Unprotected
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
@@ -100,10 +98,9 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         *(
             (
                 {"sampling": value},
-                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15, nor"
-                " truncated:B, such as truncated:400",
+                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15",
             )
-            for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "truncated:-3", "truncated:1234567890")
+            for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "allocation:-3")
         ),
         (
             {"sampling": "allocation:4", "adjacency": "replace-one"},
@@ -138,39 +135,6 @@ def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledg
     for accountant in ("pld", "rdp", "ma"):
         plan = planned(ledger=ledger, epsilon=1.0, sampling="allocation:2", steps=8, accountant=accountant)
         assert (said.format(accountant) in stated(plan).notes) == (accountant != "pld")
-
-
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_truncation_is_priced_for_a_bound_on_the_records_those_of_an_audit_included(ledger, adjacency):
-    asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "sampling": "truncated:90", "adjacency": adjacency}
-    for audit in (None, 30):
-        plan = planned(ledger=ledger, audit=audit, **asked)
-        (mechanism,) = plan.entry.of(TruncatedSgd)
-        assert mechanism.truncated_batch_size == 90
-        assert mechanism.most_records == 200 + 85 + (audit or 0)
-        assert certified(plan) == pytest.approx(1.0, rel=2e-3)
-        chance = truncation_chance(mechanism)
-        assert (
-            f"`sampling` truncated takes {chance:.2g} off delta, which is priced for up to {mechanism.most_records} records;"
-            " more are refused"
-        ) in plan.notes
-
-
-def test_a_batch_that_is_cut_too_often_and_records_that_are_too_many(ledger):
-    asked = {"epsilon": 1.0, "steps": 9, "batch_size": 20.0, "ledger": ledger}
-    said = "`sampling`: truncated:30 costs more than a tenth of `delta` 1e-05 over 9 steps; take at least truncated:56"
-    assert refusal(sampling="truncated:30", **asked) == said
-    declared = replace(
-        records(0), records=120, records_origin="declared"
-    )  # 200 are there, and the number stays private
-    assert refusal(dataset=declared, sampling="truncated:90", **asked) == (
-        "`records`: there are more than the 186 that `sampling` truncated is priced for; state as many as there may be, or"
-        " take poisson"
-    )
-    close = replace(records(0), records=140, records_origin="declared")  # and 71 more may be
-    (mechanism,) = planned(dataset=close, sampling="truncated:90", **asked).entry.of(TruncatedSgd)
-    assert mechanism.most_records == 211
-    assert ledger.entries == ()
 
 
 # --- what is refused of tickets and records ---
@@ -393,14 +357,6 @@ def test_nominal_noise(options):
     assert plan.resolved["noise_multiplier"] == pytest.approx(2 / plan.resolved["sensitivity"])
 
 
-def test_replace_one_doubles_the_sensitivity():
-    one, two = planned(epsilon=1.0), planned(epsilon=1.0, adjacency="replace-one")
-    assert two.resolved["sensitivity"] == 2 * one.resolved["sensitivity"]
-    assert two.mechanism.noise_std > one.mechanism.noise_std
-    assert stated(two).certified.adjacency == "replace-one"
-    assert 0.998 < certified(two) <= 1
-
-
 def test_rates_and_steps_come_from_the_public_number_of_records():
     """Epochs are counted in expected batches; a quarter of the records is a batch unless another is stated."""
     plan = planned(epochs=2.0, batch_size=20.0, noise_multiplier=5.0)
@@ -611,18 +567,3 @@ def test_a_training_goes_on_with_its_own_facts_alone(ledger):
 def plan_again(entry, options, ledger):
     start, services = from_round(ticket_set(), 2), Services()
     return plan(settle(start, records(0), options, ledger, services), ledger.book, known=entry)
-
-
-def test_a_network_is_tried_out_once(monkeypatch):
-    """In the rehearsal, before anything is on record; of a large network that takes longer than many steps."""
-    ledger, on_record = Ledger(), []
-    make = engine.make_plan
-
-    def watched(*given, **named):
-        on_record.append(len(ledger.book.entries))
-        return make(*given, **named)
-
-    monkeypatch.setattr(engine, "make_plan", watched)
-    trained(ledger=ledger, noise_multiplier=1.0, steps=3)
-    assert on_record == [0]
-    assert len(ledger.book.entries) == 1

@@ -59,26 +59,6 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
     assert SET.lineage == RELEASED
 
 
-PROJECTED = without_data(
-    ModelSpec("mlp:project25,8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random")
-)
-
-
-def test_a_ticket_without_its_projection_depends_on_all_that_made_it() -> None:
-    """The projection is gone, and so are the columns that stood in front of it; what the masks come from is not."""
-    source = replace(
-        SET, body=PROJECTED, config={"columns": ["a", "b"], "table_schema": "none of theirs"}, draws=Draws()
-    )
-    source.mark(Lineage((DRAWN,)))
-    made = moved(source, 2, mode="drop-projection")
-    after = made.tickets
-    assert (after.provenance, after.lineage.entries) == ("dp", (*RELEASED.entries, DRAWN))
-    assert after.parent == Parent(source.id, "mine", 2, "transfer (drop-projection)")
-    assert after.body.spec == ModelSpec("mlp:8", 25, 3)
-    assert [row.layer for row in made.layers] == ["project", "fc1", "fc2"]
-    assert after.config == {"transfer": {"mode": "drop-projection", "fresh": "sparse", "seed": 0}}
-
-
 def test_what_cannot_be_transferred() -> None:
     with pytest.raises(ArtifactError, match="mine@7: no such round; it has rounds 0 to 2"):
         moved(round=7)

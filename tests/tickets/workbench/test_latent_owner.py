@@ -108,24 +108,6 @@ def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> Non
     assert len(ledger.entries) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "text", "values"),
-    [
-        ({"epsilon": 0.5}, "drawings:24", 24),
-        ({"epsilon": 1.0}, "drawings:64", 64),
-        ({"epsilon": 2.0}, "drawings:192", 192),
-        ({"epsilon": 8.0}, "drawings:256", 256),
-        ({"epsilon": 0.5, "features": "drawings:100"}, "drawings:100", 100),
-        ({"protocol": "rappor", "epsilon": 4000.0, "label_epsilon": "4"}, "drawings:400", 400),
-    ],
-)
-def test_drawings_have_as_many_directions_as_the_budget_bears(changes: dict[str, Any], text: str, values: int) -> None:
-    """The numbers that docs/results.md gives figures of; what somebody asked for stays."""
-    codebook = {"features": "drawings", "protocol": "codebook", "label_epsilon": None}
-    made = agreed(**{**codebook, **changes})
-    assert (made.feature_map.text, made.answer.values) == (text, values)
-
-
 # --- what is entered ---
 
 

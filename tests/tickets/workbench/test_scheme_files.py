@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -231,17 +230,6 @@ def test_files_that_are_none():
     for data in (b"", b"DPLTMMSG", b"DPLTMMSG\1\0\0", b"PK\3\4" + b"\0" * 60, *headers):
         M.write_bytes(data)
         assert told(read_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
-
-
-@pytest.mark.usefixtures("there")
-def test_what_is_no_file():
-    """An end of the pipe that is open lets the reader go on where it would otherwise hang."""
-    os.mkfifo("pipe")
-    handle = os.open("pipe", os.O_RDWR | os.O_NONBLOCK)
-    os.write(handle, M.read_bytes())
-    assert told(read_messages, Path("pipe"), SCHEME) == "pipe: is not a plain file"
-    os.close(handle)
-    assert told(read_messages, Path("s"), SCHEME) == "s: cannot be read: Is a directory"
 
 
 DAMAGED, NO_MESSAGES = (
