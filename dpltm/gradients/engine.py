@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -40,7 +42,7 @@ ROWS = 32
 REACH = 2.0**60
 """Largest input or output gradient of a layer: a record beyond it counts as not finite."""
 
-BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**26, 2**20
+BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**27, 2**20
 """Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
 room, in bytes, approximate: larger ones would hold more than Opacus does. And what a module costs in a pass however few
 records that has, as memory of records that would take as long: 0.2 ms on two threads, in ResNet-20, ViT and others."""
@@ -52,6 +54,10 @@ is known that none is a remainder."""
 VECTORS, SHARED = 32, 32_768
 """Numbers that element-wise operations on a processor take at once, twice the float32 numbers of the widest vectors: a
 remainder is computed otherwise. And numbers from which on another thread takes part, which may have a remainder as well."""
+
+SMALLER, GAIN = 4, 0.02
+"""Smaller passes that are rehearsed at most, and what each, or larger ones, must save of a step: to try a pass takes as long
+as some steps."""
 
 WIDE, NARROW = 2.0**20, 2.0**-30
 """Squares are taken in float64 for records that reach beyond ``WIDE``, and for norms below ``NARROW``: in float32 they could
@@ -91,8 +97,6 @@ class RecordGradients:
         grouped: write every gradient out, so that those of groups of records can be averaged before the filter.
 
     Attributes:
-        pass_rows: rows of every pass, filled up by a made-up record that counts for nothing; 0 until it is known
-            (:meth:`settle`).
         kernels_digest: of what the rehearsal left: equal where kernels give the same bits.
         unfollowed: what the trial of the network could not map over records, so that it replaced some; nothing if it could.
 
@@ -124,9 +128,9 @@ class RecordGradients:
         self._plan: Plan | None = None
         self._checked: tuple[object, ...] = ()
         self._fillings: Tensor | None = None
-        self._rehearsed = set[tuple[object, ...]]()
+        self._rehearsed: dict[tuple[object, ...], tuple[int, ...]] = {}  # the shapes, of each kind of kernels
+        self._wanted = self._shapes = tuple[int, ...]()
         self._tried, self._long, self.unfollowed = 0, False, ""
-        self.pass_rows = 0
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
         self._trained = {name: value.requires_grad for name, value in model.named_parameters()}
@@ -134,6 +138,16 @@ class RecordGradients:
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         widest = max((max(module.weight.shape) for module in linear), default=0)
         self._rounding = 1 - 2.0**-23 * (widest + 64)
+
+    @property
+    def pass_rows(self) -> int:
+        """Rows of every pass but the last of a batch, which may have fewer, filled up by a made-up record that counts for
+        nothing; 0 until it is known (:meth:`settle`)."""
+        return max(self._shapes, default=0)
+
+    @pass_rows.setter
+    def pass_rows(self, rows: int) -> None:
+        self._shapes = (rows,)
 
     @property
     def live(self) -> int:
@@ -230,9 +244,13 @@ class RecordGradients:
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.modules) / passing
-        widths = () if any_width or "sparse" in self.kernels.values() else self._plan.widths  # rows side by side
-        self.pass_rows = shape_of(expected_batch, max(least, min(most, fits)), fixed, widths)
-        return max(1, most // self.pass_rows) * self.pass_rows
+        step = VECTORS if "sparse" in self.kernels.values() else 16  # rows side by side
+        widths = () if any_width else self._plan.widths
+        smaller = 0 if self._compile or self._grouped else SMALLER  # one shape is compiled; groups are not as many
+        self._wanted = shapes_of(expected_batch, max(least, min(most, fits)), fixed, widths, step, smaller)
+        self.pass_rows = self._wanted[-1]
+        whole = max(1, most // self.pass_rows) * self.pass_rows
+        return whole + max((rows for rows in self._wanted[:-1] if rows <= most - whole), default=0)
 
     @property
     def draws(self) -> bool:
@@ -314,12 +332,14 @@ class RecordGradients:
             layer.release()
 
     def _filled(self, count: int) -> int:
-        """Rows of so many records in passes of one shape."""
-        return math.ceil(count / self.pass_rows) * self.pass_rows
+        """Rows of so many records in passes, the last of which has the least of the shapes that holds what is left."""
+        whole = (count - 1) // self.pass_rows * self.pass_rows
+        return whole + next(size for size in self._shapes if size >= count - whole)
 
     def _blocks(self, count: int) -> list[slice]:
         """Rows of each pass."""
-        return [slice(start, start + self.pass_rows) for start in range(0, count, self.pass_rows)]
+        filled = self._filled(count)
+        return [slice(start, min(start + self.pass_rows, filled)) for start in range(0, count, self.pass_rows)]
 
     def _take(self, x: Tensor, y: Tensor, keys: Tensor | None) -> None:
         """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
@@ -328,9 +348,9 @@ class RecordGradients:
         for rows in self._blocks(len(x)):
             some, labels = x[rows], y[rows]
             own = None if keys is None else keys[rows]
-            if missing := self.pass_rows - len(some):
+            if missing := rows.stop - rows.start - len(some):
                 some, labels = (
-                    filled_up(part, self.pass_rows, row)
+                    filled_up(part, rows.stop - rows.start, row)
                     for part, row in zip((some, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
@@ -433,9 +453,11 @@ class RecordGradients:
             self.pass_rows, type(filter), *narrow, torch.get_num_threads(), torch.backends.mkldnn.enabled,
         )  # fmt: skip
         if kernels in self._rehearsed:
+            self._shapes = self._rehearsed[kernels]
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
         self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        self._shapes = (self.pass_rows,)
         with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
             try:
                 place = self._moved(x, y, filter, digest)
@@ -444,96 +466,134 @@ class RecordGradients:
                     raise
                 place = f"an operation without a fixed order: {first_line(error)}"
         if place is None:
-            self._rehearsed.add(kernels)
+            self._rehearsed[kernels] = self._shapes
             self.kernels_digest = digest.hexdigest()
         return place
 
     def _moved(self, x: Tensor, y: Tensor, filter: Filter, digest: Any) -> str | None:
-        """Name of a layer where another row, or its place, changes a bit of a row; ``x`` and ``y`` have twice the rows."""
+        """Name of a layer where another row, or its place, changes a bit of a row; ``x`` and ``y`` have twice the rows of a
+        pass. Finds the shapes as well in which none does."""
         rows = self.pass_rows
         assert self._plan is not None
-        keys, places = self._plan.made_up.keys(x), torch.arange(rows, device=x.device)
-        tokens = not x.is_floating_point()
-        if tokens and int(x.max()) > 1:
+        keys = self._plan.made_up.keys(x)
+        if not x.is_floating_point() and int(x.max()) > 1:
             x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
-        _, base = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
+        _, base, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        usual: list[object] = []
+        if place := self._moved_from(base, x, y, keys, filter, rows):
+            return place
+        for size in [size for size in self._wanted[::-1] if size < rows]:
+            larger, self._shapes = self._shapes, (size, *self._shapes)
+            if self._moved_from(base, x, y, keys, filter, size):
+                self._shapes = larger
+        return None
+
+    def _moved_from(
+        self, base: list[tuple[str, Tensor]], x: Tensor, y: Tensor, keys: Tensor, filter: Filter, rows: int
+    ) -> str | None:
+        """Name of a layer where, in a pass of so many rows, some row does not give what it gave in ``base``."""
+        places, tokens = torch.arange(rows, device=x.device), not x.is_floating_point()
         generator = torch.Generator().manual_seed(0)
-        drawn = torch.randperm(rows, generator=generator).to(x.device)
         never, odd = places < 0, (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
-        shifts = [1, *torch.randint(1, max(2, rows), (_rolls(rows) - 1,), generator=generator).tolist()]
-        ways = [(places.roll(shift), never) for shift in shifts]
-        for number, (order, others) in enumerate([*ways, (places.flip(0), odd), (drawn, ~odd & (rows > 1))]):
-            now = torch.where(others, places + rows, order)
+        usual: list[object] = []
+
+        def differs(order: Tensor, others: Tensor, factor: Tensor, first: bool = False) -> str | None:
+            now = torch.where(others, places + self.pass_rows, order)
             other, labels = x[now], y[now]
             for values in (other, labels):
                 if values.is_floating_point():
-                    size = (large if number == len(ways) else large * math.nan)[others]
-                    values[others] *= size.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
+                    values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
-                done, seen = self._rehearsed_pass(other, labels, keys[now], filter, None if number else 1)
+                start = 1 if first and rows == self.pass_rows else None
+                done, seen, remainder = self._rehearsed_pass(other, labels, keys[now], filter, start)
             except Exception:  # values that a model will not take
-                if number < len(ways):
+                if others is never:
                     raise
-                continue
-            if not (tokens and number < len(ways)):  # nor the base's, which may fill a cache
-                usual = usual or done
-            if usual and done != usual:
-                return BY_VALUES
+                return None
+            if remainder and rows > 1:
+                return remainder
+            if not (first or (tokens and others is never)):  # the first may fill a cache, and makes room
+                usual.extend(() if usual else done)
+                if done != usual:
+                    return BY_VALUES
             for (place, one), (_, two) in zip(base, seen, strict=False):
-                if len(one) != rows:  # what float64 rounds is part of the bound
+                if len(one) != self.pass_rows:  # what float64 rounds is part of the bound
                     same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
                 else:
                     same = same_numbers(one[order][~others], two[~others])
                 if not same:
                     return place
-        return None
+            return None
+
+        shift, drawn = int(torch.randint(rows, (), generator=generator)), torch.randperm(rows, generator=generator)
+        return (
+            differs(places.roll(1), never, large, first=True)
+            or differs(places.roll(shift), never, large)
+            or differs(places.flip(0), odd, large)
+            or differs(drawn.to(x.device), ~odd & (rows > 1), large * math.nan)
+        )
 
     def _rehearsed_pass(
         self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None
-    ) -> tuple[list[object], list[tuple[str, Tensor]]]:
-        """The operations of one pass. And all that decides what its records contribute, ``(rows, ...)`` each, by the name of
-        its layer; and the sum of a chunk that begins at ``start``, ``(1, live)``."""
-        layers, rows = self._layers, slice(0, len(x))
+    ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
+        """The operations of one pass. All that decides what its records contribute, ``(rows, ...)`` each, by the name of its
+        layer; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is ``ROUGH`` and had a
+        remainder, if any."""
         try:
-            with _Operations() as operations:
-                self._take(x, y, keys)
-            with torch.autocast(x.device.type, enabled=False):
-                found = [
-                    (layer.names[0].rpartition(".")[0] or layer.names[0], values.clone())
-                    for layer in layers
-                    for values in (*layer.left(rows), *layer.measure(rows), layer.wide_squared_norms(rows))
-                ]
-                norms, bad = _measured(layers, rows, filter.kind == "layer-wise")
-                if filter.kind == "element-wise":
-                    _zero(layers, bad)
-                    before, after = self._mapping(rows, norms, filter)
-                    squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
-                    found += [("the filter", value) for value in (before, after, *squares) if value is not None]
-                    if self._compile:
-                        self._element_wise_sum([norms], filter, None, len(x))
-                    return operations.done, found
-                found.append(("the filter", _factors(filter, norms).T))
-                if start is not None and len(x) > 1:
-                    chunk = slice(start, start + min(LIMIT, len(x) - 1))
-                    factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
-                    factors[:, chunk] = 1.0
-                    self._add_weighted(total[0], factors, [chunk])
-                    found.append(("a sum", total))
-            return operations.done, found
+            with _Operations(len(x)) as every:
+                with _Operations(len(x)) as operations:
+                    self._take(x, y, keys)
+                with torch.autocast(x.device.type, enabled=False):
+                    found = self._contributed(x, filter, start)
+            return operations.done, found, every.remainder
         finally:
             self._release()
 
+    def _contributed(self, x: Tensor, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
+        layers, rows = self._layers, slice(0, len(x))
+        found = [
+            (layer.names[0].rpartition(".")[0] or layer.names[0], values.clone())
+            for layer in layers
+            for values in (*layer.left(rows), *layer.measure(rows), layer.wide_squared_norms(rows))
+        ]
+        norms, bad = _measured(layers, rows, filter.kind == "layer-wise")
+        if filter.kind == "element-wise":
+            _zero(layers, bad)
+            before, after = self._mapping(rows, norms, filter)
+            squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
+            found += [("the filter", value) for value in (before, after, *squares) if value is not None]
+            if self._compile:
+                self._element_wise_sum([norms], filter, None, len(x))
+            return found
+        found.append(("the filter", _factors(filter, norms).T))
+        if start is not None and len(x) > 1:
+            chunk = slice(start, start + min(LIMIT, len(x) - 1))
+            factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
+            factors[:, chunk] = 1.0
+            self._add_weighted(total[0], factors, [chunk])
+            found.append(("a sum", total))
+        return found
+
+
+ROUGH = re.compile(
+    r"exp(?!and)|log(?!ical|_softmax)|sig(?!n)|tan|softplus|(?<!r)elu|silu|mish|pow|erf|sin|cos|gamma|rsqrt|entropy|rnn|lstm|gru"
+)
+"""Names of operations whose remainder (``VECTORS``) may be rounded otherwise than the rest, by other code. Sums, products,
+quotients and roots are rounded correctly by any. (With torch 2.13 on an AMD EPYC: sigmoid, softplus, elu, pow, gelu, atan2,
+logaddexp and what is made from them, for one number in ten to a hundred.)"""
+
 
 class _Operations(TorchDispatchMode):
-    """A block whose operations on tensors are noted, with the shapes of what they give."""
+    """A block whose operations on tensors are noted, with the shapes of what they give; and the name of a ``ROUGH`` one of
+    ``rows``, or several of each, that had a remainder. (What has fewer numbers is of one record, all of whose are alike.)"""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
         super().__init__()
+        self._rows = rows
         self.done: list[object] = []
+        self.remainder = ""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -543,35 +603,53 @@ class _Operations(TorchDispatchMode):
         found = function(*args, **(kwargs or {}))
         shapes = [value.shape for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
         self.done.append((function, shapes))
+        name = function.__name__
+        squared = "pow" in name and isinstance(args[1], int | float) and args[1] == 2  # a product
+        rough = not squared and ROUGH.search(name)
+        if rough and any(shape.numel() % self._rows == 0 and not _even(shape.numel()) for shape in shapes):
+            self.remainder = (
+                self.remainder or f"{name.partition('.')[0]}, of {' x '.join(map(str, shapes[0]))} numbers"
+            )
         return found
 
 
-def _rolls(rows: int) -> int:
-    """How often a rehearsal moves its rows: often where some may be computed as a remainder (``VECTORS``), of which few
-    numbers tell."""
-    team = torch.get_num_threads()
-    return 2 if team <= 2 and rows % (VECTORS * team) == 0 else 1 if rows == 1 else max(16, 512 // rows)
+def _even(numbers: int) -> bool:
+    """Whether no thread has a remainder (``VECTORS``) of so many."""
+    return numbers % (VECTORS * min(torch.get_num_threads(), max(1, math.ceil(numbers / SHARED)))) == 0
 
 
-def shape_of(expected: float, most: int, fixed: float, widths: Collection[int]) -> int:
-    """Rows of a pass, at most ``most``, at which steps of ``expected`` records on average cost least; a pass costs as much
-    as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in tensors that have any of
-    ``widths``, numbers a record, or any number at all if none are known; one row where not even a single thread can."""
-    team, deviation = torch.get_num_threads(), math.sqrt(2 * expected)
-    most_drawn = math.ceil(expected + 8 * math.sqrt(expected))
+def shapes_of(
+    expected: float, most: int, fixed: float, widths: Collection[int], step: int = 16, smaller: int = 0
+) -> tuple[int, ...]:
+    """Rows that passes may have, at most ``most``, ascending, the largest and ``smaller`` others: passes of a batch have as
+    many as possible, and its last as few as hold what is left. So chosen that steps of ``expected`` records on average cost
+    least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in
+    tensors that have any of ``widths``, numbers a record, in multiples of ``step``, or any number at all if none are known;
+    one row where not even a single thread can."""
+    team, spread = torch.get_num_threads(), 8 * math.sqrt(expected)
+    drawn = np.arange(max(1, int(expected - spread)), math.ceil(expected + spread) + 1)
+    chance = np.exp(-((drawn - expected) ** 2) / (2 * expected))
+    chance /= chance.sum()
 
-    def even(rows: int) -> bool:
-        counts = [rows * width for width in widths]
-        return all(n < VECTORS or n % (VECTORS * min(team, math.ceil(n / SHARED))) == 0 for n in counts)
-
-    def cost(rows: int) -> float:
-        needed = (0.5 * math.erfc((done + 0.5 - expected) / deviation) for done in range(0, most_drawn, rows))
-        return sum(needed) * (rows + fixed)
+    def cost(shapes: Sequence[int]) -> float:
+        whole = (drawn - 1) // shapes[-1]
+        last = np.array(shapes)[np.searchsorted(shapes, drawn - whole * shapes[-1])]
+        return float(chance @ (whole * (shapes[-1] + fixed) + last + fixed))
 
     unit = next(unit for unit in (VECTORS * team, VECTORS, 1) if unit <= most)
-    end = min(most, most_drawn + unit) + 1
-    known = [rows for rows in range(16, end, 16) if even(rows)] if widths else []
-    return min(known or (range(unit, end, unit) if unit > 1 else [1]), key=cost)
+    end = min(most, int(drawn[-1]) + unit) + 1
+    known = [rows for rows in range(step, end, step) if all(_even(rows * width) for width in widths)] if widths else []
+    sizes = known or (list(range(unit, end, unit)) if unit > 1 else [1])
+    sizes = sizes[:: math.ceil(len(sizes) / 64)]
+    costs = [cost(sizes[: at + 1] if smaller else [rows]) for at, rows in enumerate(sizes)]
+    largest = next(at for at, least in enumerate(costs) if (1 - GAIN) * least <= min(costs))
+    shapes = [sizes[largest]]
+    for _ in range(smaller):
+        more = min((sorted({*shapes, size}) for size in sizes[: largest + 1]), key=cost)
+        if cost(more) > (1 - GAIN) * cost(shapes):
+            break
+        shapes = more
+    return tuple(shapes)
 
 
 def moved_text(place: str) -> str:

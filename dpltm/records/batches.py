@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -159,9 +158,8 @@ def _packed(chunks: Sequence[int], rows: int) -> Iterator[tuple[int, int, tuple[
     start = stop = 0
     pieces: list[slice] = []
     for size in chunks:
-        most = math.ceil(size / math.ceil(size / rows)) if size else rows
-        for done in range(0, size, most):
-            length = min(most, size - done)
+        for done in range(0, size, rows):
+            length = min(rows, size - done)
             if stop + length > start + rows:
                 yield start, stop, tuple(pieces)
                 start, pieces = stop, []

@@ -86,8 +86,8 @@ MOST_PRODUCTS = 20_000
 CLIPPED = 0.7
 """Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
 
-ROWS = 1000
-"""Records at a time."""
+ROWS = 1024
+"""Records at a time: no vector or thread has a remainder of so many."""
 
 _SCALE = NORM**2 + 1
 """Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""

@@ -254,5 +254,9 @@ def hostile_pairs(seed: int, names: list[str]) -> Iterator[float]:
             options["physical_batch"] = 32 * int(random.integers(1, 6))
         records, like = int(random.integers(8, 400)), random.choice(["many", "alike", "extreme"])
         attack = attacked(name, filter, records, int(random.integers(2**31)), like, **options)
+        if not options.keys() & {"microbatch", "persons"} and attack.gradients.pass_rows > 1 and random.random() < 0.5:
+            attack.gradients._wanted = (*sorted(random.choice([16, 32, 48], 2, replace=False).tolist()), 64)
+            attack.gradients.pass_rows = 64
+            attack.sums.rehearse()
         for _ in range(OF_EACH):
             yield attack.moved(int(random.integers(2**31)), int(random.integers(attack.units)))

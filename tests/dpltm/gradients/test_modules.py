@@ -756,7 +756,7 @@ def test_how_many_records_a_pass_takes_changes_nothing(case):
     x, y = tokens_of(3, 5, 7, shape) if isinstance(shape, int) else numbers(3, 7, *shape), numbers(4, 7)
     gradients = RecordGradients(model, prepared(model, 2), squared_error)
     expected = everything(x, y, gradients, None)
-    for rows in (1, 3, 16, 32):
+    for rows in (1, 32, 64):
         gradients.pass_rows = rows
         torch.testing.assert_close(everything(x, y, gradients, None), expected, rtol=1e-12, atol=1e-12)
     y[2] = math.nan

@@ -554,25 +554,30 @@ def test_no_thread_has_a_remainder_in_any_tensor(widths, threads, monkeypatch):
     """Threads share what has more numbers than torch's grain evenly; a remainder begins behind the last whole 32."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     for expected in (20, 64, 128, 400, 3000):
-        rows = engine.shape_of(expected, 10_000, 2.0, widths)
-        for count in [rows * width for width in widths or range(1, 9)]:
+        shapes = engine.shapes_of(expected, 10_000, 2.0, widths, smaller=4)
+        for count in [rows * width for rows in shapes for width in widths or range(1, 9)]:
             share = math.ceil(count / min(threads, math.ceil(count / 32_768)))
-            assert count < 32 or (share % 32 == count % 32 == 0)
+            assert share % 32 == count % 32 == 0
 
 
 @pytest.mark.parametrize(("fixed", "expected"), [(0.5, 256), (0.5, 300), (4.0, 1000), (40.0, 4096)])
 def test_a_tenth_is_filled_up_at_most(expected, fixed):
     """From 256 records on where a pass costs little by itself; else filling some more up costs less than another pass."""
     for most, widths in ((16, (8192,)), (64, (8192, 10)), (10_000, (784, 10)), (10_000, ())):
-        rows = engine.shape_of(expected, most, fixed, widths)
-        drawn = np.random.default_rng(0).poisson(expected, 20_000)
-        assert float((-(-drawn // rows) * rows).mean()) <= 1.1 * expected
+        for smaller in (0, 4):
+            shapes = engine.shapes_of(expected, most, fixed, widths, smaller=smaller)
+            assert len(shapes) <= smaller + 1
+            assert list(shapes) == sorted(set(shapes))
+            drawn = np.random.default_rng(0).poisson(expected, 20_000)
+            rest = (drawn - 1) % shapes[-1] + 1
+            filled = drawn - rest + np.array(shapes)[np.searchsorted(shapes, rest)]
+            assert float(filled.mean()) <= 1.1 * expected
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 15, 16, 40])
 def test_a_pass_never_has_more_rows_than_fit(most):
     for widths in ((), (10,), (7,)):
-        assert 1 <= engine.shape_of(64, most, 2.0, widths) <= most
+        assert 1 <= engine.shapes_of(64, most, 2.0, widths, smaller=4)[-1] <= most
 
 
 def test_rows_that_lie_side_by_side_have_no_remainder_either():
@@ -583,4 +588,4 @@ def test_rows_that_lie_side_by_side_have_no_remainder_either():
     gradients = RecordGradients(model, mask, cross_entropy, kernels="sparse")
     gradients.check(torch.zeros(2, 64), torch.zeros(2, dtype=torch.long))
     gradients.settle(300.0, any_width=False)
-    assert gradients.pass_rows % 32 == 0
+    assert gradients.pass_rows % (32 if "sparse" in gradients.kernels.values() else 16) == 0
