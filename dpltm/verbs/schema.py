@@ -305,7 +305,7 @@ def _range(
         min(TAIL * mass, max(THIN * mass, NEAR * noise_std)),
     )
     low, below = _left_out(*ends, most, noise_std)
-    high, above = _left_out(*(part[::-1] for part in ends), most, noise_std)
+    high, above = _left_out(ends[0][::-1], ends[1][::-1], ends[2][::-1], most, noise_std)
     begin, end = begin + low, end - 1 - high
     return mass, min(begin, end), end, min((below + above) / mass, 1.0)
 
