@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import os
 import platform
 import sys
 import sysconfig
@@ -350,17 +351,18 @@ def loaded_code(parts: Iterable[object]) -> dict[str, str]:
         parts: modules, classes and functions of a network; their packages count even where they are installed.
     """
     packages = {_home(part).partition(".")[0] for part in parts} - {*_OURS}
-    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    libraries = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
     digests = {}
-    for name, module in sorted(sys.modules.items()):
+    for name, module in sorted(sys.modules.items()):  # thousands: as texts, since paths would take a tenth of a second
         package = name.partition(".")[0]
-        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-        if not file or package in _OURS:
+        file = None if package in _OURS or not isinstance(module, ModuleType) else vars(module).get("__file__")
+        if not file:
             continue
-        path = Path(file).absolute()  # links are not followed: some installers keep what they link to in a cache
-        installed = {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, libraries))
+        file = os.fspath(file) if os.path.isabs(file) else os.path.abspath(file)
+        installed = file.startswith(libraries) or "/site-packages/" in file or "/dist-packages/" in file
         if package not in packages and (installed or package in _OF_THE_START or package.startswith(FILE_MODULE)):
             continue
+        path = Path(file)  # links are not followed: some installers keep what they link to in a cache
         holder = next((place for place in (path, *path.parents) if place.is_file()), None)  # perhaps an archive
         shown = path.name if package.startswith(FILE_MODULE) else name
         digests[f"code of {shown}"] = "gone" if holder is None else file_digest(holder)

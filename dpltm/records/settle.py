@@ -21,7 +21,7 @@ from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSpli
 from dpltm.records.input_parts import differences
 from dpltm.records.scaling import affine
 from dpltm.records.schema import class_names
-from dpltm.records.split import Arrays, Rows, Split, pieces
+from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
 MAX_NAME = 200
@@ -271,18 +271,15 @@ def checked_features(raw: RawSplit) -> np.ndarray:
         raise DataError(
             f"{where} has {len(x)} records but {raw.y_name} has {len(np.atleast_1d(raw.y))} labels; give one label a record"
         )
-    before = 0
-    for rows in pieces(x) if x.dtype.kind == "f" else ():
-        if not np.isfinite(rows).all():
-            flat = rows.reshape(len(rows), -1)
-            record, feature = np.argwhere(~np.isfinite(flat))[0]
-            column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
-            fix = ", or say by `schema` that cells may be empty" if raw.columns else ""
-            raise DataError(
-                f"{where} has {flat[record, feature]} at record {before + record}, {column} (counted from 0); features must"
-                f" be finite; replace the value or drop the record{fix}"
-            )
-        before += len(rows)
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        flat = x.reshape(len(x), -1)
+        record, feature = np.argwhere(~np.isfinite(flat))[0]
+        column = f"column {raw.columns[feature]!r}" if raw.columns else f"feature {feature}"
+        fix = ", or say by `schema` that cells may be empty" if raw.columns else ""
+        raise DataError(
+            f"{where} has {flat[record, feature]} at record {record}, {column} (counted from 0); features must be finite;"
+            f" replace the value or drop the record{fix}"
+        )
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 

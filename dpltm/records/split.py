@@ -235,13 +235,11 @@ class Rows:
     def _chunks(self, label: bool = False, dtype: str = "<f4") -> Iterator[np.ndarray]:
         """Rows as floats, some at a time; with the label behind the features if asked."""
         done, at_once = 0, max(1, VALUES // max(1, self._cells[:1].size))
-        for piece in pieces(self._cells):
-            for start in range(0, len(piece), at_once):
-                part = piece[start : start + at_once]
-                rows = _floats(part, dtype).reshape(len(part), -1)
-                y = _floats(self._targets[done : done + len(part)], dtype).reshape(len(part), -1)
-                yield np.column_stack([rows, y]) if label else rows
-                done += len(part)
+        for part in pieces(self._cells, at_once):
+            rows = _floats(part, dtype).reshape(len(part), -1)
+            y = _floats(self._targets[done : done + len(part)], dtype).reshape(len(part), -1)
+            yield np.column_stack([rows, y]) if label else rows
+            done += len(part)
 
 
 class RecordSet:

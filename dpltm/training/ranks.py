@@ -107,16 +107,12 @@ class Ranks:
         said = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
         return json.loads(self.broadcast(said.to(self._words)).cpu().numpy().tobytes())
 
-    def numbers(self, own: int) -> list[int]:
-        """Return the whole numbers of all ranks, in order of rank."""
-        said = torch.zeros(self.size, dtype=torch.int64, device=self._words)
-        said[self.rank] = own
-        return [int(number) for number in self._carry(said, group.all_reduce).tolist()]
-
     def gather(self, body: Any) -> list[Any]:
         """Return the JSON values of all ranks, in order of rank."""
         data = json.dumps(body).encode()
-        lengths = self.numbers(len(data))
+        counts = torch.zeros(self.size, dtype=torch.int64, device=self._words)
+        counts[self.rank] = len(data)
+        lengths = [int(count) for count in self._carry(counts, group.all_reduce).tolist()]
         said = torch.zeros(sum(lengths), dtype=torch.uint8, device=self._words)
         start = sum(lengths[: self.rank])
         said[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ winner of 2 tickets
 false alarms
 Accuracy over steps
 Certified epsilon over steps
-fc1.weight
 """
 """What reviewers of published models miss, and what a report is read for."""
 
@@ -230,25 +228,6 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
     done = trained("compare d r --json")
     assert done.code == 1
     assert [row["state"] for row in json.loads(done.out)["rows"]] == ["finished", "damaged"]
-
-
-def test_masks_of_private_or_unknown_provenance_are_not_shown(trained: Any) -> None:
-    """Wherever the ticket set lies: the ledger and the configuration of the run say where it comes from."""
-    bare = "--steps 3 --batch-size 100 --noise-multiplier 2 --out p --quiet"
-    assert trained(f"train pri@1 {PRIVATE} {bare}").code == 0
-    assert trained(f"{OF_PUB.replace('pub', 'pub@1')} --ledger l.jsonl --out q").code == 0
-    for name in ("pri", "pub"):
-        shutil.move(name, f"{name}.away")
-    for run, said in (("p", "were made from private records with no mechanism"), ("q", None)):
-        page = _page_after(trained, run, f"{run}.x.html")
-        assert ("fc1.weight" in page.text) == (said is None)
-        assert said is None or said in page.text
-        assert said or "made from records that were declared public" in page.text
-    config = json.loads(Path("q/config.json").read_text())
-    assert config.pop("provenance") == "public"
-    Path("q/config.json").write_text(json.dumps(config))
-    page = _page_after(trained, "q", "q.y.html")
-    assert "these masks come from tickets of which no provenance is on record" in page.text
 
 
 def _page_after(cli: Any, run: str, out: str) -> Page:

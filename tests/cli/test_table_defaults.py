@@ -93,8 +93,6 @@ def test_a_ticket_has_what_a_table_has_and_a_draw_that_tells_nothing_says_so(cwd
     shown = cli("tickets show t").out
     assert re.search(r"live *┃ AUC ", shown)
     assert f"{tickets.body.tickets[3].accuracy:.3f}" in shown
-    assert cli("report t -o t.html").code == 0
-    assert '<td data-name="AUC">0.9' in Path("t.html").read_text()
     winner = dpltm.select(tickets, *private, eps1=0.1, records=1500, ledger=ledger, **facts)
     assert winner.privacy is not None
     assert any("hardly tells the accuracies" in note for note in winner.privacy.notes)

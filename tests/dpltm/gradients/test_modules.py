@@ -440,7 +440,7 @@ ATTENTIONS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(5)
 @once
 @pytest.mark.parametrize("kind", list(ATTENTIONS))
 @pytest.mark.parametrize("bias", [True, False])
@@ -747,7 +747,7 @@ def everything(x: Tensor, y: Tensor, gradients: RecordGradients, present: Tensor
     return torch.stack([result.values for result in results])
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(5)
 @once
 @pytest.mark.parametrize("case", PADDED)
 def test_how_many_records_a_pass_takes_changes_nothing(case):
