@@ -3,6 +3,7 @@
     pip install interpret-core    # DP-EBM (Nori et al. 2021); without it its column is empty
     python benchmarks/table_defaults.py [--kinds additive rare ...] [--seeds 100:112] [--epsilons 1 3] [--out lines.jsonl]
     python benchmarks/table_defaults.py --regression [--seeds 100:112]
+    python benchmarks/table_defaults.py --persons [--kinds additive rare ...]    # of 1 to 6 rows each, protected
     DPLTM_DATA=... python benchmarks/table_defaults.py --adult
 
 Of each kind and seed a table is drawn: 5,000 to 40,000 records, 4 to 19 numbers, some skewed, some correlated, up to five
@@ -59,26 +60,43 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A frame, its outcome, and the schema of its features; the last ``TEST`` records are for tests."""
+    """A frame, its outcome, and the schema of its features; the last ``TEST`` records are for tests.
+
+    Attributes:
+        persons: whose each record is, where persons are protected.
+    """
 
     frame: pandas.DataFrame
     y: np.ndarray
     schema: str
+    persons: np.ndarray | None = None
+
+    @property
+    def units(self) -> np.ndarray | None:
+        return None if self.persons is None else self.persons[:-TEST]
 
     @property
     def records(self) -> int:
-        return len(self.frame) - TEST
+        return len(self.frame) - TEST if self.units is None else len(np.unique(self.units))
 
     def plain(self) -> np.ndarray:
         """Numbers, and categories one hot."""
         return pandas.get_dummies(self.frame).to_numpy(dtype=float)
 
 
-def columns(draw: np.random.Generator, count: int) -> tuple[np.ndarray, pandas.DataFrame, str]:
-    """Standardised numbers, and the frame with them within their bounds, skewed or not, and categories."""
+def columns(
+    draw: np.random.Generator, count: int, persons: np.ndarray | None
+) -> tuple[np.ndarray, pandas.DataFrame, str]:
+    """Standardised numbers, and the frame with them within their bounds, skewed or not, and categories.
+
+    Half of the variance of a number is that between persons, where there are any.
+    """
     width = int(draw.integers(4, 20))
     mixing = np.eye(width) + draw.normal(size=(width, width)) * draw.choice([0, 0.3, 0.6]) / np.sqrt(width)
-    z = draw.normal(size=(count, width)) @ mixing
+    z = draw.normal(size=(count, width))
+    if persons is not None:
+        z = z + draw.normal(size=(persons[-1] + 1, width))[persons]
+    z = z @ mixing
     z /= z.std(0)
     x = np.where(draw.random(width) < 0.3, np.exp(0.8 * z), z)
     low, high = np.quantile(x, [0.001, 0.999], axis=0)
@@ -121,10 +139,11 @@ def scores(draw: np.random.Generator, kind: str, z: np.ndarray, frame: pandas.Da
     }[kind]  # fmt: skip
 
 
-def made(kind: str, seed: int, regression: bool = False) -> Table:
+def made(kind: str, seed: int, regression: bool = False, of_persons: bool = False) -> Table:
     draw = np.random.default_rng([sum(map(ord, kind)), seed])
     count = int(np.exp(draw.uniform(np.log(5_000), np.log(40_000)))) + TEST
-    z, frame, text = columns(draw, count)
+    persons = np.repeat(np.arange(count), draw.integers(1, 7, count))[:count] if of_persons else None
+    z, frame, text = columns(draw, count, persons)
     score = scores(draw, kind, z, frame)
     if regression:
         y = score + draw.normal(size=count) * draw.uniform(0.5, 1.1)
@@ -135,22 +154,24 @@ def made(kind: str, seed: int, regression: bool = False) -> Table:
     for _ in range(60):
         middle = sum(ends) / 2
         ends[int(expit(score + middle).mean() >= share)] = middle
-    return Table(frame, (draw.random(count) < expit(score + sum(ends) / 2)).astype(int), text)
+    return Table(frame, (draw.random(count) < expit(score + sum(ends) / 2)).astype(int), text, persons)
 
 
 def fitted(table: Table, epsilon: float, seed: int, settings: dict[str, Any], regression: bool = False) -> np.ndarray:
     """What a model says of the test records: chances, or targets."""
     kind: Callable[..., Any] = dpltm.TicketRegressor if regression else dpltm.TicketClassifier
+    unit = "record" if table.persons is None else "user"
     label = "" if regression else '\n[column.y]\nkind = "label"\nclasses = ["0", "1"]\n'
     with tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "schema.toml"
         schema.write_text(table.schema + label)
         model = kind(
-            epsilon=epsilon, schema=schema, n_records=table.records, ledger=dpltm.Ledger(), noise="fast", random_state=seed,
-            rows_coincide=True, **({"target_bounds": (0, 1)} if regression else {}), **settings,
+            epsilon=epsilon, schema=schema, n_records=table.records, ledger=dpltm.Ledger(unit=unit), noise="fast",
+            random_state=seed, rows_coincide=True, per_unit=None if table.persons is None else 8,
+            **({"target_bounds": (0, 1)} if regression else {}), **settings,
         )  # fmt: skip
         y = table.y[:-TEST]
-        model.fit(table.frame[:-TEST], y if regression else y.astype(str))
+        model.fit(table.frame[:-TEST], y if regression else y.astype(str), units=table.units)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return np.asarray(
@@ -184,7 +205,9 @@ def line_of(
     began = time.perf_counter()
     chances = fitted(table, epsilon, seed, {})
     line["seconds"] = time.perf_counter() - began
-    found = {**plain, "default": chances, "DP-EBM": by_boosting(table, epsilon, seed)}
+    found = {**plain, "default": chances}
+    if table.persons is None:
+        found |= {"DP-EBM": by_boosting(table, epsilon, seed)}
     found |= {name: fitted(table, epsilon, seed, SETTINGS[name]) for name in others}
     line |= {name: roc_auc_score(y, values) for name, values in found.items() if values is not None}
     best = min(log_loss(y, values) for name, values in plain.items())
@@ -250,6 +273,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--regression", action="store_true")
+    parser.add_argument("--persons", action="store_true")
     parser.add_argument("--adult", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -260,7 +284,7 @@ def main() -> None:
     lines: list[dict[str, Any]] = []
     for seed in range(*map(int, given.seeds.split(":"))):
         for kind in given.kinds:
-            table = made(kind, seed, given.regression)
+            table = made(kind, seed, given.regression, given.persons)
             plain = without_privacy(table, given.regression)
             for epsilon in given.epsilons:
                 line = line_of(table, epsilon, seed, plain, given.regression, given.settings)

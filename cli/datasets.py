@@ -118,9 +118,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         drafted = draft(path, known, request.label, not request.no_header, request.unit_column, classes, target)
         said = () if known is None else known.columns
         numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
-        left_out = sorted(
-            numbers - {column.name for column in said}
-        )  # what nobody called so is a row number by its name
+        left_out = sorted(numbers - {column.name for column in said})  # nobody but its name says that it is none
         notes = [left_out_note(left_out)] if left_out else []
         if known is not None and not unknown:
             return _compared(path, drafted, request, notes)
@@ -132,7 +130,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     if known is None and (request.private is not None or request.from_public):
         check_decimal(path, drafted)
     if request.private is not None:
-        return _find(request, path, drafted, out, progress)
+        return _find(request, path, drafted, out, progress, notes)
     lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
     if request.from_public:
         unknown_names = [column.name for column in drafted.wanted]
@@ -210,20 +208,15 @@ IDENTIFIERS = (
 """Said of public records."""
 
 
-def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None, progress: Progress) -> dict[str, Any]:
+def _find(
+    request: SchemaRequest, path: Path, drafted: Schema, out: Path | None, progress: Progress, notes: list[str]
+) -> dict[str, Any]:
     """Return the schema with its unknown parts found, and what that cost; refused before anything is spent."""
     if out is None and not request.dry_run:
         raise InputError(
             "`out` is missing: what is found is written once, and finding it again costs again; name a file"
         )
-    table = load_unfinished(
-        path,
-        drafted,
-        units=request.unit_column,
-        subset=request.subset,
-        records=request.records,
-        test=request.test,
-    )
+    table = load_unfinished(path, drafted, request.unit_column, request.subset, request.records, request.test)
     ledger = ledger_of(request.file, request, table.dataset.unit)
     found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]
@@ -239,7 +232,7 @@ def _find(request: SchemaRequest, path: Path, drafted: Schema, out: Path | None,
     facts |= {"features": features} if drafted.target else {"classes": list(classes), "features": features}
     facts["outside"] = {name: round(share, 4) for name, share in found.outside.items()}
     wide = [name for name, share in found.outside.items() if share > FEW_OUTSIDE]
-    notes = [OUTSIDE.format(names=shown(wide))] if wide else []
+    notes += [OUTSIDE.format(names=shown(wide))] if wide else []
     notes += [*([] if features else [NO_FEATURES]), *([] if classes or drafted.target else [NO_CLASSES])]
     facts |= {"notes": notes} if notes else {}
     facts |= {"schema": found.text.rstrip("\n"), "out": str(out)}

@@ -54,8 +54,6 @@ class FindOptions(GuaranteeOptions):
 class SchemaRequest(FindOptions, LedgerOptions):
     """The public schema of a table: what its columns hold, so that words, dates and holes become numbers.
 
-    It is a public input, so nothing in it may be read off private records for nothing: `private` finds kinds, bounds,
-    categories and classes by noisy histograms, and whatever uses the schema carries that release. `from_public` reads them
     A schema is public, so do not fill it in by looking at private records. `private` finds kinds, bounds, categories and
     classes by noisy histograms, and everything that uses the schema carries that release. `from_public` reads them from
     records that are declared public. Without either, the command writes the names of columns, and you fill in the rest.
@@ -64,10 +62,8 @@ class SchemaRequest(FindOptions, LedgerOptions):
     eyes only: what does not fit, by column, and what to do about it.
 
     Examples:
-        # of private records, in one round
-        dpltm datasets schema visits.csv --label ill --classes no,yes --unit-column patient --private 0.2 --out visits.toml
         # from private records, in one round
-        dpltm datasets schema visits.csv --label ill --unit-column patient --private 0.2 --out visits.toml
+        dpltm datasets schema visits.csv --label ill --classes no,yes --unit-column patient --private 0.2 --out visits.toml
         # from public records
         dpltm datasets schema public.csv --label y --from-public --out mine.toml
         # with what is known

@@ -182,7 +182,7 @@ def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, 
 def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, parts: Parts = ()) -> RawSplit:
     """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
     if schema is not None and is_frame(x):
-        return read_by_schema(Frame(x, "x"), schema, labelled=False, marked=True)
+        return read_by_schema(Frame(x, "x"), schema, labelled=False)
     check_no_dataset(x)
     found = as_parts(x, facts_of(parts, x).get("words") if isinstance(x, Mapping) else None, "x", check=False)
     if found is not None:

@@ -264,14 +264,12 @@ def encoded(
     empty: frozenset[str],
     faults: Faults,
     line: Line,
-    *,
-    marked: bool = False,
 ) -> np.ndarray:
-    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1].
+    """Return the features of one column, ``(n, column.features)`` float32 in [0, 1]; -1 and 2 of numbers beyond their
+    bounds, which saturate when they are scaled (``records.scaling``): until then they can be told.
 
     Args:
         empty: texts that count as nothing.
-        marked: whether numbers outside the bounds are left outside of [0, 1], for whoever counts them before they saturate.
 
     Guarantees:
         Row i depends on cell i and on the schema alone.
@@ -294,7 +292,7 @@ def encoded(
         features[there, [int.from_bytes(digest) % column.buckets for digest in digests]] = 1.0
     else:
         values = np.where(holes, math.nan, cells.parsed(column))
-        features[:, 0] = np.nan_to_num(_scaled(column, values, marked))
+        features[:, 0] = np.nan_to_num(_scaled(column, values))
         strange = np.isnan(values) & ~holes
         what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
         if column.other:
@@ -305,8 +303,8 @@ def encoded(
     return features[cells.codes]
 
 
-def _scaled(column: Column, values: np.ndarray, marked: bool) -> np.ndarray:
-    """Numbers or days in [0, 1] by the bounds of a column; NaN stays."""
+def _scaled(column: Column, values: np.ndarray) -> np.ndarray:
+    """Numbers or days in [0, 1] by the bounds of a column, -1 and 2 beyond them; NaN stays."""
     low, high = column.bounds
     inside = np.where(low > values, low, values)  # as Python's max and min have it, of zeros too
     inside = np.where(high < inside, high, inside) - low
@@ -314,7 +312,7 @@ def _scaled(column: Column, values: np.ndarray, marked: bool) -> np.ndarray:
         parts = np.array([math.log1p(number) for number in inside.tolist()]) / math.log1p(high - low)
     else:
         parts = inside / (high - low)
-    return parts + marked * ((values > high).astype(float) - (values < low))
+    return parts + ((values > high).astype(float) - (values < low))
 
 
 def _places(column: Column, cells: Cells) -> np.ndarray:

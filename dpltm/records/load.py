@@ -246,7 +246,7 @@ def load_records(
         if kind not in TABLES:
             raw = read_new_arrays(file, label, layout)
         elif known is not None:
-            return read_by_schema(file, known, labelled=False, spare=spare, marked=True).x
+            return read_by_schema(file, known, labelled=False, spare=spare).x
         else:
             raw = read_table(file, label, labelled=False, spare=spare)
     return checked_features(raw.in_order(columns, "the run"))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dpltm.records.dataset import Dataset
+from dpltm.records.input_parts import shown
+from dpltm.records.schema import parse_schema
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -32,6 +36,21 @@ def test_notes(dataset: Dataset) -> list[str]:
         f"{what} is measured on {whom} that a public hash holds out, {dataset.hold_out:g} of the file: nothing is promised"
         " for those"
     ]
+
+
+def outside_notes(dataset: Dataset, x: np.ndarray) -> list[str]:
+    """Return a note on columns whose bounds leave out most values of test records, ``(n, features)`` as stored.
+
+    Nobody is told that of protected records, since it would be a release; the two are alike, as a rule.
+    """
+    names = parse_schema(dataset.schema, "schema").feature_names if dataset.schema else dataset.columns or ()
+    low, high = dataset.bounds
+    wide = [name for name, values in zip(names, x.T, strict=False) if ((values < low) | (values > high)).mean() > 0.5]
+    told = (
+        f"most values of {shown(wide)} in the test split are outside of their bounds, and count as the nearest of these, in"
+        " training too: are the bounds right?"
+    )
+    return [told] if wide else []
 
 
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:

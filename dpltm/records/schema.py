@@ -154,6 +154,11 @@ class Schema:
         return sum(column.features for column in self.columns)
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Name of the column of each feature."""
+        return tuple(column.name for column in self.columns for _ in range(column.features))
+
+    @property
     def wanted(self) -> tuple[Column, ...]:
         """Columns of which something is still to be found."""
         return tuple(column for column in self.columns if column.wanted)

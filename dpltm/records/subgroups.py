@@ -45,7 +45,7 @@ def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
     rows = x.reshape(len(x), -1)
     if column is None:
         return _bands(name, rows[:, start].astype(np.float64), np.zeros(len(x), dtype=bool), None)
-    own = rows[:, start : start + column.features].astype(np.float64)
+    own = rows[:, start : start + column.features].astype(np.float64).clip(0, 1)  # what is beyond saturates
     empty = own[:, -1] > 0 if column.missing else np.zeros(len(x), dtype=bool)
     if column.kind != "category":
         low, high = column.bounds

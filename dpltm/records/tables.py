@@ -455,10 +455,8 @@ def read_by_schema(
     coder: Coder | None = None,
     labels: Sequence[Any] | None = None,
     spare: Sequence[str] = (),
-    *,
-    marked: bool = False,
 ) -> RawSplit:
-    """Return the records of a table, encoded: features ``(n, schema.features)`` float32 in [0, 1], and classes.
+    """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
         source: a file, or a data frame.
@@ -466,12 +464,11 @@ def read_by_schema(
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
         spare: columns that may be there beside those of the schema.
-        marked: as of :func:`encoded`.
     """
     if coder is None:
         schema.check_finished()
     given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder, marked)
+    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder)
     x, y, cells, targets = encoder.table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
@@ -501,14 +498,13 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
     And the columns of which most values are outside their bounds.
     """
     label = next((column.name for column in schema.columns if column.kind == "label"), None)
-    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded, marked=True)
+    encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
     outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
         features = encoder.arrays(block)[0]
         outside += ((features < 0) | (features > 1)).sum(0)
         records += len(features)
-    names = [column.name for column in schema.columns for _ in range(column.features)]
-    return encoder.faults.rows(), [names[at] for at in np.flatnonzero(outside > records / 2)]
+    return encoder.faults.rows(), [schema.feature_names[at] for at in np.flatnonzero(outside > records / 2)]
 
 
 def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:
@@ -532,7 +528,6 @@ class _Encoder:
     labels: Cells | None = None
     spare: Sequence[str] = ()
     coder: Coder | None = None
-    marked: bool = False
     whose: list[str] = field(default_factory=list)
     _done: int = 0
 
@@ -561,7 +556,7 @@ class _Encoder:
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
             if column.wanted and self.coder is not None
-            else encoded(column, cells[column.name], empty, self.faults, block.line, marked=self.marked)
+            else encoded(column, cells[column.name], empty, self.faults, block.line)
             for column in schema.columns
             if column.features
         ]
@@ -620,6 +615,9 @@ hashed to so many numbers); label, with classes = ["A", "B"], or bounds of a num
 where cells may be empty, other = true where something else may stand in them. What nobody knows stays "?" and "private":
     dpltm datasets schema {name} --schema THIS --private 0.2 --out FINISHED"""
 
+ROW_IDS = ("id", "uuid", "guid")
+"""Names of columns that are drafted as ignored, beside row numbers."""
+
 READ_OFF = "The schema of {name}, read off its records. They were declared public, and cannot be private any more."
 
 
@@ -657,7 +655,7 @@ def draft(
     for at, name in enumerate(names):
         if name == label and own is None:
             columns[name] = label_column(name, classes, target)
-        elif name not in columns and (name == units or at in index_columns(names)):
+        elif name not in columns and (name == units or at in index_columns(names) or name.lower() in ROW_IDS):
             columns[name] = Column(name, "ignored")
         columns.setdefault(name, Column(name, kinds.get(name, UNKNOWN), wanted=True))
     marked = (replace(columns[name], decimal=above.decimal, thousands=above.thousands) for name in names)

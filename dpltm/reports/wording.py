@@ -217,7 +217,7 @@ def _chances(outcome: _Values) -> Answer:
     ends = f"(95 %: {outcome['chance_low']:.3g} to {outcome['chance_high']:.3g})"
     if outcome["chance_low"] <= most and outcome["chance_high"] >= least:
         return None, f"{told} {ends}, by too few test records to tell whether its chances are right"
-    fix = "train with the default --head, or with a larger --epsilon"
+    fix = "take a larger --epsilon or more records, and the default --head"
     return False, f"its chances are not right: {told} {ends}, and {least:g} to {most:g} is asked; {fix}"
 
 

@@ -539,7 +539,11 @@ def calibrate(
     model: nn.Module, made: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
     released: Released, records: int,
 ) -> None:  # fmt: skip
-    """Move the bias of each class by the log of its share over its mean chance; once, at the end."""
+    """Move the bias of each class by the log of its share over its mean chance; once, at the end.
+
+    An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at the noisy shares, and
+    nobody knows which of both is off: the share that is known counts as their middle.
+    """
     feature_map, labels = made.feature_map, made.labels
     assert feature_map is not None
     assert labels is not None
@@ -552,8 +556,10 @@ def calibrate(
 
     sums = released("chances", lambda: _noisy_sum(release, _rows(opened(), residuals), labels.classes, noise))
     excess = (sums - sums.mean()) * math.sqrt(2)  # they add up to 0
-    bias = list(model.parameters())[1]
-    bias.sub_((1 + excess / (labels.shares * records)).clamp(math.exp(-1), math.e).log().to(bias))
+    variance = 2 * (1 - 1 / labels.classes) * release.noise_std**2
+    half = excess / (1 + variance / excess.square()) / 2 / (labels.shares * records)
+    ratio = ((1 + half) / (1 - half).clamp_min(1e-9)).clamp(math.exp(-1), math.e)
+    list(model.parameters())[1].sub_(ratio.log().to(device))
 
 
 # --- what is said of it --------------------------------------------------------------------------------------------------

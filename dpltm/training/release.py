@@ -39,6 +39,7 @@ from dpltm.pruning.unstructured import columns_read
 from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, source_of, two_sided_geometric
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
+from dpltm.records.notes import outside_notes
 from dpltm.records.schema import class_names
 from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
@@ -314,6 +315,7 @@ class Drawn:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     skill: Skill | TargetSkill | None = None
+    notes: tuple[str, ...] = ()
 
     def run(self) -> None:
         """Take the steps that are left."""
@@ -348,6 +350,9 @@ class Drawn:
             descent.run(measure, between)
         if test is not None and plan.start.spec.score is None:
             self.skill = self._skill(test)
+        if test is not None and plan.dataset.test is not None:
+            opened = plan.dataset.test.open(plan.ledger.declared_test(plan.dataset))
+            self.notes = (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 

@@ -31,7 +31,7 @@ from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import SILENT, Progress
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
-from dpltm.records.notes import assumed_bounds, bounds_notes
+from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
 from dpltm.records.schema import class_names
 from dpltm.records.split import Split
@@ -104,7 +104,8 @@ def evaluate(
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
     ledger.exclude(dataset)
-    groups = None if by is None else subgroups_of(dataset, dataset.test.open(ledger.declared_test(dataset)).x, by)
+    stored = dataset.test.open(ledger.declared_test(dataset)).x
+    groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     own = run.spec.score  # of the user's own, which may tell no classes
     found: Skill | TargetSkill | None = None
@@ -122,6 +123,7 @@ def evaluate(
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
+        *outside_notes(dataset, stored),
         *network_notes(run.spec),
         *(found.notes if isinstance(found, TargetSkill) else ()),
     ]

@@ -34,7 +34,7 @@ import datetime
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ from scipy.special import ndtri
 
 from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
-from dpltm.privacy.account import Planned
+from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret, to_json
 from dpltm.privacy.ledger import Book, Ledger
@@ -57,7 +57,7 @@ from dpltm.randomness.gaussian_mechanism import gaussian_mechanism, grid_step
 from dpltm.randomness.noise import KeyedSource, RandomSource
 from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset
-from dpltm.records.files import TABLES, reading, stem_of
+from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
@@ -122,7 +122,6 @@ _SIZES = {
     "date": np.array([1, *[SUB_STEPS] * ((LAST_YEAR - FIRST_YEAR) * 4 // SUB_STEPS), 1]),
 }
 """Intervals of each group, in order."""
-_NO_SIZES = np.empty(0, dtype=np.int64)
 
 _PARTS = {
     "number": ("number",), "date": ("date",), "category": ("category",), "label": ("category",),
@@ -196,20 +195,16 @@ class ColumnQuery:
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
-    def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return histograms of all columns by codes ``(n, columns)``, private.
-
-        Of each column what stands for its codes, of categories up to the largest one, and what stands for groups of them.
-        """
+    def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
         counts = []
         for column, column_codes in zip(self.columns, codes.T, strict=True):
-            size = sum(len(_EDGES[part]) + 1 for part in _PARTS[column.kind] if part in _EDGES)
+            sizes = np.array([size for part in _PARTS[column.kind] for size in _SIZES.get(part, ())], dtype=np.int64)
             counted = column_codes[column_codes != HOLE].astype(np.int64)
-            cells = np.bincount(counted, minlength=size).astype(np.float64)
-            cells[:size] *= WEIGHT
-            sizes = np.concatenate([_SIZES.get(part, _NO_SIZES) for part in _PARTS[column.kind]])
-            groups = np.add.reduceat(cells[:size], np.cumsum(sizes) - sizes) if size else np.empty(0)
-            counts.append((cells, groups))
+            cells, categories = np.split(np.bincount(counted, minlength=sizes.sum()).astype(np.float64), [sizes.sum()])
+            cells = cells * WEIGHT
+            groups = np.add.reduceat(cells, np.cumsum(sizes) - sizes) if len(sizes) else cells
+            counts.append((cells, categories, groups))
         return counts
 
     def rarest(self, noise_std: float, delta: float) -> int:
@@ -238,24 +233,20 @@ def find_columns(
         A column that is found takes empty cells, and whatever else stands in them: no later refusal depends on its cells.
     """
     counts = query.counts(codes)
-    starts = [
-        _starts(column).get("category", len(cells)) for column, (cells, _) in zip(query.columns, counts, strict=True)
-    ]
     # a category without a record has no count: nothing tells that it was ever met
-    kept = [np.append(np.arange(start), start + np.flatnonzero(cells[start:]))
-            for (cells, _), start in zip(counts, starts, strict=True)]  # fmt: skip
-    plain = [part for (cells, groups), some in zip(counts, kept, strict=True) for part in (cells[some], groups)]
+    plain = [part for cells, named, groups in counts for part in (cells, named[named > 0], groups)]
     ends = np.cumsum([len(part) for part in plain])[:-1]
     noisy = np.split(gaussian_mechanism(np.concatenate(plain), noise_std, noise), ends)
     least = query.threshold(noise_std, delta) if query.lone_names else math.inf
-    largest = np.sort(np.concatenate([cells[start:] for cells, start in zip(noisy[::2], starts, strict=True)]))[::-1]
+    largest = np.sort(np.concatenate(noisy[1::3]))[::-1]
     if len(largest) > MOST_NAMES:  # of noisy counts, so it costs nothing
         least = max(least, largest[MOST_NAMES - 1])
     columns = []
-    for column, cells, groups, some, start in zip(query.columns, noisy[::2], noisy[1::2], kept, starts, strict=True):
-        spelled, counted = list(names.get(column.name, {})), zip(some[start:], cells[start:], strict=True)
-        words = {spelled[code - start]: count for code, count in counted if count >= least}
-        columns.append(_found(column, cells[:start] / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
+    for column, of_column, *released in zip(query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True):
+        (cells, named, groups), spelled = released, list(names.get(column.name, {}))
+        met = zip(np.flatnonzero(of_column[1]), named, strict=True)
+        words = {spelled[code]: count for code, count in met if count >= least}
+        columns.append(_found(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
 
@@ -275,11 +266,7 @@ def _found(
         return (labelled if len(spelled) > 1 else column), 0.0
     likely, most, outside = Column(column.name, "ignored"), 0.0, 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
-    for part in _PARTS[column.kind]:
-        if part == "category":
-            if total > most:
-                likely, most, outside = replace(finished, kind=part, values=spelled, suffix=""), total, 0.0
-            continue
+    for part in (part for part in _PARTS[column.kind] if part in _EDGES):
         sizes, edges = _SIZES[part], _EDGES[part]
         part_cells, cells = cells[: sizes.sum()], cells[sizes.sum() :]
         part_groups, groups = groups[: len(sizes)], groups[len(sizes) :]
@@ -293,6 +280,8 @@ def _found(
                 bounds = _from_zero(*bounds)
             suffix = column.suffix if part == "number" else ""
             likely, most, outside = replace(finished, kind=part, suffix=suffix, bounds=bounds), mass, share
+    if total > most:
+        return replace(finished, kind="category", values=spelled, suffix=""), 0.0
     return likely, outside
 
 
@@ -304,45 +293,39 @@ def _range(
     Groups that stand out, and what lies beside them as long as it does so a little, hold the numbers. From either end
     intervals are left out while those left out, by the less noisy of two sums, are few.
     """
-    out = np.flatnonzero(groups >= STANDS_OUT * noise_std)
+    out, quiet = np.flatnonzero(groups >= STANDS_OUT * noise_std), np.flatnonzero(groups < NEAR * noise_std)
     if not len(out):
         return 0.0, 0, 0, 0.0
-    some = groups >= NEAR * noise_std
-    first, last = int(out[0]), int(out[-1])
-    while first and some[first - 1]:
-        first -= 1
-    while last + 1 < len(groups) and some[last + 1]:
-        last += 1
-    mass = float(groups[first : last + 1][some[first : last + 1]].sum())
-    starts, inside = np.cumsum(sizes) - sizes, slice(first, last + 1)
-    split = [cells[start : start + size] for start, size in zip(starts[inside], sizes[inside], strict=True)]
-    most = min(TAIL * mass, max(THIN * mass, NEAR * noise_std))
-    low, below = _left_out(split, groups[inside], most, noise_std)
-    split = [part[::-1] for part in reversed(split)]
-    high, above = _left_out(split, groups[inside][::-1], most, noise_std)
-    begin, end = int(starts[first]) + low, int(starts[last] + sizes[last]) - 1 - high
+    first = int(quiet[quiet < out[0]].max(initial=-1)) + 1
+    inside = slice(first, int(quiet[quiet > out[-1]].min(initial=len(groups))))
+    mass = float(groups[inside][groups[inside] >= NEAR * noise_std].sum())
+    begin, end = int(sizes[:first].sum()), int(sizes[: inside.stop].sum())
+    ends, most = (
+        (cells[begin:end], groups[inside], sizes[inside]),
+        min(TAIL * mass, max(THIN * mass, NEAR * noise_std)),
+    )
+    low, below = _left_out(*ends, most, noise_std)
+    high, above = _left_out(ends[0][::-1], ends[1][::-1], ends[2][::-1], most, noise_std)
+    begin, end = begin + low, end - 1 - high
     return mass, min(begin, end), end, min((below + above) / mass, 1.0)
 
 
-def _left_out(split: Sequence[np.ndarray], groups: np.ndarray, most: float, noise_std: float) -> tuple[int, float]:
+def _left_out(
+    cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, most: float, noise_std: float
+) -> tuple[int, float]:
     """Return how many intervals from the outermost on hold ``most`` numbers, and how many may lie outside of the rest.
 
     The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
     """
-    unseen = NEAR * noise_std
-    left_out, passed, spread, whole = (0, unseen), 0, 0.0, 0.0
-    for cells, group in zip(split, groups, strict=True):
-        for count in range(1, len(cells) + 1):
-            inner = len(cells) - count
-            outer = (float(cells[:count].sum()), count)
-            estimate, terms = min(outer, (float(group - cells[count:].sum()), 1 + inner), key=lambda sum_: sum_[1])
-            likely = whole + estimate + noise_std * math.sqrt(spread + terms)
-            if likely <= most:
-                left_out = passed + count, max(likely, unseen)
-        passed, spread, whole = passed + len(cells), spread + 1, whole + float(group)
-        if whole - noise_std * math.sqrt(spread) > most:
-            break
-    return left_out
+    starts, at = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(sizes)), sizes)
+    further, sums = (np.cumsum(groups) - groups)[at], np.cumsum(cells)
+    count, outer = np.arange(len(cells)) - starts[at] + 1, sums - (sums - cells)[starts][at]
+    rest, inner = np.add.reduceat(cells, starts)[at] - outer, sizes[at] - count
+    here = np.where(count <= 1 + inner, outer, groups[at] - rest)  # the less noisy of two sums
+    likely = further + here + noise_std * np.sqrt(at + np.minimum(count, 1 + inner))
+    beyond = np.maximum.accumulate(further - noise_std * np.sqrt(at) > most)
+    few, unseen = np.flatnonzero((likely <= most) & ~beyond), NEAR * noise_std
+    return (int(few[-1]) + 1, max(float(likely[few[-1]]), unseen)) if len(few) else (0, unseen)
 
 
 def _from_zero(low: float, high: float) -> tuple[float, float]:
@@ -370,30 +353,21 @@ class Unfinished:
 
 
 def load_unfinished(
-    path: Path,
-    schema: Schema,
-    *,
-    units: str | None = None,
-    subset: str | None = None,
-    records: int | None = None,
+    path: Path, schema: Schema, units: str | None = None, subset: str | None = None, records: int | None = None,
     test: str | None = None,
-) -> Unfinished:
+) -> Unfinished:  # fmt: skip
     """Return a table, checked by what its schema says already.
 
     Args:
         path: a ``.csv``, ``.parquet`` or ``.arrow`` file. ``subset`` and ``records`` as :func:`dpltm.records.load`.
         units: the column that says whose each record is: of each person one row counts, that of the lowest public hash.
     """
-    with reading(path, "") as kind:
-        if kind not in TABLES:
-            raise DataError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
+    with reading(path, ""):
         if not schema.wanted:
             raise DataError("`private`: nothing in this schema is private; leave `private` out")
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
-            raise DataError(
-                f"`test` {test}: is the fraction that the training holds out, such as 0.2; leave a file out"
-            )
+            raise DataError(f"`test` {test}: is the part that the training holds out, such as 0.2; leave a file out")
         records = declared_facts(None, None, records)[2]
         coder = Coder()
         raw = read_by_schema(path, schema, units, coder=coder)
@@ -447,19 +421,21 @@ def find_schema(
     adjacency = cast(Adjacency, options.adjacency)
     notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
     report = partial(statement, delta=options.delta, adjacency=adjacency, notes=notes)
+
+    def of(entry: Entry, account: Account) -> FoundSchema:
+        (histograms,) = entry.of(GaussianRelease)
+        return FoundSchema(histograms, report(account), _rarest(table, options, histograms))
+
     if dry_run:
         release = _release(table, options, ledger, ledger.book)
-        histograms = release.entry.of(GaussianRelease)[0]
-        return FoundSchema(histograms, report(price(release, ledger.book)), _rarest(table, options, histograms))
+        return of(release.entry, price(release, ledger.book))
     paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
     found = next(paid.values)
     by_name = {column.name: column for column, _ in found}
     outside = {column.name: share for column, share in found if column.kind in ("number", "date")}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
     text = schema_text(table.schema, columns, paid.lineage, FOUND)
-    histograms = paid.entry.of(GaussianRelease)[0]
-    rarest = _rarest(table, options, histograms)
-    return FoundSchema(histograms, report(paid.account), rarest, columns, outside, text)
+    return replace(of(paid.entry, paid.account), columns=columns, outside=outside, text=text)
 
 
 def _rarest(table: Unfinished, options: FindOptions, histograms: GaussianRelease) -> int | None:
@@ -482,16 +458,13 @@ def _release(
     table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
 ) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget."""
-    adjacency, lineage, epsilon = (
-        cast(Adjacency, options.adjacency),
-        table.schema.lineage,
-        cast(float, options.private),
-    )
+    adjacency, lineage = cast(Adjacency, options.adjacency), table.schema.lineage
     query, delta = ColumnQuery(table.schema.wanted, adjacency), NAMES_DELTA * options.delta
     lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
     alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
     part = ledger.part(table.dataset)
-    noise = calibrate_noise(epsilon, options.delta, alone, Planned(book.account(lineage), part, lone)).noise_multiplier
+    beside = Planned(book.account(lineage), part, lone)
+    noise = calibrate_noise(cast(float, options.private), options.delta, alone, beside).noise_multiplier
     histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
     columns = len(query.columns)
     words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"

@@ -21,7 +21,6 @@ from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
-from dpltm.networks.skill import TargetSkill
 from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -132,8 +131,7 @@ def train_start(
     start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
     if own:
         made = replace(made, notes=(*made.notes, OWN_NOTE))
-    if isinstance(drawn.skill, TargetSkill):
-        made = replace(made, notes=(*made.notes, *drawn.skill.notes))
+    made = replace(made, notes=(*made.notes, *drawn.notes))
     return Run(
         made.to_json(gradients.gradients.kernels),
         start.model,

@@ -369,15 +369,19 @@ def test_records_that_a_schema_was_read_off_cannot_be_private(cli, refused, entr
 
 
 @pytest.mark.usefixtures("public")
-def test_nobody_is_told_how_much_bounds_clip(cli):
-    """Silence: the words are the same whether all ages are beyond the bounds, or none."""
-    said = []
+def test_nobody_is_told_how_much_bounds_clip_but_of_test_records(cli):
+    """Silence: the words are the same whether all ages are beyond the bounds, or none; only test records may tell."""
+    said, told = [], []
     for number, bounds in enumerate(("[18, 90]", "[200, 300]")):
         Path("s.toml").write_text(PUBLIC.replace("[18, 90]", bounds))
         body = cli(f"{PUBLIC_TRAIN} --records 400 --out r{number} --ledger {number}.jsonl --json").json
         said.append({key: value for key, value in body.items() if key not in ("run", "seconds")})
         said[-1]["privacy"]["notes"] = [note for note in body["privacy"]["notes"] if "best of them" not in note]
+        tested = cli(f"{PUBLIC_TRAIN} --records 400 --test t.csv --out t{number} --json").json["privacy"]["notes"]
+        tested += cli(f"evaluate t{number} --dataset d.csv --test t.csv --json").json["notes"]
+        told.append([note for note in tested if note.startswith("most values of 'age' in the test split are outside")])
     assert said[0] == said[1]
+    assert list(map(len, told)) == [0, 2]
 
 
 @pytest.mark.usefixtures("public")
@@ -411,3 +415,13 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
         assert figures == [row.partition(",")[2] for row in rows]
     Path("x.csv").write_text("\n".join(",".join(cells[:2]) for cells in lines) + "\n")
     assert refused("predict r --input x.csv --out q.csv").startswith("x.csv: lacks the columns 'seen'")
+
+
+def test_a_column_of_identifiers_by_its_name_is_ignored_and_told(cli):
+    Path("d.csv").write_text(Path("d.csv").read_text().replace("who", "ID", 1))
+    body = cli("datasets schema d.csv --label ill --classes no,yes --private 1 --out f.toml --json").json
+    assert "ID" not in body["columns"]
+    assert next(column.kind for column in read_schema(Path("f.toml")).columns if column.name == "ID") == "ignored"
+    assert any(
+        note.startswith('columns left out, since they are row numbers by their names: "ID"') for note in body["notes"]
+    )

@@ -142,7 +142,7 @@ def features(row: dict[str, str]) -> list[float]:
         value = math.nan if a in empty or "_" in a else float(a)
     except ValueError:
         value = math.nan
-    number = [0.0, 1.0] if math.isnan(value) else [(min(max(value, -5.0), 100.0) + 5) / 105, 0.0]
+    number = [0.0, 1.0] if math.isnan(value) else [-1 if value < -5 else 2 if value > 100 else (value + 5) / 105, 0.0]
     bucket = int.from_bytes(hashlib.blake2b(c.encode(), digest_size=8).digest()) % 5
     category = [float(b == "1"), float(b in ("x", "X x")), float(b in empty)]
     return [*number, *category, *(float(c not in empty and bucket == at) for at in range(5)), float(c in empty)]

@@ -46,13 +46,13 @@ def counted(table, columns=ALL):
         [coder(each, cells_of(list(some)), frozenset({"", "?"})) for each, some in zip(columns, cells, strict=True)], 1
     )
     found = {}
-    for column, (cells, groups) in zip(columns, query.counts(codes), strict=True):
+    for column, (cells, named, groups) in zip(columns, query.counts(codes), strict=True):
         names = list(coder.names.get(column.name, {}))
         public, grouped = {"number": (2564, 164), "date": (802, 52), "?": (3366, 216)}.get(column.kind, (0, 0))
-        assert len(cells) <= public + len(names)
-        keys = [*range(public), *names]
-        found |= {(column.name, key): value for key, value in zip(keys, cells, strict=False)}
-        assert len(groups) == grouped
+        assert (len(cells), len(groups)) == (public, grouped)
+        assert len(named) <= len(names)
+        found |= {(column.name, key): value for key, value in enumerate(cells)}
+        found |= {(column.name, key): value for key, value in zip(names, named, strict=False)}
         found |= {(column.name, -1 - key): value for key, value in enumerate(groups)}
     return found
 
