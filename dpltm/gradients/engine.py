@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -541,13 +542,13 @@ class RecordGradients:
         """The operations of one pass. All that decides what its records contribute, ``(rows, ...)`` each, by the name of its
         layer; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is ``ROUGH`` and had a
         remainder, if any."""
+        passing, measuring = _Operations(len(x)), _Operations(len(x))
         try:
-            with _Operations(len(x)) as every:
-                with _Operations(len(x)) as operations:
-                    self._take(x, y, keys)
-                with torch.autocast(x.device.type, enabled=False):
-                    found = self._contributed(x, filter, start)
-            return operations.done, found, every.remainder
+            with passing:
+                self._take(x, y, keys)
+            with torch.autocast(x.device.type, enabled=False), nullcontext() if self._compile else measuring:
+                found = self._contributed(x, filter, start)  # (what is compiled cannot be watched)
+            return passing.done, found, passing.remainder or measuring.remainder
         finally:
             self._release()
 

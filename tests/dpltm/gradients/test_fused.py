@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 import dpltm
 from dpltm.filters import Clip, Sigmoid, Tanh
@@ -35,6 +36,8 @@ def network(seed: int = 0) -> tuple[nn.Module, Mask]:
 @pytest.mark.parametrize("filter", [Tanh(2.0, 0.5, Clip(1.0)), Sigmoid(1.0, 2.0)], ids=str)
 def test_equals_what_is_not_compiled(monkeypatch, filter):
     monkeypatch.setattr(linear_layer, "WORTH_COMPILING", 1)
+    torch.compiler.reset()
+    counters.clear()
     model, mask = network()
     x, y = torch.randn(33, 30), torch.arange(33) % 5
     plain = RecordGradients(model, mask, cross_entropy)
@@ -42,6 +45,7 @@ def test_equals_what_is_not_compiled(monkeypatch, filter):
     expected = plain.filtered_sum(x, y, filter).values
     torch.testing.assert_close(compiled.filtered_sum(x, y, filter).values, expected, rtol=1e-5, atol=1e-5)
     assert all(layer._compile for layer, _ in compiled._plan.layers)
+    assert counters["stats"]["unique_graphs"] > 0, "compiled, and not left to eager torch"
     present = torch.arange(33) < 20
     x[20:] = torch.nan
     some, alone = compiled.filtered_sum(x, y, filter, present), plain.filtered_sum(x[:20], y[:20], filter)
