@@ -41,7 +41,11 @@ class Ranked:
 
     def __enter__(self) -> Ranked:
         command = interruptible([sys.executable, __file__])
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        around = {
+            **os.environ,
+            "PYTHONSAFEPATH": "",
+        }  # it imports what lies beside it, under benchmarks/mutants.py too
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=around)
         return self
 
     def __exit__(self, *_: object) -> None:
