@@ -8,7 +8,7 @@ import torch
 import rank_work
 from dpltm.errors import InputError
 from dpltm.training import launcher
-from dpltm.training.ranks import Ranks
+from dpltm.training.ranks import Ranks, rows_digest
 from ranked import Ranked
 
 CASES = (
@@ -46,6 +46,19 @@ def test_a_process_alone_trains_nearly_the_same(case):
     alone = [value.detach() for value in rank_work.trained(network, filter, None, **more).parameters()]
     shared = [value.detach() for value in rank_work.trained(network, filter, Ranks(), **more).parameters()]
     torch.testing.assert_close(shared, alone, rtol=0, atol=2e-3 if more.get("precision") else 1e-5)
+
+
+def test_rows_are_told_apart():
+    x = torch.arange(12.0).view(4, 3)
+    found = {
+        rows_digest(x),
+        rows_digest(x.view(3, 4)),
+        rows_digest(x.double()),
+        rows_digest(x.flip(0)),
+        rows_digest(x, x),
+    }
+    assert len(found) == 5
+    assert rows_digest(x) == rows_digest(x.numpy().copy())
 
 
 def test_torchrun_is_known_by_its_environment(monkeypatch: pytest.MonkeyPatch):
