@@ -52,9 +52,10 @@ LEAST_BYTES = 2**30
 """Memory in which passes may have ``VECTORS`` rows, however little the others allow: fewer rows pass one by one, unless it
 is known that none is a remainder."""
 
-VECTORS, SHARED = 32, 32_768
-"""Numbers that element-wise operations on a processor take at once, twice the float32 numbers of the widest vectors: a
-remainder is computed otherwise. And numbers from which on another thread takes part, which may have a remainder as well."""
+VECTORS, SHARED, SHARED_SOONER = 32, 32_768, 16_384
+"""Float32 numbers that element-wise operations on a processor take at once, two of the widest vectors, and twice as many of
+bfloat16: a remainder is computed otherwise. Numbers from which on another thread takes part, which may have a remainder as
+well; and from which on all of them may."""
 
 SMALLER, GAIN = 4, 0.02
 """Smaller passes that are rehearsed at most, and what each, or larger ones, must save of a step: to try a pass takes as long
@@ -230,25 +231,31 @@ class RecordGradients:
         given = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
         return given if self._order is None else given[self._order]
 
-    def settle(self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True) -> int:
+    def settle(
+        self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True, narrow: bool = False
+    ) -> int:
         """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
-        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, and wherever
-        a rehearsal has failed, by others.
+        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, ``narrow``,
+        and wherever a rehearsal has failed, by others.
         """
         if self._plan is None:  # nor are there records
             return 1
         kept, passing = max(1, 4 * self._plan.kept), max(1, 4 * self._plan.passing)
-        least = 1 if physical_batch or VECTORS * (kept + passing) > LEAST_BYTES else VECTORS
+        vectors = 2 * VECTORS if narrow else VECTORS
+        least = 1 if physical_batch or vectors * (kept + passing) > LEAST_BYTES else vectors
         most = physical_batch or max(least, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
         fixed = CALL_BYTES * len(self._plan.modules) / passing
-        step = VECTORS if "sparse" in self.kernels.values() else 16  # rows side by side
+        step = vectors if "sparse" in self.kernels.values() else 16  # rows side by side
         widths = () if any_width else self._plan.widths
-        smaller = 0 if self._compile or self._grouped else SMALLER  # one shape is compiled; groups are not as many
-        self._wanted = shapes_of(expected_batch, max(least, min(most, fits)), fixed, widths, step, smaller)
+        # one shape is compiled; groups are not as many as rows; and float64 on threads is rounded otherwise in small passes
+        double = self._parameters[0].dtype == torch.float64 and torch.get_num_threads() > 1
+        smaller = 0 if self._compile or self._grouped or double else SMALLER
+        rows = max(least, min(most, fits))
+        self._wanted = shapes_of(expected_batch, rows, fixed, widths, step, smaller, vectors)
         self.pass_rows = self._wanted[-1]
         whole = max(1, most // self.pass_rows) * self.pass_rows
         return whole + max((rows for rows in self._wanted[:-1] if rows <= most - whole), default=0)
@@ -457,7 +464,7 @@ class RecordGradients:
             self._shapes = self._rehearsed[kernels]
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        self._filler, digest = (x[:1].clone(), y[:1]), hashlib.blake2b(digest_size=8)
         self._shapes = (self.pass_rows,)
         with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
             try:
@@ -479,19 +486,35 @@ class RecordGradients:
         keys = self._plan.made_up.keys(x)
         if not x.is_floating_point() and int(x.max()) > 1:
             x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
-        _, base, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0)
+        self._shapes = (min(2, rows), rows)
+        alone, _, _ = self._rehearsed_pass(
+            x[: min(2, rows)], y[: min(2, rows)], keys[: min(2, rows)], filter, None, ()
+        )
+        self._shapes = (rows,)
+        _, base, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0, alone)
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
-        if place := self._moved_from(base, x, y, keys, filter, rows):
+        if place := self._moved_from(base, x, y, keys, filter, rows, alone):
             return place
-        for size in [size for size in self._wanted[::-1] if size < rows]:
+        # what is zero is zero in any shape, and shows nothing; but tokens and positions may be
+        numbers = [values for _, values in base if values.is_floating_point() and values.ndim > 1 < len(values)]
+        live = [(values != 0).flatten(1).any(1).sum() * 2 > rows for values in numbers]
+        smaller = [size for size in self._wanted[::-1] if size < rows] if all(live) else []
+        for size in smaller:
             larger, self._shapes = self._shapes, (size, *self._shapes)
-            if self._moved_from(base, x, y, keys, filter, size):
+            if self._moved_from(base, x, y, keys, filter, size, alone):
                 self._shapes = larger
         return None
 
     def _moved_from(
-        self, base: list[tuple[str, Tensor]], x: Tensor, y: Tensor, keys: Tensor, filter: Filter, rows: int
+        self,
+        base: list[tuple[str, Tensor]],
+        x: Tensor,
+        y: Tensor,
+        keys: Tensor,
+        filter: Filter,
+        rows: int,
+        alone: Sequence[object],
     ) -> str | None:
         """Name of a layer where, in a pass of so many rows, some row does not give what it gave in ``base``."""
         places, tokens = torch.arange(rows, device=x.device), not x.is_floating_point()
@@ -508,7 +531,7 @@ class RecordGradients:
                     values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
                 start = 1 if first and rows == self.pass_rows else None
-                done, seen, remainder = self._rehearsed_pass(other, labels, keys[now], filter, start)
+                done, seen, remainder = self._rehearsed_pass(other, labels, keys[now], filter, start, alone)
             except Exception:  # values that a model will not take
                 if others is never:
                     raise
@@ -537,18 +560,21 @@ class RecordGradients:
         )
 
     def _rehearsed_pass(
-        self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None
+        self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None, alone: Sequence[object]
     ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
         """The operations of one pass. All that decides what its records contribute, ``(rows, ...)`` each, by the name of its
         layer; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is ``ROUGH`` and had a
-        remainder, if any."""
+        remainder, if any; those that two records ``alone`` took in the same shape are of parameters."""
         passing, measuring = _Operations(len(x)), _Operations(len(x))
         try:
             with passing:
                 self._take(x, y, keys)
             with torch.autocast(x.device.type, enabled=False), nullcontext() if self._compile else measuring:
                 found = self._contributed(x, filter, start)  # (what is compiled cannot be watched)
-            return passing.done, found, passing.remainder or measuring.remainder
+            # what is of a record alone, in the engine's own maps, has its own vectors and remainder
+            own = [name for _, name, numbers in measuring.rough if numbers % len(x) == 0]
+            rough = [name for done, name, _ in passing.rough if passing.done.count(done) > alone.count(done)]
+            return passing.done, found, next(iter(rough + own), "")
         finally:
             self._release()
 
@@ -579,7 +605,7 @@ class RecordGradients:
 
 
 ROUGH = re.compile(
-    r"exp(?!and)|log(?!ical|_softmax)|sig(?!n)|tan|softplus|(?<!r)elu|silu|mish|pow|erf|sin|cos|gamma|rsqrt|entropy|rnn|lstm|gru"
+    r"exp(?!and)|log(?!ical|_softmax)|sig(?!n)|tan|softplus|(?<!r)elu|silu|mish|pow|erf|sin|cos|gamma|rsqrt|entropy|glu"
 )
 """Names of operations whose remainder (``VECTORS``) may be rounded otherwise than the rest, by other code. Sums, products,
 quotients and roots are rounded correctly by any. (With torch 2.13 on an AMD EPYC: sigmoid, softplus, elu, pow, gelu, atan2,
@@ -587,14 +613,14 @@ logaddexp and what is made from them, for one number in ten to a hundred.)"""
 
 
 class _Operations(TorchDispatchMode):
-    """A block whose operations on tensors are noted, with the shapes of what they give; and the name of a ``ROUGH`` one of
-    ``rows``, or several of each, that had a remainder. (What has fewer numbers is of one record, all of whose are alike.)"""
+    """A block whose operations on tensors are noted, with the shapes of what they give; and which of them are ``ROUGH`` and
+    may have a remainder: with a name, and how many numbers they give."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
         self.done: list[object] = []
-        self.remainder = ""
+        self.rough: list[tuple[object, str, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -602,25 +628,47 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
-        shapes = [value.shape for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
-        self.done.append((function, shapes))
-        name = function.__name__
+        given = [value for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
+        done, name = (function, [value.shape for value in given]), function.__name__
+        self.done.append(done)
         squared = "pow" in name and isinstance(args[1], int | float) and args[1] == 2  # a product
-        rough = not squared and ROUGH.search(name)
-        if rough and any(shape.numel() % self._rows == 0 and not _even(shape.numel()) for shape in shapes):
-            self.remainder = (
-                self.remainder or f"{name.partition('.')[0]}, of {' x '.join(map(str, shapes[0]))} numbers"
-            )
+        if not squared and ROUGH.search(name):
+            seen = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+            numbers = max((value.numel() for value in given), default=0)
+            alike = all(self._regular(value) for value in (*given, *seen) if value.numel() == numbers)
+            if numbers >= self._rows and not alike:
+                text = f"{name.partition('.')[0]}, of {' x '.join(map(str, given[0].shape))} numbers"
+                self.rough.append((done, text, numbers))
         return found
 
+    def _regular(self, values: Tensor) -> bool:
+        """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers that leaves no
+        remainder, or in runs of which each is of one record, or leaves none, and every thread has as many."""
+        numbers, vectors, run, shared = values.numel(), 128 // values.element_size(), 1, False
+        for stride, size in sorted(zip(values.stride(), values.shape, strict=True)):
+            if size > 1 and stride == run:
+                run, shared = run * size, shared or size % self._rows == 0
+        if run == numbers:
+            return _even(numbers, vectors)
+        alike = numbers <= SHARED_SOONER or numbers // run % torch.get_num_threads() == 0
+        return alike and (not shared or run % vectors == 0)
 
-def _even(numbers: int) -> bool:
-    """Whether no thread has a remainder (``VECTORS``) of so many."""
-    return numbers % (VECTORS * min(torch.get_num_threads(), max(1, math.ceil(numbers / SHARED)))) == 0
+
+def _even(numbers: int, vectors: int = VECTORS) -> bool:
+    """Whether no thread has a remainder (``VECTORS``) of so many, however many threads take part."""
+    team = torch.get_num_threads()
+    teams = {min(team, max(1, math.ceil(numbers / SHARED))), team if numbers > SHARED_SOONER else 1}
+    return all(numbers % (vectors * threads) == 0 for threads in teams)
 
 
 def shapes_of(
-    expected: float, most: int, fixed: float, widths: Collection[int], step: int = 16, smaller: int = 0
+    expected: float,
+    most: int,
+    fixed: float,
+    widths: Collection[int],
+    step: int = 16,
+    smaller: int = 0,
+    vectors: int = VECTORS,
 ) -> tuple[int, ...]:
     """Rows that passes may have, at most ``most``, ascending, the largest and ``smaller`` others: passes of a batch have as
     many as possible, and its last as few as hold what is left. So chosen that steps of ``expected`` records on average cost
@@ -637,9 +685,13 @@ def shapes_of(
         last = np.array(shapes)[np.searchsorted(shapes, drawn - whole * shapes[-1])]
         return float(chance @ (whole * (shapes[-1] + fixed) + last + fixed))
 
-    unit = next(unit for unit in (VECTORS * team, VECTORS, 1) if unit <= most)
+    unit = next(unit for unit in (vectors * team, vectors, VECTORS, 1) if unit <= most)
     end = min(most, int(drawn[-1]) + unit) + 1
-    known = [rows for rows in range(step, end, step) if all(_even(rows * width) for width in widths)] if widths else []
+    known = (
+        [rows for rows in range(step, end, step) if all(_even(rows * width, vectors) for width in widths)]
+        if widths
+        else []
+    )
     sizes = known or (list(range(unit, end, unit)) if unit > 1 else [1])
     sizes = sizes[:: math.ceil(len(sizes) / 64)]
     costs = [cost(sizes[: at + 1] if smaller else [rows]) for at, rows in enumerate(sizes)]

@@ -137,7 +137,7 @@ class SampleSums:
         self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
         self._narrow = options.precision == "bfloat16"
         any_width = self._narrow or plan.filter.kind == "element-wise"
-        self._rows = gradients.settle(batch, options.physical_batch, any_width)
+        self._rows = gradients.settle(batch, options.physical_batch, any_width, self._narrow)
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)
         self.filter = plan.filter
@@ -153,7 +153,9 @@ class SampleSums:
             with self._precision():
                 place = gradients.rehearse(self.filter)
                 if place is not None:  # a remainder of a thread, perhaps, in a tensor that no module sees or gives
-                    self._rows = gradients.settle(plan.expected_batch, plan.options.physical_batch)
+                    self._rows = gradients.settle(
+                        plan.expected_batch, plan.options.physical_batch, narrow=self._narrow
+                    )
                     place = gradients.rehearse(self.filter)
                 alone = place is not None and plan.mechanism.steps * plan.expected_batch <= MOST_PASSES
                 if alone:

@@ -554,10 +554,11 @@ def test_no_thread_has_a_remainder_in_any_tensor(widths, threads, monkeypatch):
     """Threads share what has more numbers than torch's grain evenly; a remainder begins behind the last whole 32."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     for expected in (20, 64, 128, 400, 3000):
-        shapes = engine.shapes_of(expected, 10_000, 2.0, widths, smaller=4)
-        for count in [rows * width for rows in shapes for width in widths or range(1, 9)]:
-            share = math.ceil(count / min(threads, math.ceil(count / 32_768)))
-            assert share % 32 == count % 32 == 0
+        for vectors in (32, 64):
+            shapes = engine.shapes_of(expected, 10_000, 2.0, widths, smaller=4, vectors=vectors)
+            for count in [rows * width for rows in shapes for width in widths or range(1, 9)]:
+                share = math.ceil(count / min(threads, math.ceil(count / 32_768)))
+                assert share % vectors == count % vectors == 0
 
 
 @pytest.mark.parametrize(("fixed", "expected"), [(0.5, 256), (0.5, 300), (4.0, 1000), (40.0, 4096)])

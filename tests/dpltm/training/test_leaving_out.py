@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from descents import keyed_descent
 from dpltm.gradients import RecordGradients, engine
@@ -122,6 +123,55 @@ def test_a_pass_has_no_shape_in_which_a_remainder_may_be_rounded_otherwise():
     assert attack.gradients._shapes == (32, 64)
     attack.gradients.pass_rows = 48
     assert attack.gradients.rehearse(FILTERS["clip"]) == "elu, of 48 x 3 x 3 x 3 x 3 numbers"
+
+
+def banked(self: Applied, x: Tensor) -> Tensor:
+    """Fifteen rows of parameters before those of the records, so that numbers are no multiple of the rows."""
+    return self.head(functional.elu(torch.cat([self.bank.weight, x]))[15:])
+
+
+def turned(self: Applied, x: Tensor) -> Tensor:
+    """Records innermost, a run for every other feature."""
+    return self.head(functional.elu(x.T.contiguous()[::2]).T)
+
+
+def sliced(self: Applied, x: Tensor) -> Tensor:
+    """Half of each record: a run of its own numbers, whose vectors begin alike in each."""
+    return self.head(functional.elu(self.wide(x)[:, :33]))
+
+
+@pytest.mark.parametrize(
+    ("forward", "layers", "width", "shapes"),
+    [
+        (banked, {"bank": (33, 15), "head": (33, 3)}, 33, None),
+        (turned, {"head": (16, 3)}, 32, (32, 64)),
+        (sliced, {"wide": (32, 64), "head": (33, 3)}, 32, (32, 64)),
+    ],
+    ids=["beside parameters", "records innermost", "in records' runs"],
+)
+def test_remainders_are_seen_in_whatever_shape_and_order(forward, layers, width, shapes):
+    model = Applied(forward, **{name: nn.Linear(*sizes, bias=name != "bank") for name, sizes in layers.items()})
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        gradients.check(torch.zeros(2, width), torch.zeros(2, dtype=torch.long))
+        gradients._wanted, gradients.pass_rows = (16, 32, 64), 64
+        place = gradients.rehearse(FILTERS["clip"])
+    finally:
+        torch.set_num_threads(before)
+    assert place == ("elu, of 79 x 33 numbers" if shapes is None else None)
+    assert shapes in (None, gradients._shapes)
+
+
+def test_what_made_up_records_leave_dead_has_one_shape():
+    """Zeros are zeros in any shape: a rehearsal would show nothing."""
+    model = Applied(lambda self, x: self.head(torch.relu(x - 2)), head=nn.Linear(64, 3))
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    gradients.check(torch.zeros(2, 64), torch.zeros(2, dtype=torch.long))
+    gradients._wanted, gradients.pass_rows = (16, 32, 64), 64
+    assert gradients.rehearse(FILTERS["clip"]) is None
+    assert gradients._shapes == (64,)
 
 
 class Encoder(nn.Module):
