@@ -237,8 +237,8 @@ class RecordGradients:
         """Choose the rows of every pass from public numbers; after :meth:`check`. Returns how many rows to hold at once.
 
         ``expected_batch`` records are in a step on average; ``physical_batch`` are held at most, else what memory allows.
-        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; in bfloat16, ``narrow``,
-        and wherever a rehearsal has failed, by others.
+        Tensors of ``any_width`` may be mapped: by element-wise filters, any number of coordinates; and wherever a rehearsal
+        has failed, by others. Passes in bfloat16 are ``narrow``.
         """
         if self._plan is None:  # nor are there records
             return 1

@@ -136,7 +136,7 @@ class SampleSums:
         a_group = options.microbatch or (USUAL if records.persons is None else 1)
         self._group = math.ceil(at_once(math.ceil(batch / USUAL)) * USUAL / a_group)
         self._narrow = options.precision == "bfloat16"
-        any_width = self._narrow or plan.filter.kind == "element-wise"
+        any_width = plan.filter.kind == "element-wise"
         self._rows = gradients.settle(batch, options.physical_batch, any_width, self._narrow)
         self._device, weights = device, plan.class_weight
         self._weights = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=device)

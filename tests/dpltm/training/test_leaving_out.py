@@ -293,6 +293,7 @@ def test_a_training_goes_on_only_where_passes_leave_the_same_bits():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:model. what a record gives.*records pass one by one")  # few rows of bfloat16
 def test_ten_thousand_hostile_pairs():
     worst = max(islice(hostile_pairs(0, list(VICTIMS)), 10_000))
     assert 0.9 < worst <= 1
