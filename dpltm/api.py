@@ -36,7 +36,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.options.tune import TuneOptions
 from dpltm.privacy.ledger import Ledger, of_process
 from dpltm.progress import Progress, watched_by
-from dpltm.records.arrays import as_array, check_no_dataset, from_arrays, records_of
+from dpltm.records.arrays import as_array, check_no_loader, from_arrays, records_of
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
 from dpltm.records.settle import VALUES, check_name, checked_features
@@ -154,7 +154,7 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         if beside:
             raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
         return x
-    check_no_dataset(x)
+    check_no_loader(x)
     _check_no_dataset(y, "y")
     known = {name: value for name, value in facts.items() if value is not None}
     with naming():

@@ -251,14 +251,19 @@ class RecordGradients:
         fixed = CALL_BYTES * len(self._plan.modules) / passing
         step = vectors if "sparse" in self.kernels.values() else 16  # rows side by side
         widths = () if any_width else self._plan.widths
-        # one shape is compiled; groups are not as many as rows; and float64 on threads is rounded otherwise in small passes
-        double = self._parameters[0].dtype == torch.float64 and torch.get_num_threads() > 1
-        smaller = 0 if self._compile or self._grouped or double else SMALLER
-        rows = max(least, min(most, fits))
-        self._wanted = shapes_of(expected_batch, rows, fixed, widths, step, smaller, vectors)
+        self._wanted = shapes_of(
+            expected_batch, max(least, min(most, fits)), fixed, widths, step, self._smaller, vectors
+        )
         self.pass_rows = self._wanted[-1]
         whole = max(1, most // self.pass_rows) * self.pass_rows
         return whole + max((rows for rows in self._wanted[:-1] if rows <= most - whole), default=0)
+
+    @property
+    def _smaller(self) -> int:
+        """How many smaller shapes there may be. One shape is compiled; groups are not as many as rows; float64 on several
+        threads is rounded otherwise in small passes."""
+        double = self._parameters[0].dtype == torch.float64 and torch.get_num_threads() > 1
+        return 0 if self._compile or self._grouped or double else SMALLER
 
     @property
     def draws(self) -> bool:
@@ -464,7 +469,7 @@ class RecordGradients:
             self._shapes = self._rehearsed[kernels]
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler, digest = (x[:1].clone(), y[:1]), hashlib.blake2b(digest_size=8)
+        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
         self._shapes = (self.pass_rows,)
         with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
             try:
@@ -486,10 +491,9 @@ class RecordGradients:
         keys = self._plan.made_up.keys(x)
         if not x.is_floating_point() and int(x.max()) > 1:
             x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
-        self._shapes = (min(2, rows), rows)
-        alone, _, _ = self._rehearsed_pass(
-            x[: min(2, rows)], y[: min(2, rows)], keys[: min(2, rows)], filter, None, ()
-        )
+        few = min(2, rows)
+        self._shapes = (few, rows)
+        alone, _, _ = self._rehearsed_pass(x[:few], y[:few], keys[:few], filter, None, ())
         self._shapes = (rows,)
         _, base, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0, alone)
         for _, values in base:
@@ -499,7 +503,7 @@ class RecordGradients:
         # what is zero is zero in any shape, and shows nothing; but tokens and positions may be
         numbers = [values for _, values in base if values.is_floating_point() and values.ndim > 1 < len(values)]
         live = [(values != 0).flatten(1).any(1).sum() * 2 > rows for values in numbers]
-        smaller = [size for size in self._wanted[::-1] if size < rows] if all(live) else []
+        smaller = [size for size in self._wanted[::-1] if size < rows] if self._smaller and all(live) else []
         for size in smaller:
             larger, self._shapes = self._shapes, (size, *self._shapes)
             if self._moved_from(base, x, y, keys, filter, size, alone):

@@ -131,7 +131,7 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
         return read_by_schema(Frame(x, name), schema, labels=labels)
     if y is None:
         raise DataError("`y` is missing: the labels that go with `x`")
-    check_no_dataset(x)
+    check_no_loader(x)
     targets = copied(as_array(y, "test" if y_name != "y" else y_name))
     if (found := as_parts(x, words, x_name)) is not None:
         return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
@@ -183,7 +183,7 @@ def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, p
     """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
     if schema is not None and is_frame(x):
         return read_by_schema(Frame(x, "x"), schema, labelled=False)
-    check_no_dataset(x)
+    check_no_loader(x)
     found = as_parts(x, facts_of(parts, x).get("words") if isinstance(x, Mapping) else None, "x", check=False)
     if found is not None:
         if other := differences(parts, found[1]):
@@ -214,7 +214,7 @@ def as_array(values: object, name: str) -> np.ndarray:
         ) from None
 
 
-def check_no_dataset(x: object) -> None:
+def check_no_loader(x: object) -> None:
     """Raise DataError for a dataset of PyTorch or Hugging Face, or a loader: what one gives may differ each time."""
     from torch.utils import data
 

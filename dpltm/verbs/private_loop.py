@@ -35,7 +35,7 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import as_array, check_no_dataset
+from dpltm.records.arrays import as_array, check_no_loader
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
 from dpltm.records.notes import persons_note, shares_notes
@@ -309,7 +309,7 @@ class PrivateLoop:
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
         exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
-        check_no_dataset(x)
+        check_no_loader(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
         at_hand = len(x) if persons is None else len(persons)

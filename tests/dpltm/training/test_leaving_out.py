@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from descents import keyed_descent
 from dpltm.gradients import RecordGradients, engine
+from dpltm.networks import full_precision
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.training.descent import cross_entropy
@@ -31,10 +32,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with full_precision.threads(request.param):
+        yield request.param
 
 
 def bits(attack: Attacked, monkeypatch: pytest.MonkeyPatch, seed: int, left_out: int | None) -> dict[bytes, bytes]:
@@ -136,7 +135,7 @@ def turned(self: Applied, x: Tensor) -> Tensor:
 
 
 def sliced(self: Applied, x: Tensor) -> Tensor:
-    """Half of each record: a run of its own numbers, whose vectors begin alike in each."""
+    """Part of each record, whose ELU is one dense run: of 16 records it leaves a remainder."""
     return self.head(functional.elu(self.wide(x)[:, :33]))
 
 
@@ -147,19 +146,15 @@ def sliced(self: Applied, x: Tensor) -> Tensor:
         (turned, {"head": (16, 3)}, 32, (32, 64)),
         (sliced, {"wide": (32, 64), "head": (33, 3)}, 32, (32, 64)),
     ],
-    ids=["beside parameters", "records innermost", "in records' runs"],
+    ids=["beside parameters", "records innermost", "part of each record"],
 )
 def test_remainders_are_seen_in_whatever_shape_and_order(forward, layers, width, shapes):
     model = Applied(forward, **{name: nn.Linear(*sizes, bias=name != "bank") for name, sizes in layers.items()})
     gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with full_precision.threads(1):
         gradients.check(torch.zeros(2, width), torch.zeros(2, dtype=torch.long))
         gradients._wanted, gradients.pass_rows = (16, 32, 64), 64
         place = gradients.rehearse(FILTERS["clip"])
-    finally:
-        torch.set_num_threads(before)
     assert place == ("elu, of 79 x 33 numbers" if shapes is None else None)
     assert shapes in (None, gradients._shapes)
 
@@ -172,6 +167,19 @@ def test_what_made_up_records_leave_dead_has_one_shape():
     gradients._wanted, gradients.pass_rows = (16, 32, 64), 64
     assert gradients.rehearse(FILTERS["clip"]) is None
     assert gradients._shapes == (64,)
+
+
+def test_float64_has_one_shape_as_soon_as_threads_share_it():
+    model = nn.Linear(64, 3).double()
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    x, y = torch.zeros(2, 64, dtype=torch.float64), torch.zeros(2, dtype=torch.long)
+    gradients.check(x, y)
+    gradients._wanted, gradients.pass_rows, shapes = (32, 64), 64, []
+    for number in (1, 2):  # what was chosen on one thread is not kept on two
+        with full_precision.threads(number):
+            assert gradients.rehearse(FILTERS["clip"]) is None
+        shapes.append(gradients._shapes)
+    assert shapes == [(32, 64), (64,)]
 
 
 class Encoder(nn.Module):
