@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpltm.errors import InputError, first_line
 from dpltm.gradients.draws import REMEDY, Axis, CannotDraw, Draws, mixed
 from dpltm.gradients.layer import Call, Recorder
+from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
 from dpltm.records.batches import TRIES
@@ -63,13 +64,7 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
     arrays = [(value, value.copy()) for value in held if isinstance(value, np.ndarray)]
     lists = [(value, list(value)) for value in held if isinstance(value, list)]
-    with torch.random.fork_rng([value.device.index for value, _ in parameters[:1] if value.is_cuda]):
-        for value, _ in parameters[
-            :1
-        ]:  # by each generator: torch.manual_seed takes milliseconds, and seeds other devices
-            torch.default_generator.manual_seed(0)
-            if value.is_cuda:
-                torch.cuda.default_generators[value.device.index].manual_seed(0)
+    with seeded(0, parameters[0][0].device if parameters else None):
         try:
             with torch.no_grad():
                 for value, _ in parameters:

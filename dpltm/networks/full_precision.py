@@ -77,6 +77,21 @@ def threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_seeding = threading.RLock()
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """A block in which the common generators of torch, of the processor and of ``device``, begin at a public seed;
+    afterwards they are as they were. One thread at a time: what another draws there would be taken for one's own."""
+    devices = [device.index] if device is not None and device.type == "cuda" else []
+    with _seeding, torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes milliseconds, and seeds other devices
+        for index in devices:
+            torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
 def aligned(values: torch.Tensor) -> torch.Tensor:
     """Values that begin where those of any other pass do: how a library rounds may depend on that."""
     if values.is_contiguous() and values.data_ptr() % 64 == 0:

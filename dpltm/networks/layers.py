@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.errors import InputError
+from dpltm.networks.full_precision import seeded
 from dpltm.networks.kind import LayerSpec
 
 
@@ -75,8 +76,7 @@ def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
     """Make the network of these layers: Glorot normal weights from ``seed``; None for any weights."""
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    with seeded(0):
         modules = OrderedDict((one.name, _class(one)(*one.arguments, **one.options)) for one in layers)
     if tanh:
         modules = OrderedDict(

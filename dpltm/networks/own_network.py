@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from dpltm.errors import CodeError, InputError, first_line
 from dpltm.networks import KINDS, Batch, ModelSpec, Network, check_kind_takes, kind_name, resolve
 from dpltm.networks.evaluation import OfValues, check_loss, scored_rows
+from dpltm.networks.full_precision import seeded
 from dpltm.networks.layout import MOST_OUTPUTS, RECORDS, Form, Layout, StartProvenance, buffers_of, holder_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel, check_module, copied, loaded_code, own_model, plain, versions
@@ -141,8 +142,7 @@ class OwnNetwork(Layout):
             return ModelSpec(code, self.features, self.classes).build(0 if seed is None else seed)
         if isinstance(code, nn.Module):
             return copied(code, self.text)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed or 0)
+        with seeded(seed or 0):
             try:
                 module = code()
             except Exception as error:  # the user's own code
@@ -559,8 +559,7 @@ def _close(values: Tensor, wanted: Tensor, share: float) -> bool:
 def _run(network: OwnNetwork, model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
     """Outputs in evaluation mode, whatever is drawn at random by a seed; CodeError where the module fails."""
     x = x.to(next(model.parameters()).device)
-    with evaluating(model), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with evaluating(model), seeded(seed):
         try:
             outputs = model(x)
         except InputError:
