@@ -1,8 +1,7 @@
 """The stages on files: what ``dpltm generate``, ``select``, ``train``, ``tune`` and ``tickets transfer`` open and write.
 
-Each takes its request and who watches, and datasets that were read already. ``ending`` is called with the answer once all is
-written, before it is in its place. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as in a
-sweep.
+Each takes its request and who watches. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as
+in a sweep.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -71,13 +70,6 @@ from dpltm.verbs.tune import SearchResult
 from dpltm.verbs.tune import check_request as check_tuning
 from dpltm.verbs.tune import tune as search
 
-Ending = Callable[[dict[str, Any]], None]
-
-
-def nothing_more(answer: dict[str, Any]) -> None:
-    """The ``ending`` of a stage that is run by itself."""
-
-
 # --- generate ---------------------------------------------------------------------------------------------------------
 
 
@@ -85,7 +77,6 @@ def generate(
     request: GenerateRequest,
     progress: Progress,
     *,
-    ending: Ending = nothing_more,
     own: bool = False,
 ) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``."""
@@ -125,7 +116,7 @@ def generate(
             }
         )
         with new_ticket_set(out, tickets, again=checkpoints.interrupted):
-            ending(body)
+            pass
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
@@ -137,8 +128,6 @@ def generate(
 def select(
     request: SelectRequest,
     progress: Progress,
-    *,
-    ending: Ending = nothing_more,
 ) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = with_code_of_set(find_set(request.set or ""), request.model)
@@ -173,7 +162,6 @@ def select(
         }
     )
     if not request.dry_run:
-        ending(body)
         save_winner(folder, winner)
     return body
 
@@ -185,7 +173,6 @@ def train(
     request: TrainRequest,
     progress: Progress,
     *,
-    ending: Ending = nothing_more,
     ranks: Ranks | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
@@ -216,7 +203,6 @@ def train(
         body = as_flags(answer(run))
         with new_folder(out) as folder:
             save_run(folder, run)
-            ending(body)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
