@@ -4,6 +4,7 @@
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
+    attempts/NAME                       in which session something was begun
     results.json, results.md, figure.png
 
 Of the three stages of ``dpltm run`` there is one trial, and the folder is its own: tickets/, run/, result.json. A result is
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -29,7 +31,7 @@ from dpltm.tickets.ledger_file import BESIDE
 FORMAT, SCHEMA = "dpltm-sweep", 2
 RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
 
-PARTS = ("members", "tickets", "tune")
+PARTS = ("members", "tickets", "tune", "attempts")
 STAGES = ("generate.json", "draw.json", "encode.json")
 """Answers of stages, in the folder of a trial until it is finished."""
 
@@ -40,7 +42,7 @@ class SweepFolder:
     def __init__(self, root: Path, title: str, single: bool = False) -> None:
         self.root, self.single, place = root, single, root / "recipe.json"
         if (root.exists() or root.is_symlink()) and not (place.is_file() or only_being_written(place)):
-            raise ArtifactError(f"`out`: {root} exists already and is not of this recipe; choose another name")
+            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
         self.begun = place.is_file()
         _refuse_links(root / part for part in ("recipe.json", BESIDE, *PARTS))
         try:
@@ -118,6 +120,15 @@ class SweepFolder:
         write_json(path, {**head, "answer": published(answer)}, mode=0o600)
         return answer
 
+    def begin(self, name: str, session: str) -> bool:
+        """Note that a session makes something; False where it began that before, so that a process died over it."""
+        path = self.root / "attempts" / name.replace("/", "-")
+        if path.is_file() and not path.is_symlink() and path.read_text(encoding="utf-8") == session:
+            return False
+        with replaced(path) as staging:
+            staging.write_text(session, encoding="utf-8")
+        return True
+
     def write_text(self, name: str, text: str) -> None:
         """Write a file of the whole sweep, in place of an earlier one."""
         with replaced(self.root / name) as staging:
@@ -138,13 +149,15 @@ def remove(path: Path) -> None:
 
 
 def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    if not label.endswith(f"-s{body.get('seed')}-{str(body.get('digest'))[:8]}") or type(body.get("seed")) is not int:
+    seed, digest = body.get("seed"), body.get("digest")
+    if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+        return "damaged: 'arm' or 'digest' is missing, or is no text"
+    if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
         return "of another member"
-    try:
-        certified = figure_in(body["train"]["privacy"]["certified"]["epsilon"]) is not None
-    except (KeyError, TypeError):
-        certified = False
-    return None if certified else "damaged: it has no train.privacy.certified.epsilon"
+    with contextlib.suppress(KeyError, TypeError):
+        if figure_in(body["train"]["privacy"]["certified"]["epsilon"]) is not None:
+            return None
+    return "damaged: it has no train.privacy.certified.epsilon"
 
 
 def _refuse_links(paths: Iterable[Path]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,13 +28,11 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
-from dpltm.networks import model_spec
 from dpltm.options import Options, resolve, section_problems
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
@@ -54,6 +52,11 @@ from dpltm.verbs import generate, select, train, tune
 Section = Mapping[str, Any]
 """A table of options, as TOML has it."""
 
+if TYPE_CHECKING:
+    Values = dict[str, Any]
+else:
+    Values = dict[str, JsonValue]
+
 SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")  # settings of a training that a search decides
 SHARED_WITH_SEARCH = ("model", "features", "epsilon", "delta", "optimizer", "schedule", "average", "accountant")
 REMEMBERED = ("model", "features")  # by ticket sets: a table that all arms share says them for arms without a set
@@ -61,8 +64,8 @@ EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))  # one takes 
 OF_TRAINING = ("iterations", "batch-size", "lr", "rewind")  # that --quick sets only on sets with a training
 SHARED = ("train", "select", "tune")  # commands whose options all arms can share
 LATENT_STAGES = ("scheme", "encode", "train")
-DEFAULT_MODEL = "mlp:300,100"
 VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
+VALUE_TYPES = {"int", "float", "str", "bool"}  # of keys that take several
 MOST = 1000  # seeds, and values of one arm: more is taken for a slip of the finger
 
 
@@ -119,7 +122,7 @@ def _checked(command: str, section: dict[str, Any]) -> dict[str, Any]:
         problems.append(f"{own}: {section[own]!r:.80} is not the name of a set")
     options = {key: value for key, value in section.items() if key not in (own, *decided)}
     if problems := problems + section_problems(COMMANDS[command][0], options):
-        raise PydanticCustomError("options", "{problems}", {"problems": problems})
+        raise ValueError(problems)
     return section
 
 
@@ -127,17 +130,17 @@ class Latent(Table):
     """Options of the three commands of ``dpltm latent``."""
 
     prefix = "latent "
-    scheme: dict[str, JsonValue] = {}
-    encode: dict[str, JsonValue] = {}
-    train: dict[str, JsonValue] = {}
+    scheme: Values = {}
+    encode: Values = {}
+    train: Values = {}
 
 
 class Layer(Table):
     """Options that the document, its arms and --quick have alike."""
 
-    train: dict[str, JsonValue] = {}
-    select: dict[str, JsonValue] | None = None
-    tune: dict[str, JsonValue] | None = None
+    train: Values = {}
+    select: Values | None = None
+    tune: Values | None = None
     latent: Latent | None = None
 
 
@@ -164,7 +167,7 @@ class Arm(Layer):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if self.latent is not None and {*SHARED, "tickets", "round"} & self.model_fields_set:
-            raise ValueError("an arm is of dpltm latent, or of dpltm train; not of both")
+            raise ValueError(["an arm is of dpltm latent, or of dpltm train; not of both"])
         return self
 
     @property
@@ -203,7 +206,7 @@ class Quick(Layer):
 
     seeds: int | None = None
     round: int | None = None
-    tickets: dict[str, JsonValue] = {}
+    tickets: Values = {}
 
 
 def _checked_set(section: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +218,7 @@ class Document(Layer):
 
     recipe: Head
     arm: list[Arm] = Field(min_length=1)
-    tickets: dict[str, Annotated[dict[str, JsonValue], AfterValidator(_checked_set)]] = {}
+    tickets: dict[str, Annotated[Values, AfterValidator(_checked_set)]] = {}
     figure: Figure | None = None
     quick: Quick | None = None
 
@@ -404,6 +407,7 @@ def _checked_form(document: Section, path: Path, seeds: int | None) -> Document:
             rows += _rows(body, path)
         except InputError as error:
             problems.append(f"[[arm]] {body.get('name')!r} {error}")
+            rows.append({"name": "wrong"})  # and said so
     head, form = document.get("recipe", {}), None
     if seeds is not None and isinstance(head, dict):
         head = {**head, "seeds": seeds}
@@ -416,21 +420,31 @@ def _checked_form(document: Section, path: Path, seeds: int | None) -> Document:
     return form
 
 
+_SAID = {
+    **dict.fromkeys(("missing", "too_short", "string_too_short"), "missing"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
+    "extra_forbidden": "no such key; docs/recipes.md has all",
+}
+"""Instead of pydantic's own words."""
+
+
 def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
     """Return what is wrong at one place of the document, behind that place: such as ``[[arm]] 'dense' train``."""
-    head, *rest = (part for part in item["loc"] if part not in ("int", "float", "str", "bool"))
+    (head, *rest), types = [part for part in item["loc"] if part not in VALUE_TYPES], set(item["loc"]) & VALUE_TYPES
     where = f"[{head}]"
     if head == "arm":
         row = rows[rest.pop(0)] if rest else {}
-        where = f"[[arm]] {row.get('group') or row.get('name', 'without a name')!r}" if row else "[[arm]]"
+        where = f"[[arm]] {row.get('group') or row.get('name')!r}" if row else "[[arm]]"
     elif head == "tickets" and rest:
         where = f"[tickets.{rest.pop(0)}]"
     where = " ".join(map(str, (where, *rest)))
-    if item["type"] == "options":
-        return [f"{where} {problem}" for problem in item["ctx"]["problems"]]
-    if item["type"] == "extra_forbidden":
-        return [f"{where}{instead(where) or ': no such key; docs/recipes.md has all'}"]
-    return [f"{where}: {item['msg'].replace('Field required', 'missing').removeprefix('Value error, ')}"]
+    if isinstance(error := item.get("ctx", {}).get("error"), ValueError):
+        return [f"{where} {problem}" for problem in error.args[0]]
+    if item["type"] == "extra_forbidden" and (reason := instead(where)) is not None:
+        return [f"{where}{reason}"]
+    words = "must be a finite number or a text" if types else item["msg"]
+    value = f"{item['input']!r:.80} " if words.startswith(("must be", "Input should")) else ""
+    return [f"{where}: {_SAID.get(item['type']) or value + words.replace('Input should', 'must')}"]
 
 
 def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
@@ -438,7 +452,7 @@ def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
     plain = {key: value for key, value in body.items() if key != "vary"}
     if made := {"group", "varied"} & body.keys():
         raise InputError(f"{min(made)}: vary makes it; leave it out")
-    if "vary" not in body:
+    if "vary" not in body or not isinstance(body.get("name"), str):
         return [plain | {"paper": _printed(body.get("paper"), path)}]
     vary = body["vary"] if isinstance(body["vary"], dict) else {}
     lists = {key: values if isinstance(values, list) else [values] for key, values in vary.items()}
@@ -460,8 +474,8 @@ def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
                 if not isinstance(inner, dict):
                     raise InputError(f"{part}: must be a table")
             inner[name] = value
-        title, paper = f"{body.get('name')}, {what} {values[0]}", _printed(row.get("paper"), path)
-        rows.append({**row, "name": title, "group": body.get("name"), "varied": values[0], "paper": paper})
+        title, paper = f"{body['name']}, {what} {values[0]}", _printed(row.get("paper"), path)
+        rows.append({**row, "name": title, "group": body["name"], "varied": values[0], "paper": paper})
     return rows
 
 
@@ -491,7 +505,7 @@ def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
     if arm.latent is not None:
         shared, own, quick = (dict(layer.latent or Latent()) for layer in (form, arm, over))
         stages = {name: override(override(shared[name], own[name]), quick[name]) for name in LATENT_STAGES}
-        options["latent"] = Latent.model_construct(**stages)
+        options["latent"] = arm.latent.model_copy(update=stages)
     if isinstance(arm.round, int) and over.round is not None:
         options["round"] = over.round
     elif arm.round is None and arm.tickets is not None and arm.select is None:
@@ -607,7 +621,7 @@ def _refused(command: str, section: Section, **start: Any) -> list[str]:
 
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset, check that networks fit, and return each arm's part by name; refuse with all that is missing."""
+    """Read every dataset, and return each arm's part by name; refuse with all that is missing or cannot be together."""
     problems, loaded, source = dict[str, str](), dict[str, Dataset | None](), str(recipe.path)
     public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
 
@@ -630,13 +644,8 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
     for name, section in recipe.tickets.items():
         where, carried = f"[tickets.{name}]", "from" in section
         dataset = read(section if carried else {"dataset": "digits", **section}, where)
-        if dataset is not None and not carried:
-            if recipe.provenance(name) == "public":
-                public[where] = ledger.part(dataset)
-            with noting(where):
-                making = resolve(GenerateRequest, {}, section, source)
-                if making.features in (None, "none"):
-                    generate.check_schedule(making, model_spec(making.model or DEFAULT_MODEL, dataset))
+        if dataset is not None and not carried and recipe.provenance(name) == "public":
+            public[where] = ledger.part(dataset)
     for arm in recipe.arms:
         where = f"[[arm]] {arm.name!r}"
         if arm.tune is not None and (dataset := read(arm.tune, f"{where} tune")) is not None:
@@ -648,8 +657,6 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
             request = resolve(TrainRequest, {"dense": True}, arm.train, source)
             dataset = at_unit(dataset, request.per_unit)
             private[arm.name], units[dataset.unit] = ledger.part(dataset), None
-            if arm.tickets is None and request.features in (None, "none"):
-                model_spec(request.model or DEFAULT_MODEL, dataset)
             train.sampling_of(request, dataset)
             if len(units) > 1:
                 raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")

@@ -106,26 +106,13 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         )
     densities = scheduled_densities(made.spec, made.config)
 
-    def behind_map(dataset: Dataset, stage: str) -> Dataset:
-        check_no_target(dataset, f"[{stage}] of a ticket")
-        dataset = take_over_map(dataset, made.dataset.feature_map, None, "[generate]")
-        check_delta(options.delta, dataset)
-        shapes = [(records.features, records.classes) for records in (made.dataset, dataset)]
-        if shapes[0] != shapes[1]:
-            (features, classes), (other_features, other_classes) = shapes
-            raise InputError(
-                f"[generate] and [{stage}]: {made.dataset.name} has {features} features and {classes} classes,"
-                f" {dataset.name} has {other_features} and {other_classes}; tickets need the same"
-            )
-        return dataset
-
     def entered(book: Book, *drafts: Entry) -> Book:
         book.account().check_budget(drafts)
         return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
 
     book = entered(ledger.book, *made.entries)
     if by_mechanism:
-        scored = behind_map(load(drawing), "select")
+        scored = _behind_map(load(drawing), "select", made, options)
         part = ledger.part(scored)
         try:
             check_private(book.account(), part)
@@ -137,7 +124,7 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         settled = selection.settle(drawing, scored.records, densities[1:], fixed, metric)
         book = entered(book, selection.draft(drawing, settled, part, scored.unit))
     take_over_map(private, made.dataset.feature_map, learning.features, "[generate]")  # so [train] may not name one
-    private = behind_map(private, "train")
+    private = _behind_map(private, "train", made, options)
     try:  # as of the whole network: what is trained does not depend on which ticket wins
         start = fresh(made.spec, 0)
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
@@ -162,3 +149,15 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         "eps1": drawing.eps1,
         "privacy": training.stated(planned).to_json(),
     }
+
+
+def _behind_map(dataset: Dataset, stage: str, made: generation.Generation, options: RunRequest) -> Dataset:
+    check_no_target(dataset, f"[{stage}] of a ticket")
+    source, dataset = made.dataset, take_over_map(dataset, made.dataset.feature_map, None, "[generate]")
+    check_delta(options.delta, dataset)
+    if (source.features, source.classes) != (dataset.features, dataset.classes):
+        raise InputError(
+            f"[generate] and [{stage}]: {source.name} has {source.features} features and {source.classes} classes,"
+            f" {dataset.name} has {dataset.features} and {dataset.classes}; tickets need the same"
+        )
+    return dataset

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import secrets
 import shutil
 import signal
 import threading
@@ -65,13 +66,8 @@ from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.run import DEMO, price_stages, read_stages
 from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
-MAX_JOBS = 1024
-
-CONNECT_SECONDS = 10
-"""Time for a Dask scheduler to answer, and for its first worker."""
-
-IDLE_SECONDS = 10
-"""Time after which a process with nothing to do ends: none outlives its sweep by more."""
+CONNECT_SECONDS = 10  # for a Dask scheduler to answer, and for its first worker
+IDLE_SECONDS = 10  # after which a process with nothing to do ends: none outlives its sweep by more
 
 Stage = Callable[..., dict[str, Any]]
 """A stage on files: takes a request and who watches; gives the answer."""
@@ -115,6 +111,7 @@ class TrialRunner:
     ledger: str | None = None
     population: str | None = None
     progress: Progress = SILENT
+    session: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def is_made(self, task: Task) -> bool:
         """Return whether something is there."""
@@ -131,7 +128,10 @@ class TrialRunner:
         why = None
         with _ONE_AT_A_TIME:
             try:
-                self.make(task)
+                if not self.is_made(task):  # Dask sends a call again whose worker died: what it paid is not paid again
+                    if not self.folder.begin(task.name, self.session):
+                        raise InputError(DIED)
+                    self.make(task)
             except DpltmError as error:
                 why = str(error)
             except Exception as error:  # one trial's fault is not the others'
@@ -259,12 +259,6 @@ def _round(trial: Trial, source: Path, settings: Section) -> int:
 # --- who makes them ---------------------------------------------------------------------------------------------------
 
 
-def check_jobs(jobs: int | None) -> None:
-    """Raise InputError for a number of processes that cannot be meant."""
-    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
-        raise InputError(f"`jobs`: {jobs} is not from 1 to {MAX_JOBS}")
-
-
 @dataclass(frozen=True)
 class Workers:
     """Place where trials run: processes of this machine (this one alone where there is one job), or a Dask cluster.
@@ -274,12 +268,11 @@ class Workers:
 
     jobs: int
     client: Any = None
-    died: tuple[type[Exception], ...] = (BrokenExecutor,)
 
     def run(
         self, attempt: Callable[[Task], tuple[str, str | None]], tasks: Iterable[Task]
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield what ``attempt`` says of every task, as it comes back. One of ``died`` where a process died."""
+        """Yield what ``attempt`` says of every task, as it comes back. BrokenExecutor where a process died."""
         if self.client is not None:
             backend = {"backend": "dask", "client": self.client, "wait_for_workers_timeout": CONNECT_SECONDS}
         else:
@@ -294,10 +287,7 @@ class Workers:
 
 
 def _leave_interrupts(folder: str) -> None:
-    """Ignore Ctrl-C, which reaches every process of a terminal; the one that started the others ends them.
-
-    joblib starts other processes for another working ``folder``.
-    """
+    """Ignore Ctrl-C, which all of a terminal get; joblib starts other processes for another working ``folder``."""
     del folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -309,25 +299,20 @@ def dask_workers(address: str) -> Iterator[Workers]:
         import distributed
     except ImportError:
         raise InputError("`scheduler`: needs Dask, which is not installed; pip install 'dpltm[dask]'") from None
-    client, why = None, ""
-    try:
-        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        why = first_line(error)
-    if client is None:  # not within the except clause: its error would keep half a client alive
-        raise InputError(f"`scheduler`: {address}: no Dask scheduler answers ({why}); start one with dask scheduler")
-    with client:
+    why = ""
+    with contextlib.ExitStack() as opened:
         try:
-            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            client.run(check_jobs, 1)  # joblib would wait for ever for a call that a worker cannot unpickle
+            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            opened.enter_context(client).wait_for_workers(1, timeout=CONNECT_SECONDS)
+            client.run(in_flags, "")  # joblib would wait for ever for a call that a worker cannot unpickle
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
-        if why:
+        if why:  # not within the except clause: its error would keep half a client alive
             raise InputError(
-                f"`scheduler`: {address}: no worker can run what it is sent ({why}); start one of this version, where this"
-                f" folder is, with dask worker {address}"
+                f"`scheduler`: {address}: no Dask scheduler answers, or none of its workers can run what it is sent ({why});"
+                f" start dask scheduler, and dask worker {address} of this version where this folder is"
             )
-        yield Workers(-1, client, (distributed.KilledWorker,))
+        yield Workers(-1, client)
 
 
 def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progress = SILENT) -> dict[str, str]:
@@ -346,23 +331,23 @@ def sweep(recipe: Recipe, runner: TrialRunner, workers: Workers, progress: Progr
             texts = [f"{failed} failed"] * bool(failed) + [f"next {name}" for name in [*left][:1]]
             step(len(recipe.trials) - unmade, ", ".join(texts))
 
-        def make(ready: list[Task]) -> None:
+        def make(ready: list[Task], runner: TrialRunner) -> None:
             try:
                 for name, why in workers.run(runner.attempt, ready):
                     note(name, why)
-            except workers.died:
+            except BrokenExecutor:
                 if len(ready) == 1:
                     note(ready[0].name, in_flags(DIED))
                 else:  # nobody knows over which a process died: each that is left is made again, alone
                     for task in [task for task in ready if task.name in left]:
-                        make([task])
+                        make([task], replace(runner, session=secrets.token_hex(8)))
 
         while left:
             for name, task in list(left.items()):
                 why = next((failures[need.name] for need in task.needs if need.name in failures), None)
                 if why is not None:
                     note(name, why)
-            make([task for task in left.values() if not any(need.name in left for need in task.needs)])
+            make([task for task in left.values() if not any(need.name in left for need in task.needs)], runner)
     return failures
 
 
@@ -424,7 +409,6 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
     for flag in ("epsilon", "delta", "split", "seed"):
         if getattr(options, flag) != getattr(RunRequest, flag):
             raise InputError(f"`{flag}`: a recipe says it for each of its arms; leave `{flag}` out")
-    check_jobs(options.jobs)
     recipe = read_recipe(document, path, seeds=options.seeds, quick=options.quick)
     root = Path(options.out or f"{path.stem}{'-quick' if recipe.quick else ''}.sweep")
     place = options.ledger or str(root / BESIDE)
