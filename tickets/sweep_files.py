@@ -105,7 +105,8 @@ class SweepFolder:
         """Say that a trial is finished, and what it came to; what its stages left for each other goes."""
         home, head = self.trial(label), {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
         answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
-        write_json(home / "result.json", {**head, **body, **answers})
+        mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
+        write_json(home / "result.json", {**head, **body, **answers}, mode=mode)
         for name in (*STAGES, "owners.msg", *(() if self.single else ("tickets",))):
             remove(home / name)
 

@@ -46,6 +46,7 @@ from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
 from dpltm.tickets.sweep_files import SweepFolder, remove
+from dpltm.tickets.ticket_set import private_path
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.recipes import (
     COMMANDS,
@@ -393,8 +394,9 @@ def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict
             progress.say(f"{root}: {AGAIN}")
         body = folder.result(trial.name)
         if body is None:
-            if runner.is_made(shared) and not (root / "generate.json").exists():
-                remove(runner.path(shared))
+            if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
+                for path in (runner.path(shared), private_path(runner.path(shared))):
+                    remove(path)
             made = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
             body = runner.make(trial, generate=made)
     places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
