@@ -93,9 +93,9 @@ class Column:
         return self.kind == "label" and not self.values and not self.wanted
 
     @property
-    def own_marks(self) -> bool:
-        """Tell whether its numbers are written otherwise than 1234.5."""
-        return bool(self.suffix) or (self.decimal, self.thousands) != (".", "")
+    def marks(self) -> tuple[str, str, str]:
+        """How its numbers are written: what they end in, their point, and what stands between groups of digits."""
+        return self.suffix, self.decimal, self.thousands
 
     @property
     def features(self) -> int:

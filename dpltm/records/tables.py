@@ -33,14 +33,13 @@ from dpltm.records.cells import (
     Faults,
     Line,
     as_column,
-    as_days,
-    as_number,
     classes_of,
     encoded,
     is_numeric,
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.encode import as_days, as_number, rows_of, separator_of
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
@@ -122,9 +121,9 @@ class Table:
     schema: Schema = _PLAIN
 
     def __post_init__(self) -> None:
-        of_tabs = self.path is not None and self.path.name.lower().removesuffix(".gz").endswith(".tsv")
-        if of_tabs and self.schema.separator == _PLAIN.separator:
-            object.__setattr__(self, "schema", replace(self.schema, separator="\t"))
+        if self.path is not None:
+            mark = separator_of(self.path, self.schema.separator)
+            object.__setattr__(self, "schema", replace(self.schema, separator=mark))
 
     def __str__(self) -> str:
         return str(self.source)
@@ -195,28 +194,18 @@ class Table:
 
 @contextmanager
 def _rows(path: Path, schema: Schema) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
-    rows and cells is what a table holds."""
-    encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
-    csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
-    opening: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opening(path, "rt", newline="", encoding=encoding) as stream:
-        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        try:
-            rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
-            yield ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
-            raise DataError(
-                f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
-                ' schema say encoding = "latin-1" or separator = ";"'
-            ) from error
-
-
-def _is_utf8(schema: Schema) -> bool:
-    return codecs.lookup(schema.encoding).name == "utf-8"
+    """Yield the lines of a file that are not blank, and their cells (see ``encode.rows_of``)."""
+    try:
+        with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
+            yield rows
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
+        raise DataError(
+            f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+            ' schema say encoding = "latin-1" or separator = ";"'
+        ) from error
 
 
 @contextmanager
@@ -268,8 +257,8 @@ def _read_alike(path: Path, schema: Schema) -> bool:
     They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
     header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark = schema.separator
-    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
+    mark, utf8 = schema.separator, codecs.lookup(schema.encoding).name == "utf-8"
+    if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
         quoted = False
@@ -770,7 +759,7 @@ def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
     if not said and len(there) > FEW and (named or (distinct and whole)):
         return Column(column.name, "ignored")
     known = replace(column, wanted=False, missing=len(there) < len(times))
-    for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
+    for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
         some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
         if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
@@ -787,7 +776,7 @@ def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Co
     """Return the column of labels with its classes and their shares, which nobody else may have said."""
     if column.is_target or column.shares:
         return column
-    if not column.values and len(there) > FEW and all(as_number(cell, column) is not None for cell in there):
+    if not column.values and len(there) > FEW and all(as_number(cell, *column.marks) is not None for cell in there):
         raise DataError(
             f"`label` {column.name}: holds {len(there):,} different numbers; where they are to be predicted as numbers, give"
             " their public range by `target_bounds` LO,HI, or else name the `classes`"

@@ -18,8 +18,8 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
-from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.encode import as_number
 from dpltm.records.split import Arrays, Rows, Split
 
 MAX_SLOTS = 4096

@@ -6,7 +6,6 @@ graph is compared with dpltm on made-up records before the folder is there.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import importlib
@@ -36,7 +35,7 @@ from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.progress import SILENT, Progress
-from dpltm.records.cells import written
+from dpltm.records import encode
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
@@ -44,7 +43,6 @@ from dpltm.records.schema import Column, Schema
 from dpltm.records.tables import read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
-from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
@@ -237,9 +235,8 @@ class _Network:
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
         schema = self.schema or Schema(())
-        encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
         table: dict[str, Any] = {
-            "skip": schema.skip, "separator": schema.separator, "encoding": encoding, "names": None,
+            "skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding, "names": None,
             "missing": schema.missing, "matrix": self.schema is None,
         }  # fmt: skip
         if self.schema is not None:
@@ -300,9 +297,8 @@ def _said(column: Column) -> dict[str, Any]:
         told["values"] = list(_places(column))
     if column.kind == "hashed":
         told["buckets"] = column.buckets
-    marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
-    if column.kind == "number" and marks != {"suffix": "", "decimal": ".", "thousands": ""}:
-        told |= {**marks, "written": written(column.decimal, column.thousands).pattern}
+    if column.kind == "number":
+        told["marks"] = column.marks
     return told
 
 
@@ -523,10 +519,11 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    home, settings = files("dpltm.tickets"), network.settings
-    (folder / "predict.py").write_text(home.joinpath("predict.py").read_text("utf-8"), encoding="utf-8")
+    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
     if settings is not None:
-        source, literal = home.joinpath("encode.py").read_text("utf-8"), repr(json.dumps(settings))
+        source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
+        literal = repr(json.dumps(settings))
         source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
         (folder / "encode.py").write_text(source, encoding="utf-8")
 

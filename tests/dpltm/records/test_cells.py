@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from dpltm.errors import DataError
 from dpltm.records import load, tables
-from dpltm.records.cells import Cells, as_number
+from dpltm.records.cells import Cells
+from dpltm.records.encode import as_number
 from dpltm.records.schema import parse_schema
 from opened import arrays_of
 
