@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features import Choice, Takes, Transform, parse
+from dpltm.features import Choice, Transform, parse
 from dpltm.features.normalisation import (
     NORM,
     ChannelStatistics,
@@ -79,11 +79,6 @@ class FeatureMap:
     def text(self) -> str:
         """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``fourier:D,GAMMA``."""
         return self.base.text
-
-    @property
-    def takes(self) -> Takes:
-        """Shape that a record must have."""
-        return self.base.takes
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

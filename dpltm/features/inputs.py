@@ -187,7 +187,7 @@ def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, features: st
     if feature_map is None:
         return dataset
     check_quantities(dataset, "`dataset`", "use records like those that the features were made for")
-    check_kind(dataset, feature_map.takes, "dataset")
+    check_kind(dataset, feature_map.base.takes, "dataset")
     return replace(dataset, feature_map=feature_map.for_records(dataset.row_shape, dataset.bounds))
 
 
