@@ -493,7 +493,7 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
         features = encoder.arrays(block)[0]
         outside += ((features < 0) | (features > 1)).sum(0)
         records += len(features)
-    return encoder.faults.rows(), [schema.feature_names[at] for at in np.flatnonzero(outside > records / 2)]
+    return encoder.faults.rows(), [schema.feature_columns[at].name for at in np.flatnonzero(outside > records / 2)]
 
 
 def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:

@@ -33,7 +33,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
 from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
@@ -114,7 +114,8 @@ def evaluate(
         found = target_skill(run.model, x, y, run.target, _metric(run))
     elif (
         own is None
-        and (found := skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)) is not None
+        and (found := skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups))
+        is not None
     ):
         right = found.accuracy.value
     else:

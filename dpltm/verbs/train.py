@@ -58,7 +58,7 @@ from dpltm.records.notes import (
     test_notes,
     unit_notes,
 )
-from dpltm.records.schema import class_shares
+from dpltm.records.schema import kept_schema
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
 from dpltm.records.units import at_unit
@@ -195,7 +195,7 @@ def settle(
             options.class_weight,
             options.class_shares,
             dataset.classes,
-            class_shares(dataset.schema),
+            kept_schema(dataset.schema).class_shares,
             scored=options.eval_private is not None and options.metric == "balanced-accuracy",
         ),
         start=start,
