@@ -65,7 +65,7 @@ from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
 from dpltm.records.split import RecordSet, Rows
-from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
+from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
@@ -295,7 +295,7 @@ class Columns:
         Row i depends on row i and on public facts alone.
         """
         if self.schema is not None:
-            raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
+            raw = read_by_schema(Table(x, self.schema, "`X`"), labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
         known: Callable[[Rows], Rows] = lambda rows: rows  # noqa: E731
         values = x

@@ -83,30 +83,6 @@ def is_frame(values: object) -> bool:
     return hasattr(values, "columns") and hasattr(values, "shape") and not isinstance(values, np.ndarray)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A data frame of pandas or polars, and what messages call it."""
-
-    values: Any
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-    def of_objects(self, at: int) -> bool:
-        """Tell whether a column is of objects, which may be numbers of several types."""
-        return getattr(self.values[self.values.columns[at]].dtype, "kind", "") == "O"
-
-    def blocks(self, read: Sequence[int]) -> Iterator[Block]:
-        """Yield the records, some at a time."""
-        keys = list(self.values.columns)
-        for start in range(0, int(self.values.shape[0]), BLOCK):
-            some = {at: self.values[keys[at]][start : start + BLOCK] for at in read}
-            yield Block(
-                {at: _as_arrow(column) for at, column in some.items()}, range(start, start + BLOCK).__getitem__
-            )
-
-
 def _as_arrow(column: Any) -> Any:
     plain = np.asarray(column)
     return pa.array(plain, from_pandas=True) if plain.dtype.kind in "biuf" else as_column(column.to_list())
@@ -114,11 +90,17 @@ def _as_arrow(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and its records some at a time. ``schema`` says how a ``.csv`` file is written; cells of a
-    ``.tsv`` file are between tabs where it does not say otherwise."""
+    """A table: its columns, and its records some at a time.
 
-    source: Path | Frame
+    Attributes:
+        source: the path of a file, or a data frame of pandas or polars.
+        schema: how a ``.csv`` file is written; cells of a ``.tsv`` file are between tabs where it does not say otherwise.
+        name: what messages call a data frame.
+    """
+
+    source: Any
     schema: Schema = _PLAIN
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.path is not None:
@@ -126,18 +108,23 @@ class Table:
             object.__setattr__(self, "schema", replace(self.schema, separator=mark))
 
     def __str__(self) -> str:
-        return str(self.source)
+        return self.name or str(self.source)
+
+    @property
+    def is_frame(self) -> bool:
+        """Tell whether it is a data frame."""
+        return not isinstance(self.source, Path)
 
     @property
     def path(self) -> Path | None:
         """Of a ``.csv`` file; None of other tables."""
-        return self.source if isinstance(self.source, Path) and suffix_of(self.source) == ".csv" else None
+        return self.source if not self.is_frame and suffix_of(self.source) == ".csv" else None
 
     @cached_property
     def names(self) -> list[str]:
         """Names of the columns; a schema may say them."""
-        if isinstance(self.source, Frame):
-            return list(map(str, self.source.values.columns))
+        if self.is_frame:
+            return list(map(str, self.source.columns))
         if self.path is None:
             with record_batches(self.source) as (columns, _):
                 return list(columns.names)
@@ -159,8 +146,11 @@ class Table:
         A .csv file is read by Arrow, and by Python as soon as the two might differ.
         """
         start = 0
-        if isinstance(self.source, Frame):
-            yield from self.source.blocks(read)
+        if self.is_frame:
+            keys = list(self.source.columns)
+            for start in range(0, int(self.source.shape[0]), BLOCK):
+                some = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
+                yield Block(some, range(start, start + BLOCK).__getitem__)
         elif self.path is None:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
@@ -307,7 +297,7 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
 
 
 def read_table(
-    source: Path | Frame,
+    table: Table,
     label: str | None,
     labelled: bool = True,
     units: str | None = None,
@@ -320,7 +310,6 @@ def read_table(
         units: the column of persons, in numbers or words; it is no feature.
         spare: columns that may be there, and are no features.
     """
-    table = Table(source)
     names, whose = table.names, list[str]()
     left_out, columns = _features(table, label, labelled, units, spare)
     if table.path is not None:
@@ -348,7 +337,7 @@ def read_table(
     return RawSplit(
         x,
         y if labelled else None,
-        str(source),
+        str(table),
         "the feature table",
         "no column" if label is None else f"column {label!r}",
         tuple(read[place] for place in features),
@@ -365,7 +354,8 @@ def _numbers(table: Table, block: Block, at: int, of_persons: bool = False) -> n
     if column.null_count:
         raise DataError(f"{table}: column {name!r} has nulls; fill them or drop the column")
     if is_numeric(column.type) or pa.types.is_boolean(column.type):
-        mixed = isinstance(table.source, Frame) and table.source.of_objects(at)
+        # a column of objects may hold numbers of several types
+        mixed = table.is_frame and getattr(table.source[table.source.columns[at]].dtype, "kind", "") == "O"
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64 if mixed else None)
     cells = Cells.of(column)
     if not of_persons and table.path is not None:
@@ -437,8 +427,7 @@ def _check_names(table: Table, fix: str) -> None:
 
 
 def read_by_schema(
-    source: Path | Frame,
-    schema: Schema,
+    table: Table,
     units: str | None = None,
     labelled: bool = True,
     coder: Coder | None = None,
@@ -448,35 +437,36 @@ def read_by_schema(
     """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
-        source: a file, or a data frame.
+        table: with its schema.
         units: the column of persons, whatever the schema says of it; it is no feature.
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
         spare: columns that may be there beside those of the schema.
     """
+    schema = table.schema
     if coder is None:
         schema.check_finished()
     given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder)
-    x, y, cells, targets = encoder.table.joined(list(encoder.read), encoder.arrays)
+    encoder = _Encoder(table, label, units, given, spare, coder)
+    x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
         raise DataError(
-            f"{source}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
             " `schema` THIS shows all)"
         )
     return RawSplit(
         x,
         y if labelled else None,
-        str(source),
+        str(table),
         "the feature table",
         f"column {label!r}",
         None,
         Rows(cells, targets, tuple(encoder.columns), label),  # known under any schema
         np.array(encoder.whose) if units is not None and labelled else None,
         units or "",
-        left_out=tuple(name for at, name in enumerate(encoder.table.names) if at not in encoder.read),
+        left_out=tuple(name for at, name in enumerate(table.names) if at not in encoder.read),
         schema=schema,
     )
 
@@ -522,7 +512,7 @@ class _Encoder:
 
     def __post_init__(self) -> None:
         names = self.table.names
-        self.faults = Faults("record" if isinstance(self.table.source, Frame) else "line")
+        self.faults = Faults("record" if self.table.is_frame else "line")
         known = {self.units, *(column.name for column in self.table.schema.columns)}
         numbers = index_columns(names)
         self.read = {
@@ -696,7 +686,7 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     free = (
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
-    return settle(stem_of(path), read_by_schema(path, replace(schema, columns=tuple(free)), coder=_uncoded))
+    return settle(stem_of(path), read_by_schema(Table(path, replace(schema, columns=tuple(free))), coder=_uncoded))
 
 
 def _names(path: Path, schema: Schema) -> list[str]:

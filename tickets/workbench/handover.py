@@ -40,7 +40,7 @@ from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
-from dpltm.records.tables import read_by_schema
+from dpltm.records.tables import Table, read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
 from dpltm.tickets import predict as standalone
@@ -548,7 +548,7 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, network.schema)
-        x = read_by_schema(table, network.schema, labelled=False).x
+        x = read_by_schema(Table(table, network.schema), labelled=False).x
         made = encode.inputs(table, network.settings or {})
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()
