@@ -65,20 +65,13 @@ def from_arrays(
             the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
         test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
             such as 0.2, which a public hash of each record, or person, holds out.
-        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
             then a network of the user's own has a ``loss`` for them.
-        target_bounds: public range of labels that are numbers to be predicted, in place of ``classes``; those outside count
-            as its ends.
-        records: public number of records, or of persons; counted if None, and noted.
         words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         unit: noun of whom those are, such as ``patient``; by default ``user``.
-        schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
-            label, its classes, and the bounds.
-        rows_coincide: whether a test record may equal a training record: such as where records are a few truth values.
         name: what messages and the ledger call them, printable, at most 200 characters.
-        for_training: whether something is learned from them; otherwise one record will do.
+        bounds, target_bounds, records, schema, rows_coincide, for_training: as of :func:`load`.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.

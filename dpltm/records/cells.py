@@ -218,6 +218,13 @@ class Faults:
             shown = what if cell is None else f"{cell!r:.40} {what}"
             self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
 
+    def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
+        """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
+        ``fix`` is said."""
+        for row in cells.rows_of(strange)[:1]:
+            cell = cells.text(row)
+            self.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
+
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
         return [(column, *fault) for (column, _), fault in self.found.items()]
@@ -261,9 +268,8 @@ def encoded(
         what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
         if column.other:
             features[strange, -1] = 1.0
-    for row in [] if column.other else cells.rows_of(strange)[:1]:
-        cell = cells.text(row)
-        faults.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
+    if not column.other:
+        faults.add_first(column, cells, strange, what, fix, line)
     return features[cells.codes]
 
 
@@ -319,12 +325,10 @@ def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.n
     """
     if column.is_target:
         values = cells.parsed(column)
-        for row in cells.rows_of(np.isnan(values))[:1]:
-            cell = cells.text(row)
-            faults.add(column.name, "is no number", _fix_of(column, cell), line, row, cell)
+        faults.add_first(column, cells, np.isnan(values), "is no number", "", line)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
-    for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:
+    if not column.wanted:
         fix = "add it to classes, or leave those records out"
-        faults.add(column.name, "is none of its classes", fix, line, row, cells.text(row))
+        faults.add_first(column, cells, places < 0, "is none of its classes", fix, line)
     return np.maximum(places, 0)[cells.codes]

@@ -75,10 +75,10 @@ def load(
             with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
             Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
         label: the label column of a table.
-        bounds: finite ``(low, high)`` of every feature.
-        classes: number of classes, 2 or more.
-        target_bounds: public range of labels that are numbers, in place of ``classes``.
-        records: public number of training records, after ``subset``; 1 or more.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: number of classes, 2 or more; counted on the labels if None, and noted.
+        target_bounds: public range of labels that are numbers, in place of ``classes``; those outside count as its ends.
+        records: public number of training records, after ``subset``, or of persons; counted if None, and noted.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
             its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
