@@ -867,9 +867,12 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     no more harm than any other; the run is one like all others.
 
     Args:
+        epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
+        tickets, round, select_epsilon, model, features, record_shape: where tickets have two outputs;
+        head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
+        per_unit, rows_coincide, ledger, random_state, name, unit, score_epsilon: as there, the score being R^2.
         target_bounds: public range of the targets, ``(low, high)``; needed unless a schema has it. Those outside count as
-            its ends. The other parameters are those of :class:`TicketClassifier`; tickets have two outputs, and a score is
-            R^2.
+            its ends.
 
     Attributes:
         n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_, unit_: as of :class:`TicketClassifier`.
