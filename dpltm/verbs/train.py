@@ -633,14 +633,11 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
     most = HIDES * math.sqrt(2) * chances.noise_std  # it is of residuals over sqrt 2, a record's longest
     counts = zip(class_names(dataset.schema), class_shares(dataset.schema), strict=False)
     few = [name for name, share in counts if share * dataset.records < most]
-    return (
-        [
-            f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom}, and"
-            " noise hides so many"
-        ]
-        if few
-        else []
+    told = (
+        f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom},"
+        " and noise hides so many"
     )
+    return [told] if few else []
 
 
 def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
