@@ -401,7 +401,8 @@ class TicketEstimator(BaseEstimator):
             with self._naming():
                 _refuse("fit", others)
                 self._check_scores(units)
-                dataset = self._dataset(*self._validated(X, y), units)
+                x, targets = self._validated(X, y)
+                dataset = self._dataset(x, targets, units)
                 try:
                     self.run_ = self._train(dataset)
                 except Begun:  # another worker was first with a new ledger file; nothing was entered here
@@ -763,10 +764,12 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        label, numbered = self._label_column(), isinstance(self.classes, (int, np.integer))
+        label, given = self._label_column(), self.classes
         if label is None:
-            given = y if self.classes is None else np.asarray(self.classes)
-            labels = np.arange(self.classes) if numbered and self.classes is not True else np.unique(given)
+            numbered = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+            labels = (
+                np.arange(int(cast(int, given))) if numbered else np.unique(y if given is None else np.asarray(given))
+            )
             self._places = {name: place for place, name in enumerate(labels.tolist())}
         elif label.is_target:
             raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")

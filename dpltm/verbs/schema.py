@@ -118,10 +118,10 @@ class Histogram:
         inside = slice(first, int(quiet[quiet > out[-1]].min(initial=len(groups))))
         mass = float(groups[inside][groups[inside] >= NEAR * noise_std].sum())
         begin, end = int(self.sizes[:first].sum()), int(self.sizes[: inside.stop].sum())
-        counts = cells[begin:end], groups[inside], self.sizes[inside]
+        cells, groups, sizes = cells[begin:end], groups[inside], self.sizes[inside]
         most = min(TAIL * mass, max(THIN * mass, NEAR * noise_std))
-        below, under = _left_out(*counts, most, noise_std)
-        above, over = _left_out(*(part[::-1] for part in counts), most, noise_std)
+        below, under = _left_out(cells, groups, sizes, most, noise_std)
+        above, over = _left_out(cells[::-1], groups[::-1], sizes[::-1], most, noise_std)
         last = end - 1 - above
         low, high = max(min(begin + below, last) - 1, 0), min(last, len(self.edges) - 1)
         if low == high:  # everything lies beyond one end
