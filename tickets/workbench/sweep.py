@@ -479,7 +479,9 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, result
     for arm, row in measured:
         dataset = arm.train.get("dataset", "") if "apart" in recipe.figure else ""
         finished = (trial for trial in recipe.trials if trial.arm is arm and trial.name in results)
-        runs = [read_metrics(folder.trial(trial.name) / "run" / "metrics.jsonl") for trial in finished]
+        runs: list[Metrics | None] = [
+            read_metrics(folder.trial(trial.name) / "run" / "metrics.jsonl") for trial in finished
+        ]
         runs_of.setdefault(dataset, {})[_with_epsilon(arm.name, [row])] = runs
     charts = ((dataset, accuracy_over_steps(runs)) for dataset, runs in runs_of.items())
     return [
