@@ -555,10 +555,9 @@ class RecordGradients:
                     return place
             return None
 
-        shift, drawn = int(torch.randint(rows, (), generator=generator)), torch.randperm(rows, generator=generator)
+        drawn = torch.randperm(rows, generator=generator)
         return (
             differs(places.roll(1), never, large, first=True)
-            or differs(places.roll(shift), never, large)
             or differs(places.flip(0), odd, large)
             or differs(drawn.to(x.device), ~odd & (rows > 1), large * math.nan)
         )
