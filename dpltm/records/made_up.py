@@ -363,8 +363,8 @@ class Trial:
         return ""
 
     def compare(self, *rows: Tensor) -> bool:
-        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return whether
-        the function takes any batch of them. Some are there several times, so that it is run on few alone."""
+        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return
+        whether the function takes any batch of them. Some are there several times, so that it is run on few alone."""
         waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
             some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
