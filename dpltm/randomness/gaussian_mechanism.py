@@ -60,7 +60,7 @@ GRID_BITS = 10
 AT_ONCE = 2**16
 """Coordinates that get their noise at a time, so that what is computed with stays in a cache."""
 
-MOST_THREADS, WORTH_A_THREAD = 8, 2
+MOST_THREADS, WORTH_A_THREAD = 8, 4
 """Threads that are kept busy by bits that come one block after the other, and blocks that are worth starting one more."""
 
 SEED = 32
