@@ -403,9 +403,9 @@ class Trial:
         for (seen, one, other), size in zip(pairs, sizes, strict=True):
             room = torch.maximum(self.alike * size, floor)
             for rows in torch.arange(len(place)).split(max(1, BLOCK // one.shape[1])):  # what fits a cache is quickest
-                at = place[rows]
-                wrong = _differ(one[rows[0] : rows[-1] + 1], other[at.to(other.device)], room[rows])
-                if bool((wrong.cpu() & (smooth[at] if seen.slope else True)).any()):
+                same = place[rows]
+                wrong = _differ(one[rows[0] : rows[-1] + 1], other[same.to(other.device)], room[rows])
+                if bool((wrong.cpu() & (smooth[same] if seen.slope else True)).any()):
                     raise Mixes(seen.place)
 
     def replace(self, *rows: Tensor) -> None:
