@@ -531,7 +531,7 @@ class TicketEstimator(BaseEstimator):
                 arguments(TrainOptions, training),
             )
             sparsest = draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, features=asked.features, round=sparsest)
+            start, behind = starting_point(tickets, dataset, asked, round=sparsest)
             planned = plan(settle(start, behind, asked, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)
