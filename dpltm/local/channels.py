@@ -16,7 +16,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.local import BIT_PROTOCOLS, PROTOCOLS
-from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.noise import RandomSource, below
 
 WHOLE = 1 << 64
 
@@ -251,19 +251,6 @@ class Response:
         drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
         others = (values + 1 + below(source, len(values), self.categories - 1)) % self.categories
         return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
-
-
-def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Draw numbers below ``limit`` (1 to 2^63), ``(count,)`` int64; words of the last, incomplete run are drawn anew.
-
-    ``source`` is secret where what its coins decide is.
-    """
-    last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
-    left = np.arange(count)
-    while len(left):
-        numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
-        left = left[numbers[left] > np.uint64(last)]
-    return (numbers % np.uint64(limit)).astype(np.int64)
 
 
 def whole_numbers(values: np.ndarray) -> np.ndarray:

@@ -23,14 +23,13 @@ from dpltm.local.channels import (
     MAX_CATEGORIES,
     MAX_EPSILON,
     WHOLE,
-    below,
     chance,
     check_positive,
     check_sizes,
     log_distance,
     whole_numbers,
 )
-from dpltm.randomness.noise import FastSource, RandomSource, gaussian
+from dpltm.randomness.noise import FastSource, RandomSource, below, gaussian
 
 Labels = Literal["one-hot", "signed"]
 

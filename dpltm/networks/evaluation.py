@@ -183,10 +183,11 @@ def total_score(
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())
             continue
-        if isinstance(score, PricedScore | PricedError):
+        if isinstance(score, PricedScore):
             values = [score.values(given, labels)]
-        else:  # each alone, for a function of the user's own
-            alone = (score(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
+        else:  # each alone: for a function of the user's own, and since last bits of others depend on how many there are
+            value_of = score.values if isinstance(score, PricedError) else score
+            alone = (value_of(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
             values = [value.reshape(1) if value.numel() == 1 else value.new_zeros(1) for value in alone]
         parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
     each = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)

@@ -26,7 +26,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
 from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
@@ -100,29 +100,22 @@ def evaluate(
     stored = dataset.test.open(ledger.declared_test(dataset)).x
     groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
-    measured: Skill | TargetSkill | None = None
-    right = None
-    if run.target is not None:
-        measured = target_skill(run.model, x, y, run.target, _metric(run))
-    elif (
-        run.spec.score is not None
-        or (  # of the user's own, which may tell no classes
-            judged := skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)
-        )
-        is None
-    ):
+    judged: Skill | None = None
+    if run.target is None and run.spec.score is None:  # a score of the user's own may tell no classes
+        judged = skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups)
+    predicts = None if run.target is None else target_skill(run.model, x, y, run.target, _metric(run))
+    right = None if judged is None else judged.accuracy.value
+    if judged is None and run.target is None:
         right = accuracy(run.model, x, y, score=run.spec.score)
-    else:
-        measured, right = judged, judged.accuracy.value
     notes = [
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *outside_notes(dataset, stored),
         *network_notes(run.spec),
-        *(measured.notes if isinstance(measured, TargetSkill) else ()),
+        *(() if predicts is None else predicts.notes),
     ]
-    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), measured)
+    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), judged or predicts)
 
 
 def _run_bounds_notes(run: Run) -> list[str]:

@@ -44,8 +44,9 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
+from dpltm.records.input_parts import shown
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, shares_notes, test_notes, unit_notes
-from dpltm.records.schema import class_shares
+from dpltm.records.schema import kept_schema
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
 from dpltm.records.units import at_unit
@@ -185,7 +186,7 @@ def settle(
             options.class_weight,
             options.class_shares,
             dataset.classes,
-            class_shares(dataset.schema),
+            kept_schema(dataset.schema).class_shares,
             scored=options.eval_private is not None and options.metric == "balanced-accuracy",
         ),
         start=start,
@@ -290,7 +291,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes == "any")
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     options = replace(options, metric=metric)
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
@@ -575,6 +576,7 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         *feature_notes(dataset),
         *network_notes(plan.start.spec),
     ]
+    notes += _hidden_notes(plan)
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
     if mechanism.steps < planned_steps:
@@ -584,6 +586,38 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     if lr is not None and options.head != LEAST_SQUARES:
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     return tuple(notes)
+
+
+HIDES = 2.0
+"""Deviations of its noise that what counts records must have, to be told from nothing."""
+
+
+def _hidden_notes(plan: TrainingPlan) -> list[str]:
+    """Return notes on what noise hides, by public facts: records, classes and their shares, and the noise.
+
+    Over T steps k records add at most k q T bounds in any direction, and the noise is sigma sqrt(T) bounds: that of
+    sigma / (q sqrt(T)) records.
+    """
+    dataset, mechanism, chances = plan.dataset, plan.mechanism, plan.before_steps.chances
+    whom = "persons" if dataset.of_persons else "records"
+    bound = 2.0 if mechanism.adjacency == "replace-one" else 1.0
+    hidden = HIDES * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
+    if not isinstance(mechanism, BandedSgd) and dataset.records < max(dataset.classes, 2) * hidden:
+        return [
+            f"nothing can be learned: noise hides what under {math.ceil(hidden):,} {whom} have in common, and there are"
+            f" {dataset.records:,} in all classes; take more of them, or less noise"
+        ]
+    if chances is None:
+        return []
+    most = HIDES * math.sqrt(2) * chances.noise_std  # it is of residuals over sqrt 2, a record's longest
+    schema = kept_schema(dataset.schema)
+    counts = zip(schema.class_names, schema.class_shares, strict=False)
+    few = [name for name, share in counts if share * dataset.records < most]
+    told = (
+        f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom},"
+        " and noise hides so many"
+    )
+    return [told] if few else []
 
 
 def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:

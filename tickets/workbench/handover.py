@@ -6,7 +6,6 @@ graph is compared with dpltm on made-up records before the folder is there.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import importlib
@@ -36,15 +35,14 @@ from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.progress import SILENT, Progress
-from dpltm.records.cells import written
+from dpltm.records import encode
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
-from dpltm.records.tables import read_by_schema
+from dpltm.records.tables import Table, read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
-from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
@@ -237,8 +235,7 @@ class _Network:
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
         schema = self.schema or Schema(())
-        encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
-        table = {"skip": schema.skip, "separator": schema.separator, "encoding": encoding}
+        table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
             columns = [_said(column) for column in self.read]
@@ -293,9 +290,8 @@ def _said(column: Column) -> dict[str, Any]:
         settings["values"] = list(_places(column))
     if column.kind == "hashed":
         settings["buckets"] = column.buckets
-    marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
-    if column.kind == "number" and marks != {"suffix": "", "decimal": ".", "thousands": ""}:
-        settings |= {**marks, "written": written(column.decimal, column.thousands).pattern}
+    if column.kind == "number":
+        settings["marks"] = column.marks
     return settings
 
 
@@ -516,10 +512,13 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    for name in ("predict.py", *(() if network.settings is None else ("encode.py",))):
-        source, literal = files("dpltm.tickets").joinpath(name).read_text("utf-8"), repr(json.dumps(network.settings))
+    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
+    if settings is not None:
+        source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
+        literal = repr(json.dumps(settings))
         source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
-        (folder / name).write_text(source, encoding="utf-8")
+        (folder / "encode.py").write_text(source, encoding="utf-8")
 
 
 def _readme(about: Mapping[str, Any], *, table: bool) -> str:
@@ -542,7 +541,7 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, network.schema)
-        x = read_by_schema(table, network.schema, labelled=False).x
+        x = read_by_schema(Table(table, network.schema), labelled=False).x
         made = encode.inputs(table, network.settings or {})
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()
