@@ -66,7 +66,7 @@ from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
 from dpltm.records.settle import check_none
 from dpltm.records.split import RecordSet, Rows
-from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
+from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
@@ -278,7 +278,7 @@ class Columns:
         Row i depends on row i and on public facts alone.
         """
         if self.schema is not None:
-            raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
+            raw = read_by_schema(Table(x, self.schema, "`X`"), labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
         values = x
         if self.ends is not None:
@@ -509,7 +509,7 @@ class TicketEstimator(BaseEstimator):
             draw = select_verb.plan(tickets, dataset, asked, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
             book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, features=options.features, round=sparsest)
+            start, behind = starting_point(tickets, dataset, options, round=sparsest)
             planned = plan(settle(start, behind, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)

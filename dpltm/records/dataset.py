@@ -69,7 +69,7 @@ class RawSplit:
     @property
     def has_texts(self) -> bool:
         """Tell whether the records are texts."""
-        return self.rows is not None and self.rows.are_texts
+        return self.rows is not None and self.rows._ragged is not None
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
         """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none."""

@@ -43,7 +43,7 @@ from dpltm.records.settle import (
     settle,
     take_part,
 )
-from dpltm.records.tables import read_by_schema, read_table
+from dpltm.records.tables import Table, read_by_schema, read_table
 
 
 def load(
@@ -75,10 +75,10 @@ def load(
             with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
             Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
         label: the label column of a table.
-        bounds: finite ``(low, high)`` of every feature.
-        classes: number of classes, 2 or more.
-        target_bounds: public range of labels that are numbers, in place of ``classes``.
-        records: public number of training records, after ``subset``; 1 or more.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: number of classes, 2 or more; counted on the labels if None, and noted.
+        target_bounds: public range of labels that are numbers, in place of ``classes``; those outside count as its ends.
+        records: public number of training records, after ``subset``, or of persons; counted if None, and noted.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
             its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
@@ -210,8 +210,8 @@ class _Source:
             if kind not in TABLES:
                 return read_arrays(path, self.label, layout, self.units)
             if self.schema is not None:
-                return read_by_schema(path, self.schema, self.units), None
-            return read_table(path, self.label, units=self.units), None
+                return read_by_schema(Table(path, self.schema), self.units), None
+            return read_table(Table(path), self.label, units=self.units), None
 
     def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
         """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
@@ -246,9 +246,9 @@ def load_records(
         if kind not in TABLES:
             raw = read_new_arrays(file, label, layout)
         elif known is not None:
-            return read_by_schema(file, known, labelled=False, spare=spare).x
+            return read_by_schema(Table(file, known), labelled=False, spare=spare).x
         else:
-            raw = read_table(file, label, labelled=False, spare=spare)
+            raw = read_table(Table(file), label, labelled=False, spare=spare)
     return checked_features(raw.in_order(columns, "the run"))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import datetime
+import functools
 import json
 import math
 import tomllib
@@ -93,9 +94,9 @@ class Column:
         return self.kind == "label" and not self.values and not self.wanted
 
     @property
-    def own_marks(self) -> bool:
-        """Tell whether its numbers are written otherwise than 1234.5."""
-        return bool(self.suffix) or (self.decimal, self.thousands) != (".", "")
+    def marks(self) -> tuple[str, str, str]:
+        """How its numbers are written: what they end in, their point, and what stands between groups of digits."""
+        return self.suffix, self.decimal, self.thousands
 
     @property
     def features(self) -> int:
@@ -149,14 +150,25 @@ class Schema:
         return tuple(spellings[0] for column in self.columns if column.kind == "label" for spellings in column.values)
 
     @property
-    def features(self) -> int:
-        """Number of features of all columns, one after another."""
-        return sum(column.features for column in self.columns)
+    def class_shares(self) -> tuple[float, ...]:
+        """Shares of the classes; none where nobody says them."""
+        return next((column.shares for column in self.columns if column.kind == "label"), ())
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Name of the column of each feature."""
-        return tuple(column.name for column in self.columns for _ in range(column.features))
+    def features(self) -> int:
+        """Number of features of all columns, one after another."""
+        return len(self.feature_columns)
+
+    @property
+    def feature_columns(self) -> tuple[Column, ...]:
+        """The column of each feature."""
+        return tuple(column for column in self.columns for _ in range(column.features))
+
+    @property
+    def number_places(self) -> tuple[int, ...]:
+        """Which features are numbers or dates; others are indicators."""
+        columns = self.feature_columns
+        return tuple(columns.index(column) for column in self.columns if column.kind in ("number", "date"))
 
     @property
     def wanted(self) -> tuple[Column, ...]:
@@ -181,24 +193,10 @@ def as_schema(given: object) -> Schema | None:
     return read_schema(Path(given))
 
 
-def class_names(text: str) -> tuple[str, ...]:
-    """Return the names of classes in the text of a schema that a dataset keeps; none without one."""
-    return parse_schema(text, "schema").class_names if text else ()
-
-
-def class_shares(text: str) -> tuple[float, ...]:
-    """Return the shares of classes in the text of a schema that a dataset keeps; none where it says none."""
-    columns = parse_schema(text, "schema").columns if text else ()
-    return next((column.shares for column in columns if column.kind == "label"), ())
-
-
-def number_places(text: str) -> tuple[int, ...]:
-    """Return which features are numbers or dates, by the text of a schema that a dataset keeps; others are indicators."""
-    places, at = [], 0
-    for column in parse_schema(text, "schema").columns:
-        places += [at] if column.kind in ("number", "date") else []
-        at += column.features
-    return tuple(places)
+@functools.lru_cache(maxsize=8)
+def kept_schema(text: str) -> Schema:
+    """Return the schema whose text a dataset keeps; one without columns where it keeps none."""
+    return parse_schema(text, "schema") if text else Schema(())
 
 
 def read_schema(path: Path, part: bool = False) -> Schema:

@@ -20,7 +20,7 @@ from dpltm.records.catalogue import Description
 from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
 from dpltm.records.scaling import affine
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
@@ -466,7 +466,7 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
         fix = "give records of two classes or more"
         if subset is not None:
             fix = "rows may be grouped by label: shuffle the file or take a wider subset"
-        names = class_names(dataset.schema)
+        names = kept_schema(dataset.schema).class_names
         raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 

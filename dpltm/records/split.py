@@ -126,11 +126,6 @@ class Rows:
             return "person", (self.units_name,)
         return "record", () if self._names is None else tuple(self._names[1])
 
-    @property
-    def are_texts(self) -> bool:
-        """Tell whether they are texts."""
-        return self._ragged is not None
-
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of these records in their order: of the cells as they were read, labels included.

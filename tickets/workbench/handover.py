@@ -6,7 +6,6 @@ graph is compared with dpltm on made-up records before the folder is there.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import importlib
@@ -36,15 +35,14 @@ from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.progress import SILENT, Progress
-from dpltm.records.cells import written
+from dpltm.records import encode
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
-from dpltm.records.tables import read_by_schema
+from dpltm.records.tables import Table, read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
-from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
@@ -237,19 +235,16 @@ class _Network:
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
         schema = self.schema or Schema(())
-        encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
-        table: dict[str, Any] = {
-            "skip": schema.skip, "separator": schema.separator, "encoding": encoding, "names": None,
-            "missing": schema.missing, "matrix": self.schema is None,
-        }  # fmt: skip
+        table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
             columns = [_said(column) for column in self.read]
-            return {**table, "names": names, "columns": columns}
+            return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
         plain = {"kind": "quantity", "missing": False, "other": False}
-        return {**table, "missing": [], "columns": [{"name": name, **plain} for name in self.run.columns]}
+        columns = [{"name": name, **plain} for name in self.run.columns]
+        return {**table, "names": None, "missing": [], "matrix": True, "columns": columns}
 
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
@@ -275,9 +270,6 @@ class _Network:
             "written_by": f"dpltm {version('dpltm')}",
         }
 
-    def module(self) -> nn.Module:
-        return _Served(self).eval().requires_grad_(False)
-
     def example(self, rows: int = 2) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
         if self.schema is None:
@@ -293,17 +285,14 @@ def _is_number(column: Column) -> bool:
 
 
 def _said(column: Column) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
-    }  # fmt: skip
+    settings: dict[str, Any] = {name: getattr(column, name) for name in ("name", "kind", "missing", "other")}
     if column.kind == "category":
-        told["values"] = list(_places(column))
+        settings["values"] = list(_places(column))
     if column.kind == "hashed":
-        told["buckets"] = column.buckets
-    marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
-    if column.kind == "number" and marks != {"suffix": "", "decimal": ".", "thousands": ""}:
-        told |= {**marks, "written": written(column.decimal, column.thousands).pattern}
-    return told
+        settings["buckets"] = column.buckets
+    if column.kind == "number":
+        settings["marks"] = column.marks
+    return settings
 
 
 def _places(column: Column) -> dict[str, int]:
@@ -433,7 +422,7 @@ def _traced(network: _Network) -> Any:
     """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
     given = network.example()
     batch = torch.export.Dim("batch", min=1)
-    module = network.module()
+    module = _Served(network).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
@@ -523,10 +512,11 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    home, settings = files("dpltm.tickets"), network.settings
-    (folder / "predict.py").write_text(home.joinpath("predict.py").read_text("utf-8"), encoding="utf-8")
+    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
     if settings is not None:
-        source, literal = home.joinpath("encode.py").read_text("utf-8"), repr(json.dumps(settings))
+        source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
+        literal = repr(json.dumps(settings))
         source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
         (folder / "encode.py").write_text(source, encoding="utf-8")
 
@@ -551,7 +541,7 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, network.schema)
-        x = read_by_schema(table, network.schema, labelled=False).x
+        x = read_by_schema(Table(table, network.schema), labelled=False).x
         made = encode.inputs(table, network.settings or {})
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()

@@ -11,7 +11,7 @@ import pytest
 
 from dpltm.records import load, load_records, tables
 from dpltm.records.files import TABLES, Layout, read_arrays, reading
-from dpltm.records.tables import read_table
+from dpltm.records.tables import Table, read_table
 from refusals import refused
 
 NO_NUMBER = " by `schema` what the columns hold (dpltm datasets schema drafts one)"
@@ -31,7 +31,7 @@ def read_file(path, label, units=None):
     """Both splits of a file."""
     with reading(path, "`dataset`") as kind:
         if kind in TABLES:
-            return read_table(path, label, units=units), None
+            return read_table(Table(path), label, units=units), None
         return read_arrays(path, label, Layout(), units)
 
 
