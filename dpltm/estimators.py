@@ -509,7 +509,7 @@ class TicketEstimator(BaseEstimator):
             draw = select_verb.plan(tickets, dataset, asked, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
             book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, features=options.features, round=sparsest)
+            start, behind = starting_point(tickets, dataset, options, round=sparsest)
             planned = plan(settle(start, behind, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)

@@ -13,14 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import (
-    DIVERGED,
-    accuracy,
-    check_score,
-    has_diverged,
-    skill,
-    target_skill,
-)
+from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, skill, target_skill
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
@@ -107,28 +100,22 @@ def evaluate(
     stored = dataset.test.open(ledger.declared_test(dataset)).x
     groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
-    own = run.spec.score  # of the user's own, which may tell no classes
-    found: Skill | TargetSkill | None = None
-    right = None
-    if run.target is not None:
-        found = target_skill(run.model, x, y, run.target, _metric(run))
-    elif (
-        own is None
-        and (found := skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups))
-        is not None
-    ):
-        right = found.accuracy.value
-    else:
-        right = accuracy(run.model, x, y, score=own)
+    judged: Skill | None = None
+    if run.target is None and run.spec.score is None:  # a score of the user's own may tell no classes
+        judged = skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups)
+    predicts = None if run.target is None else target_skill(run.model, x, y, run.target, _metric(run))
+    right = None if judged is None else judged.accuracy.value
+    if judged is None and run.target is None:
+        right = accuracy(run.model, x, y, score=run.spec.score)
     notes = [
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *outside_notes(dataset, stored),
         *network_notes(run.spec),
-        *(found.notes if isinstance(found, TargetSkill) else ()),
+        *(() if predicts is None else predicts.notes),
     ]
-    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), found)
+    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), judged or predicts)
 
 
 def _run_bounds_notes(run: Run) -> list[str]:
@@ -140,9 +127,8 @@ def _run_bounds_notes(run: Run) -> list[str]:
 
 def _metric(run: Run) -> str:
     """What its training named."""
-    options = run.config.get("options")
+    options, known = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
     named = options.get("metric") if isinstance(options, Mapping) else None
-    known = METRICS if run.target is None else TARGET_METRICS
     return named if named in known else known[0]
 
 

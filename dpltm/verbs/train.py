@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -27,12 +26,7 @@ from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
-from dpltm.privacy.checks import (
-    MAX_STEPS,
-    default_batch,
-    participations_of,
-    steps_of,
-)
+from dpltm.privacy.checks import MAX_STEPS, default_batch, participations_of, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import (
@@ -51,14 +45,7 @@ from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import shown
-from dpltm.records.notes import (
-    NO_TEST,
-    feature_notes,
-    public_input_notes,
-    shares_notes,
-    test_notes,
-    unit_notes,
-)
+from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, shares_notes, test_notes, unit_notes
 from dpltm.records.schema import kept_schema
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
@@ -128,18 +115,16 @@ def train_start(
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
-    made, gradients = drawn.plan, drawn.descent.gradients
-    start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
-    if own:
-        made = replace(made, notes=(*made.notes, OWN_NOTE))
-    made = replace(made, notes=(*made.notes, *drawn.notes))
+    notes = (*drawn.plan.notes, *([OWN_NOTE] if own else []), *drawn.notes)
+    drawn_plan, gradients = replace(drawn.plan, notes=notes), drawn.descent.gradients
+    start, account = drawn_plan.start, ledger.book.own_account(paid.lineage) if own else paid.account
     return Run(
-        made.to_json(gradients.gradients.kernels),
+        drawn_plan.to_json(gradients.gradients.kernels),
         start.model,
         start.mask,
-        made.dataset.feature_map,
+        drawn_plan.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(made, account, diverged=has_diverged(start.model, start.spec)),
+        stated(drawn_plan, account, diverged=has_diverged(start.model, start.spec)),
         ledger,
         paid.lineage,
         drawn.seconds,
@@ -166,7 +151,12 @@ def settle(
     if options.head == LEAST_SQUARES:
         steps, start, dataset = head.settled(options, start, dataset)
         filter = head.filter_of(dataset, filter)
-    mechanism, batch = _mechanism(options, sampling_of(steps, dataset), dataset, filter, start)
+    rate, count, batch = sampling_of(steps, dataset)
+    participations = participations_of(options.sampling)
+    kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)
+    mechanism = noisy_steps(filter, start.mask.live, rate, count, options, kind)
+    if options.noise.startswith(BANDED):
+        mechanism = _banded(options, dataset, mechanism, batch)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
@@ -209,17 +199,6 @@ def settle(
         ledger=ledger,
         services=services,
     )
-
-
-def _mechanism(
-    options: TrainOptions, sampled: tuple[float, int, float], dataset: Dataset, filter: Filter, start: StartingPoint
-) -> tuple[NoisySgd, float]:
-    """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
-    rate, steps, batch = sampled
-    settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
-    if (participations := participations_of(options.sampling)) is not None:
-        return settled(partial(AllocatedSgd, participations=participations)), batch
-    return (_banded(options, dataset, settled(), batch) if options.noise.startswith(BANDED) else settled()), batch
 
 
 BANDED = "banded"

@@ -235,18 +235,16 @@ class _Network:
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
         schema = self.schema or Schema(())
-        table: dict[str, Any] = {
-            "skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding, "names": None,
-            "missing": schema.missing, "matrix": self.schema is None,
-        }  # fmt: skip
+        table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
             columns = [_said(column) for column in self.read]
-            return {**table, "names": names, "columns": columns}
+            return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
         plain = {"kind": "quantity", "missing": False, "other": False}
-        return {**table, "missing": [], "columns": [{"name": name, **plain} for name in self.run.columns]}
+        columns = [{"name": name, **plain} for name in self.run.columns]
+        return {**table, "names": None, "missing": [], "matrix": True, "columns": columns}
 
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
@@ -272,9 +270,6 @@ class _Network:
             "written_by": f"dpltm {version('dpltm')}",
         }
 
-    def module(self) -> nn.Module:
-        return _Served(self).eval().requires_grad_(False)
-
     def example(self, rows: int = 2) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
         if self.schema is None:
@@ -290,16 +285,14 @@ def _is_number(column: Column) -> bool:
 
 
 def _said(column: Column) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
-    }  # fmt: skip
+    settings: dict[str, Any] = {name: getattr(column, name) for name in ("name", "kind", "missing", "other")}
     if column.kind == "category":
-        told["values"] = list(_places(column))
+        settings["values"] = list(_places(column))
     if column.kind == "hashed":
-        told["buckets"] = column.buckets
+        settings["buckets"] = column.buckets
     if column.kind == "number":
-        told["marks"] = column.marks
-    return told
+        settings["marks"] = column.marks
+    return settings
 
 
 def _places(column: Column) -> dict[str, int]:
@@ -429,7 +422,7 @@ def _traced(network: _Network) -> Any:
     """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
     given = network.example()
     batch = torch.export.Dim("batch", min=1)
-    module = network.module()
+    module = _Served(network).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace

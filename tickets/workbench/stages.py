@@ -57,7 +57,7 @@ from dpltm.tickets.ticket_set import (
     ticket_rows,
     winner_path,
 )
-from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
+from dpltm.tickets.workbench.code import code_named, opened_set, own_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Parent, ProvenanceKind, StartingPoint, TicketSet, Winner, starting_point
 from dpltm.training.launcher import Place, check_alone, launched
@@ -65,7 +65,7 @@ from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import TrainingPlan, follow
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
-from dpltm.verbs.train import check_options, plan, settle, stated, train_start
+from dpltm.verbs import train as training
 from dpltm.verbs.transfer import transfer as transferred
 from dpltm.verbs.tune import SearchResult
 from dpltm.verbs.tune import check_request as check_tuning
@@ -82,11 +82,7 @@ def nothing_more(answer: dict[str, Any]) -> None:
 
 
 def generate(
-    request: GenerateRequest,
-    progress: Progress,
-    *,
-    ending: Ending = nothing_more,
-    own: bool = False,
+    request: GenerateRequest, progress: Progress, *, ending: Ending = nothing_more, own: bool = False
 ) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``."""
     provenance = generation.check_options(request)
@@ -97,22 +93,17 @@ def generate(
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        going_on = checkpoints.held is not None
-        if checkpoints.held is not None:
+        if going_on := checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
-        settled = generation.plan(
-            dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own
-        )
-        check_size(
-            "`rounds`", settled.spec, settled.config.rounds + 1
-        )  # or the set could not be written, or read again
+        plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
+        check_size("`rounds`", plan.spec, plan.config.rounds + 1)  # or the set could not be written, or read again
         check_text("`name`", request.name or "")
         check_text("`dataset`: its name", dataset.name)
         if provenance == "private" and not checkpoints.interrupted:
             check_free(private_path(out))
         if request.dry_run:
-            return as_flags({"dry_run": True, "ticket_set": str(out), **settled.priced()})
-        tickets = generation.generate(settled, kept_in=private_path(out).name, checkpoints=checkpoints)
+            return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
+        tickets = generation.generate(plan, kept_in=private_path(out).name, checkpoints=checkpoints)
         assert tickets.privacy is not None  # the verb made it
         body = as_flags(
             {
@@ -134,14 +125,9 @@ def generate(
 # --- select -----------------------------------------------------------------------------------------------------------
 
 
-def select(
-    request: SelectRequest,
-    progress: Progress,
-    *,
-    ending: Ending = nothing_more,
-) -> dict[str, Any]:
+def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothing_more) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
-    tickets = with_code_of_set(find_set(request.set or ""), request.model)
+    tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
     folder, dry = folder_of(tickets), {"dry_run": True} if request.dry_run else {}
     if is_bundled(folder):
@@ -189,21 +175,22 @@ def train(
     ranks: Ranks | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
-    """Train, write the run, and return what ``dpltm train`` prints as JSON.
-
-    Args:
-        ranks: this one is rank 0; None for one process.
-    """
+    """Train, write the run, and return what ``dpltm train`` prints as JSON; ``ranks``, of which this is rank 0."""
     check_request(request)
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
-    out = Path(request.out) if request.out else _default_out(request, start)
-    given = services(progress)
+    if request.out:
+        out = Path(request.out)
+    else:
+        source = Path(request.dataset or "") if start.tickets is None else Path(start.tickets.label)
+        stem = stem_of(source) if start.tickets is None else source.name.removesuffix(".tickets")
+        out = free_name(f"{stem}-{'dense' if request.dense else f'round{start.round}'}", ".run")
     if request.dry_run:
-        planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
-        price(planned, ledger.book)
-        planned.rehearse()
-        return as_flags({"dry_run": True, **planned.resolved, "privacy": stated(planned).to_json()})
+        settled = training.settle(start, dataset, request, ledger, services(progress))
+        plan = training.plan(settled, ledger.book, own=own)
+        price(plan, ledger.book)
+        plan.rehearse()
+        return as_flags({"dry_run": True, **plan.resolved, "privacy": training.stated(plan).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state
         entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
@@ -211,7 +198,9 @@ def train(
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        run = train_start(start, dataset, request, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
+        run = training.train_start(
+            start, dataset, request, ledger, services(progress), checkpoints=checkpoints, ranks=ranks, own=own
+        )
         run = replace(run, label=str(out))
         body = as_flags(answer(run))
         with new_folder(out) as folder:
@@ -224,16 +213,15 @@ def train(
 
 def check_request(request: TrainRequest) -> None:
     """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
-    check_options(request)
+    training.check_options(request)
     if request.unit_column is None:
         check_per_unit(request.per_unit)
-    if request.ticket is None:
-        if not request.dense:
-            raise InputError(
-                "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
-            )
-        return
-    check_set_decides(request, request.model)
+    if request.ticket is not None:
+        check_set_decides(request, request.model)
+    elif not request.dense:
+        raise InputError(
+            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
+        )
 
 
 def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
@@ -242,7 +230,7 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     number = None
     if request.ticket is not None:
         name, number = split_round(request.ticket)
-        ticket = tickets = with_code_of_set(find_set(name), request.model)
+        ticket = tickets = opened_set(name, request.model)
         number = None if request.dense else number
         if number is not None:
             tickets.ticket(number)  # or it would be refused after records are read
@@ -253,17 +241,7 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
         # or one that cannot pay would be refused after features are made
         ledger_of(request.dataset, request, dataset.noun)
         ticket = own_of(request.model, request) or request.model
-    features, dense, seed = request.features, request.dense, request.seed
-    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
-
-
-def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
-    name = "dense" if request.dense else f"round{start.round}"
-    tickets = start.tickets
-    stem = (
-        stem_of(Path(request.dataset or "")) if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
-    )
-    return free_name(f"{stem}-{name}", ".run")
+    return starting_point(ticket, dataset, request, round=number, dense=request.dense)
 
 
 def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
@@ -286,7 +264,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
 
     def settled() -> TrainingPlan:
         start, dataset = open_start(request)
-        return settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
+        return training.settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
 
     follow(ranks, settled)
     return None
@@ -315,12 +293,12 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
     """
     check_tuning(request)
     out = None if request.out is None else Path(request.out)
+    if out is not None and out.suffix != ".toml":
+        raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
     if out is not None:
-        if out.suffix != ".toml":
-            raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request.model)
+    tickets = None if request.set is None else opened_set(request.set, request.model)
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request, dataset.unit)
     target = tickets or own_of(request.model, request) or request.model
