@@ -159,25 +159,19 @@ def _write(
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
     run = opened_run(request.run, request.model)
-    made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
+    export = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
-        "run": run.label,
-        "form": made.about["form"],
-        "written": str(made.path),
-        "files": sorted(path.name for path in made.path.iterdir()),
-        "difference": made.difference,
-        "compared": made.records,
-        "about": made.about,
-        "notes": list(made.notes),
-    }
+        "run": run.label, "form": export.about["form"], "written": str(export.path),
+        "files": sorted(path.name for path in export.path.iterdir()), "difference": export.difference,
+        "compared": export.records, "about": export.about, "notes": list(export.notes),
+    }  # fmt: skip
 
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
     rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
     rich.print(
-        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
-        style="dim",
+        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records", style="dim"
     )
     rich.print(guarantee(body["about"]["certified"]), style="bold")
     show_notes(rich, body)
