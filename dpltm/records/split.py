@@ -234,24 +234,19 @@ class Rows:
 class RecordSet:
     """Records and persons, by which a refusal knows them again: private, and in the memory of one process alone."""
 
-    def __init__(self, rows: Rows | None = None) -> None:
-        records = [] if rows is None else [rows.identities()]
-        persons = [] if rows is None or rows._units is None else [rows.identities(of_persons=True)]
-        self._digests = np.unique(np.concatenate([*records, *persons])) if records else np.zeros(0, np.uint64)
-
-    def with_all_of(self, *others: RecordSet) -> RecordSet:
-        """Return the records and persons of this set and of others."""
-        joined = RecordSet()
-        joined._digests = np.unique(np.concatenate([each._digests for each in (self, *others)]))
-        return joined
+    def __init__(self, rows: Rows) -> None:
+        persons = [] if rows._units is None else [rows.identities(of_persons=True)]
+        self._digests = np.unique(np.concatenate([rows.identities(), *persons]))
 
     def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
         """Return whether it has some of these records, or of the persons whose they are."""
         return bool(np.isin(rows.identities(of_persons=of_persons), self._digests).any())
 
-    def has_all(self, rows: Rows) -> bool:
-        """Return whether it has all of these records."""
-        return bool(np.isin(rows.identities(), self._digests).all())
+    @staticmethod
+    def have_all(sets: Iterable[RecordSet], rows: Rows) -> bool:
+        """Return whether some sets together have all of these records."""
+        digests = np.concatenate([np.zeros(0, np.uint64), *(records._digests for records in sets)])
+        return bool(np.isin(rows.identities(), digests).all())
 
 
 @cache
