@@ -15,6 +15,7 @@ from dpltm.privacy.accountant import approximate, central_limit_mu, compose, eps
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant, certified_by
 from dpltm.privacy.calibration import TOLERANCE, Odometer, calibrate_noise
 from dpltm.privacy.mechanisms import (
+    DiscreteGaussianRelease,
     GaussianRelease,
     Guarantee,
     LaplaceRelease,
@@ -23,6 +24,7 @@ from dpltm.privacy.mechanisms import (
     RandomizedResponse,
     Selection,
     Unprotected,
+    Zcdp,
 )
 from dpltm.privacy.privacy_loss import (
     BoundedRangeLoss,
@@ -32,6 +34,7 @@ from dpltm.privacy.privacy_loss import (
     RandomizedResponseLoss,
     SampledGaussianLoss,
 )
+from every_mechanism import ALLOCATED, BANDED, SEARCH, SGD, TRUNCATED
 from exact import gaussian_delta, gaussian_epsilon, removed_delta, step_epsilon
 from refusals import refused
 
@@ -363,15 +366,27 @@ NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
         (selection(0.5), {"eps1": (*NO_NUMBER, 0.6), "certified_epsilon": (0.0, -1.0, math.nan, 0.4)}),
         (RandomizedResponse(0.5, 3), {"epsilon": NO_NUMBER, "categories": (1, 0, -3), "adjacency": ("add-remove",)}),
         (Guarantee(0.5), {"epsilon": NO_NUMBER, "delta": (-0.1, 1.0, math.nan)}),
+        (Zcdp(0.5), {"rho": NO_NUMBER}),
+        (DiscreteGaussianRelease(3.0), {"deviation": (*NO_NUMBER, 2e5), "sensitivity": (0, 1.5, True)}),
+        (TRUNCATED, {"truncated_batch_size": (0, 2.0), "most_records": (True, 10**12 + 1)}),
+        (BANDED, {"strategy": ((), (0.5, 0.5), (1.0, math.nan), (1.0, math.inf)), "adjacency": ("replace-one",)}),
+        (ALLOCATED, {"participations": (0, 9, True, 1.0, 3), "steps": (20,), "adjacency": ("replace-one",)}),
+        (ALLOCATED, {"sampling_rate": (0.05,)}),
+        (SEARCH, {"trainings": ((), (SGD,), (TRUNCATED,)), "gamma": (0.0, 1.0, math.nan), "score_noise": (0.0,)}),
+        (SEARCH, {"adjacency": ("replace-one",)}),
         (Mechanism(), {"adjacency": ("substitution", "", None)}),
     ],
     ids=lambda given: type(given).__name__,
 )
 def test_mechanisms_that_there_are_not(good, bad):
     """Each field by itself: what no accountant could price is never entered."""
+    words = {
+        (SEARCH, "adjacency"): "one relation",
+        (ALLOCATED, "participations"): "`sampling`: allocation:|participations",
+    }
     for field, values in bad.items():
         for value in values:
-            with pytest.raises(InputError, match=field):
+            with pytest.raises(InputError, match=words.get((good, field), field)):
                 replace(good, **{field: value})
 
 
@@ -396,7 +411,7 @@ def test_what_has_no_price(mechanisms, arguments, message):
 
 # The registry.
 
-SGD = NoisySgd(0.01, 100, 1.0)
+PLAIN = NoisySgd(0.01, 100, 1.0)
 
 
 def loose(composition, *_):
@@ -429,16 +444,16 @@ def test_the_registry_is_light(modules, heavy):
 @pytest.mark.usefixtures("added")
 def test_another_accountant_is_one_object():
     each = 10 * 0.01 * math.sqrt(math.expm1(1.0))  # the deviation of one step's loss is q sqrt(e^(1/sigma^2) - 1)
-    assert epsilon([SGD], 1e-5, "loose") == pytest.approx(100 * each)
+    assert epsilon([PLAIN], 1e-5, "loose") == pytest.approx(100 * each)
     assert epsilon([LaplaceRelease(0.5)], 1e-5, "loose") == 2  # never above basic composition, whatever it says
-    assert epsilon([SGD, Guarantee(600.0)], 1e-5, "loose") == pytest.approx(100 * each + 600)  # added as it is
-    assert epsilon([SGD, Unprotected()], 1e-5, "loose") == math.inf
+    assert epsilon([PLAIN, Guarantee(600.0)], 1e-5, "loose") == pytest.approx(100 * each + 600)  # added as it is
+    assert epsilon([PLAIN, Unprotected()], 1e-5, "loose") == math.inf
     assert epsilon([], 1e-5, "loose") == 0
     assert certified_by("loose") == "loose"
-    quieter = calibrate_noise(5.0, 1e-5, SGD, accountant="loose")
+    quieter = calibrate_noise(5.0, 1e-5, PLAIN, accountant="loose")
     assert (1 - TOLERANCE) * 5 <= epsilon([quieter], 1e-5, "loose") <= 5
     assert quieter.noise_multiplier > 1
-    assert Odometer(NOTHING, SGD, 1e-5, "loose").after(50) == pytest.approx(50 * each)
+    assert Odometer(NOTHING, PLAIN, 1e-5, "loose").after(50) == pytest.approx(50 * each)
 
 
 def fail(*_):
@@ -457,6 +472,6 @@ def fail(*_):
 def test_what_is_no_epsilon_is_not_certified(function, said):
     ACCOUNTANTS.register(Accountant("mine", True, "certified", "this test", function))
     try:
-        assert refused(epsilon, [SGD], 1e-5, "mine") == said
+        assert refused(epsilon, [PLAIN], 1e-5, "mine") == said
     finally:
         ACCOUNTANTS.unregister("mine")
