@@ -370,7 +370,7 @@ NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
         (DiscreteGaussianRelease(3.0), {"deviation": (*NO_NUMBER, 2e5), "sensitivity": (0, 1.5, True)}),
         (TRUNCATED, {"truncated_batch_size": (0, 2.0), "most_records": (True, 10**12 + 1)}),
         (BANDED, {"strategy": ((), (0.5, 0.5), (1.0, math.nan), (1.0, math.inf)), "adjacency": ("replace-one",)}),
-        (ALLOCATED, {"participations": (0, 9, True, 1.0, 3), "steps": (20,), "adjacency": ("replace-one",)}),
+        (ALLOCATED, {"participations": (0, 9, True, 1.0), "steps": (20,), "adjacency": ("replace-one",)}),
         (ALLOCATED, {"sampling_rate": (0.05,)}),
         (SEARCH, {"trainings": ((), (SGD,), (TRUNCATED,)), "gamma": (0.0, 1.0, math.nan), "score_noise": (0.0,)}),
         (SEARCH, {"adjacency": ("replace-one",)}),
@@ -382,7 +382,7 @@ def test_mechanisms_that_there_are_not(good, bad):
     """Each field by itself: what no accountant could price is never entered."""
     words = {
         (SEARCH, "adjacency"): "one relation",
-        (ALLOCATED, "participations"): "`sampling`: allocation:|participations",
+        (ALLOCATED, "participations"): "`sampling`: allocation:",
     }
     for field, values in bad.items():
         for value in values:
