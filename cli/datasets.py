@@ -122,8 +122,7 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         notes = [left_out_note(left_out)] if left_out else []
         if known is not None and not unknown:
             return _compared(path, drafted, request, notes)
-    labelled = any(column.kind == "label" for column in drafted.columns)
-    if not labelled and (request.private is not None or request.from_public):
+    if drafted.labels is None and (request.private is not None or request.from_public):
         raise InputError(
             f"`label` is missing: the column to learn; {path} has {shown([one.name for one in drafted.columns])}"
         )

@@ -35,10 +35,11 @@ from dpltm.records.files import (
 from dpltm.records.input_parts import check_words
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
+    IN_SCHEMA,
+    VALUES,
+    Declared,
     check_none,
     checked_features,
-    declared_facts,
-    declared_target,
     parse_fraction,
     settle,
     take_part,
@@ -100,8 +101,12 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    bounds, classes, records = declared_facts(bounds, classes, records)
-    target = declared_target(target_bounds, classes)
+    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
+    if known is not None:
+        check_none(IN_SCHEMA, label=label, bounds=bounds, classes=classes, words=words, length=length)
+        check_none(IN_SCHEMA, target_bounds=target_bounds)
+    if said.classes == VALUES:
+        raise DataError("`classes` 0: must be 2 or more; pass the number of classes K")
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
     for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
@@ -111,16 +116,11 @@ def load(
         if size is not None:
             whole_number(name, size)
     dataset, home = str(dataset), home or data_home()
-    said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
-    said |= {"target_bounds": target}
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
-    known = as_schema(schema)
-    if known is not None:
-        check_none("the schema says what the columns hold", **said)
-    source = _Source(dataset, label, units, known, bounds, classes, target, test, words, length, home, rows_coincide)
+    source = _Source(dataset, label, units, known, said, test, words, length, home)
     everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
-    return take_part(everybody, subset, records, for_training)
+    return take_part(everybody, subset, said.records, for_training)
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,11 @@ class _Source:
     label: str | None
     units: str | None
     schema: Schema | None
-    bounds: tuple[float, float] | None
-    classes: int | None
-    target: tuple[float, float] | None
+    said: Declared
     test: str | None
     words: int | None
     length: int | None
     home: Path
-    rows_coincide: bool
 
     def versions(self) -> tuple[tuple[int, ...] | None, ...]:
         """Return what tells versions of the files that may be read apart; None of one that is not there."""
@@ -166,10 +163,9 @@ class _Source:
         if not train.has_texts and self.words is not None:
             for split in (split for split in (train, test) if split is not None):
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
-        facts: dict[str, Any] = {"bounds": self.bounds, "classes": self.classes, "rows_coincide": self.rows_coincide}
         tables = (layout.words,) if train.has_texts or self.words is not None else ()
-        train = replace(train, tables=tables, target=self.target)
-        return settle(name, train, test, description=description, hold_out=hold_out, **facts)
+        train = replace(train, tables=tables)
+        return settle(name, train, test, self.said, description=description, hold_out=hold_out)
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""

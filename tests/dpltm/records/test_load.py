@@ -220,64 +220,14 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
 # --- checks of the records ---
 
 
-LABELS = "labels must be integers 0 to K-1; number the classes from 0"
-GAPS = "but no record has label {}; number the classes without gaps or pass `classes` 4"
-DTYPES = "expected bool, integers or floats of 64 bits or fewer; convert it"
-EMPTY = "and holds no data; give records with features"
-LENGTHS = "give one label a record"
-TOO_HIGH = "numbered from 0; correct the label or pass `classes`"
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
-OTHER_LABELS = (
-    "; declare the public range of a number to be predicted by `target_bounds` LO,HI; in Python, a network of your own takes"
-    " other labels with `loss=`, one value each (integers: `classes=0`)"
-)
 OR_SAY = ", or say by `schema` that cells may be empty"
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"y_train": Y + 0.5}, f"y_train has label 0.5 at record 0; {LABELS}{OTHER_LABELS}"),
-        ({"y_train": Y.astype(str)}, f"y_train has dtype <U21; {LABELS}"),
-        ({"y_train": Y.reshape(6, 1)}, f"y_train has shape (6, 1); expected (records,); {LENGTHS}{OTHER_LABELS}"),
-        ({"y_train": np.array([0, 1, 3, 0, 1, 3])}, f"y_train goes up to 3, {GAPS.format(2)}{OTHER_LABELS}"),
-        ({"x_train": X.astype(str)}, f"x_train has dtype <U3; {DTYPES}"),
-        ({"x_train": X[:0], "y_train": Y[:0]}, f"x_train has shape (0, 2, 2) {EMPTY}"),
-        ({"y_train": Y[:5]}, f"x_train has 6 records but y_train has 5 labels; {LENGTHS}"),
-        (
-            {"x_test": X.reshape(6, 4), "y_test": Y},
-            "x_test has records of shape (4,) but x_train of shape (2, 2); give both splits the same features",
-        ),
-        (  # bytes 0..255 beside floats 0..1: the bounds of one would squash the other without a word
-            {"x_test": X / np.float32(255), "y_test": Y},
-            "x_test is float32 but x_train is uint8; store both alike or pass `bounds` LO,HI",
-        ),
-    ],
-)
-def test_bad_arrays(write, arrays, message):
-    path = write(**arrays)
-    assert refused(load, path) == f"{path}: {message}"
-
-
-@pytest.mark.parametrize(("value", "split"), [(np.nan, "test"), (-np.inf, "train")])
-def test_features_that_are_not_finite(write, value, split):
-    holes = np.zeros((6, 2, 2), dtype=np.float32)
-    holes[3, 1, 0] = holes[4, 0, 0] = value
-    arrays = {"x_train": X.astype(np.float32), "x_test": X.astype(np.float32), "y_test": Y}
-    path = write(**arrays | {f"x_{split}": holes})
-    assert refused(load, path, bounds=(0, 1)) == f"{path}: x_{split} has {value} at record 3, feature 2 {FINITE}"
-
-
 def test_declared_classes_and_bounds_decide(write, tmp_path):
-    path = write()
-    assert refused(load, path, classes=2) == (
-        f"{path}: y_train has label 2 at record 2, but there are 2 classes, {TOO_HIGH}"
-    )
-    assert load(path, classes=4).classes == 4
+    assert load(write(), classes=4).classes == 4
     path = write(x_test=X / np.float32(255), y_test=Y)
     assert arrays_of(load(path, bounds=(0, 255)).test).x.dtype == np.float32
-    path = write(y_train=np.zeros(6, dtype=int))
-    assert refused(load, path) == "t has label 0 in all of its records; give records of two classes or more"
     known = parse_schema(
         '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["no", "yes"]', ""
     )
