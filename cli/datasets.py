@@ -58,7 +58,7 @@ def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     fetched = bool(catalogue()[name].openml) and not file.is_file()
     if fetched:
         check_writable(file)
-        train, test = download(name)
+        train, test = download(catalogue()[name], home)
         assert train.y is not None
         assert test.y is not None
         progress.say(f"{name}: writing {file}")
