@@ -24,12 +24,12 @@ from dpltm.records.input_parts import (
 )
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
+    IN_SCHEMA,
     MAX_NAME,
     VALUES,
+    Declared,
     check_name,
     check_none,
-    declared_facts,
-    declared_target,
     settle,
     take_part,
 )
@@ -76,30 +76,25 @@ def from_arrays(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    valued = classes == VALUES and not isinstance(classes, bool)
-    bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
-    classes, target = VALUES if valued else classes, declared_target(target_bounds, classes)
-    check_name(name)
-    known = as_schema(schema)
+    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
     if known is not None:
-        said = {"bounds": bounds, "classes": classes, "words": words, "target_bounds": target}
-        check_none("the schema says what the columns hold", **said)
+        check_none(IN_SCHEMA, bounds=bounds, classes=classes, words=words, target_bounds=target_bounds)
+    check_name(name)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = replace(_split(x, y, known, name, "x", "y", words), target=target)
+    train = _split(x, y, known, name, "x", "y", words)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
         raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
     held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
-    if valued and units is not None:
+    if said.classes == VALUES and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
-    return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
+    return take_part(settle(name, train, held_out, said, hold_out=hold_out), None, said.records, for_training)
 
 
 def copied(values: np.ndarray) -> np.ndarray:

@@ -134,25 +134,29 @@ class Schema:
     @property
     def label(self) -> Column:
         """The column of labels; DataError where there is none."""
-        for column in self.columns:
-            if column.kind == "label":
-                return column
-        raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
+        if self.labels is None:
+            raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
+        return self.labels
+
+    @property
+    def labels(self) -> Column | None:
+        """The same; None where there is none."""
+        return next((column for column in self.columns if column.kind == "label"), None)
 
     @property
     def target(self) -> tuple[float, float] | None:
         """Public range of targets that are numbers; None of classes, and of a table without labels."""
-        return next((column.bounds for column in self.columns if column.is_target), None)
+        return self.labels.bounds if self.labels is not None and self.labels.is_target else None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """First spelling of each class; none where there are no labels."""
-        return tuple(spellings[0] for column in self.columns if column.kind == "label" for spellings in column.values)
+        return () if self.labels is None else tuple(spellings[0] for spellings in self.labels.values)
 
     @property
     def class_shares(self) -> tuple[float, ...]:
         """Shares of the classes; none where nobody says them."""
-        return next((column.shares for column in self.columns if column.kind == "label"), ())
+        return () if self.labels is None else self.labels.shares
 
     @property
     def features(self) -> int:

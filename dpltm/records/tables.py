@@ -251,18 +251,12 @@ def _read_alike(path: Path, schema: Schema) -> bool:
     if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
-        quoted = False
         if re.match(rb'%b"|(?:%b)?\s*[\r\n]' % (codecs.BOM_UTF8, codecs.BOM_UTF8), stream.read(AT_ONCE)):
             return False
-        stream.seek(0)
-        while not quoted and (piece := stream.read(AT_ONCE)):
-            quoted = b'"' in piece
-        if not quoted:
-            return True
         ends = rb"[^\r\n" + re.escape(mark.encode())
         cells = rb'[^"]++|(?<!%b])"(?:[^"]++|"")*+"(?!%b])|(?<=%b "])"' % (ends, ends, ends)
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as body:
-            return re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
+            return body.find(b'"') < 0 or re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
 
 
 # files of columns
@@ -476,7 +470,7 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
 
     And the columns of which most values are outside their bounds.
     """
-    label = next((column.name for column in schema.columns if column.kind == "label"), None)
+    label = None if schema.labels is None else schema.labels.name
     encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
     outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
@@ -628,7 +622,7 @@ def draft(
     columns = {column.name: column for column in above.columns}
     if strange := sorted(set(columns) - set(names)):
         raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
-    own = next((column.name for column in above.columns if column.kind == "label"), None)
+    own = None if above.labels is None else above.labels.name
     if label is not None and own not in (None, label):
         raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
     for at, name in enumerate(names):

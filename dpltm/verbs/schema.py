@@ -44,7 +44,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
-from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
+from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
 from dpltm.records.split import Split, filled
 from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
@@ -354,7 +354,7 @@ def load_unfinished(
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
             raise DataError(f"`test` {test}: is the part that the training holds out, such as 0.2; leave a file out")
-        records, coder = declared_facts(None, None, records)[2], Coder()
+        records, coder = Declared(records=records).records, Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
     dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
     dataset = at_unit(dataset, None if units is None else 1)
