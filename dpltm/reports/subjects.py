@@ -102,7 +102,6 @@ def run_subject(
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
         "dataset": text(part.get("name")),
-        "records": text(part.get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
@@ -121,8 +120,6 @@ def run_subject(
         "precision": text(options.get("precision", "float32")),
         "budget": number(options.get("epsilon")),
         **_clipping(options, facts),
-        "tries": number(facts.get("mean_tries")),
-        "tried": count(facts.get("settings")),
         "weights": weights,
     }
     if (ticket_set := text(config.get("ticket_set_id"))) is not None:

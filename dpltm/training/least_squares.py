@@ -9,7 +9,7 @@ Behind ``splines``, the features of a table, there are three more: class sums, b
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
 which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
 Gradients of records are not clipped below the longest that there is: so a rare class counts as much as it is off. Those of
-persons, means over their rows, are mostly far shorter. They are clipped at two deviations of such means, as targets are.
+persons, means over their rows, are mostly far shorter, and so are targets: they are clipped at some deviations of such.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
 on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (docs/results.md). Then they were frozen.
@@ -78,8 +78,9 @@ LEAST_CURVATURE = 0.02
 CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
-RESIDUALS, LEAST_SCALE = 2.0, 0.01
-"""Deviations of targets, or of persons' labels, that residuals are clipped to; and the least deviation, in a range of 1."""
+RESIDUALS, EVEN, LEAST_SCALE = 2.0, 0.4, 0.01
+"""Deviations that residuals of targets are clipped to; those of persons' labels to as many where a class is rare, and to
+``EVEN`` over the deviation of single labels, so to 0.8, where classes are even; and the least deviation, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -400,13 +401,15 @@ class Labels:
     Attributes:
         spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
-        scale: what residuals are clipped to: their deviation, times ``RESIDUALS``; 1 where they do not spread.
+        scale: what residuals are clipped to; 1 where they do not spread.
+        left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
     """
 
     targets: bool
     spread: bool
     shares: Tensor
     scale: float = 1.0
+    left: float = 1.0
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
@@ -417,6 +420,11 @@ class Labels:
     @property
     def classes(self) -> int:
         return len(self.shares)
+
+    @property
+    def are_means(self) -> bool:
+        """Tell whether they are means over persons' labels."""
+        return self.spread and not self.targets
 
     @property
     def width(self) -> int:
@@ -445,7 +453,10 @@ class Labels:
         # mean squared distance from the shares, over the largest there is, which is 2: of two classes, the variance
         variance = (float(sums[-1]) / records - float(plain.square().sum())) / 2
         variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
-        return replace(self, shares=shares, scale=min(RESIDUALS * math.sqrt(variance), 1.0))
+        single = (1 - float(plain.square().sum())) / 2
+        many, left = min(EVEN / math.sqrt(single), RESIDUALS), min(variance / single, 1.0)
+        many, left = (many, left) if self.are_means else (RESIDUALS, 1.0)
+        return replace(self, shares=shares, scale=min(many * math.sqrt(variance), 1.0), left=left)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -492,10 +503,10 @@ class Screen:
 
     @property
     def _longest(self) -> float:
-        """Longest row of residuals: of targets the scale, of two classes the larger share, else the distance of corners."""
-        if self.labels.targets:
-            return self.labels.scale
-        return float(self.labels.shares.max()) if self._two else math.sqrt(2)
+        """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
+        whole = 1.0 if self._two else math.sqrt(2)
+        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
+        return min(largest, self.labels.scale * whole)
 
     @property
     def width(self) -> int:
@@ -507,19 +518,24 @@ class Screen:
         return screened(self.feature_map, self.labels.classes)
 
     def rows(self, values: Tensor, labels: Tensor) -> Tensor:
-        """Cross moments of each record, ``(n, width)``, of norm 1 at most: products, clipped, times residuals."""
+        """Cross moments of each record, ``(n, width)``: products, clipped, times residuals, of norm 1 at most.
+
+        Those of a person's records may be longer; their mean is clipped where it is summed.
+        """
         z, (one, other) = self.feature_map.standardised(values), self.pairs.T
         products = z[:, one] * z[:, other]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
-        residuals = residuals[:, 1:].clamp(-1, 1) if self._two else residuals
+        residuals = residuals[:, 1:] if self._two else residuals
+        if self._two and not self.labels.are_means:
+            residuals = residuals.clamp(-1, 1)
         return (products[:, :, None] * residuals[:, None]).flatten(1)
 
     def kept(self, cross: Tensor, noise_std: float, records: int) -> tuple[tuple[int, int], ...]:
         """Pairs whose moments stand out of noise and sampling, the farthest first."""
         count = len(self.pairs)
-        variance = self.labels.shares * (1 - self.labels.shares) / self._longest**2
+        variance = self.labels.shares * (1 - self.labels.shares) * self.labels.left / self._longest**2
         if self.labels.targets:
             variance = torch.full_like(variance, RESIDUALS**-2)
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)
