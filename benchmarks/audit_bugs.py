@@ -358,7 +358,7 @@ def persons(there: bool) -> np.ndarray:
         values, whose = np.concatenate([values, np.zeros((1, 4), np.float32)]), np.append(whose, 400)
     labels = np.arange(len(values)) % 2
     dataset = from_arrays(values, labels, bounds=(0, 1), classes=2, records=AGREEING, units=whose)
-    return 2 * units.by_unit(dataset, 1).train.open(PUBLIC).x[:, 0].astype(np.float32)
+    return 2 * units.at_unit(dataset, 1).train.open(PUBLIC).x[:, 0].astype(np.float32)
 
 
 def first_of(own: np.ndarray, hashes: np.ndarray, records: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,70 +27,56 @@ from dpltm.records.load import load_records
 from dpltm.records.schema import Schema
 from dpltm.records.tables import column_names, column_texts
 from dpltm.registry import Deferred
+from dpltm.reports.subjects import section
 from dpltm.reports.wording import COLUMNS as ARM_COLUMNS
 from dpltm.reports.wording import cells
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.predict import no_formula
-from dpltm.tickets.run import load_run
-from dpltm.tickets.workbench.code import with_code_of_run
+from dpltm.tickets.workbench.code import opened_run
 from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
 from dpltm.verbs import evaluate as stage
-from dpltm.verbs.evaluate import as_held_out
-from dpltm.verbs.evaluate import evaluate as measure
 
 
 def said_in_training(run: Run) -> dict[str, str | None]:
     """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
-    options = run.config.get("options")
-    said = options if isinstance(options, dict) else {}
-    names = ("label", "unit_column", "bounds", "target_bounds")
-    return {name: said[name] if isinstance(said.get(name), str) else None for name in names}
-
-
-def as_in_training(run: Run, request: EvaluateRequest) -> EvaluateRequest:
-    """Return the request, with what was said of the records in training where nothing is said now."""
-    said = said_in_training(run)
-    if kind_of(Path(request.dataset or "")) not in TABLES:
-        said = {name: said[name] for name in ("bounds", "target_bounds")} if Path(request.dataset or "").suffix else {}
-        # of names nothing was said
-    unsaid: dict[str, Any] = {name: value for name, value in said.items() if getattr(request, name) is None}
-    return replace(request, **unsaid)
-
-
-def _as_dataset(request: EvaluateRequest, run: Run) -> EvaluateRequest:
-    """Return the request with the records of `input` as its dataset; of persons only where the file tells them apart."""
-    for name in ("dataset", "test", "subset"):
-        if getattr(request, name) is not None:
-            raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
-    told = run.schema is not None or request.schema is not None or run.target is not None
-    classes = request.classes or (None if told else run.spec.classes)
-    return replace(request, dataset=request.input, classes=classes)
+    options, names = section(run.config, "options"), ("label", "unit_column", "bounds", "target_bounds")
+    return {name: text if isinstance(text := options.get(name), str) else None for name in names}
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """How good a run's network is."""
-    path = Path(request.run or "")
-    run = with_code_of_run(load_run(path), request.model)
+    run = opened_run(request.run, request.model)
     check_score(run.spec, "evaluate")
-    asked = as_in_training(run, request if request.input is None else _as_dataset(request, run))
-    schema = run.schema if suffix_of(Path(asked.dataset or "")) in TABLES else None
-    layout = stage.text_layout(run)
+    asked = request
+    if request.input is not None:  # of persons only where the file tells them apart
+        for name in ("dataset", "test", "subset"):
+            if getattr(request, name) is not None:
+                raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
+        told = run.schema is not None or request.schema is not None or run.target is not None
+        classes = request.classes or (None if told else run.spec.classes)
+        asked = replace(request, dataset=request.input, classes=classes)
+    path, known = Path(asked.dataset or ""), said_in_training(run)
+    if kind_of(path) not in TABLES:  # of names nothing was said
+        known = {name: known[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
+    unsaid: dict[str, Any] = {name: value for name, value in known.items() if getattr(asked, name) is None}
+    asked = replace(asked, **unsaid)
+    layout, schema = stage.text_layout(run), run.schema if suffix_of(path) in TABLES else None
     opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
     dataset = opened()
     if layout is not None and dataset.features != layout.length:
         with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
             dataset = opened(length=layout.length)
     if request.input is not None:
-        dataset = as_held_out(dataset)
+        dataset = stage.as_held_out(dataset)
     ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
-    done = measure(run, dataset, ledger, services(progress), request.by)
+    done = stage.evaluate(run, dataset, ledger, services(progress), request.by)
     return {
-        "run": str(path),
+        "run": str(run.path),
         "dataset": done.dataset,
         "records": done.records,
         "accuracy": done.accuracy,
@@ -106,18 +92,15 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {stem_of(out)}.csv or {stem_of(out)}.npz")
     check_free(out)
     check_writable(out)
-    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
-    said, schema = said_in_training(run), run.schema
-    features = set(run.columns or ()) if schema is None else {each.name for each in schema.columns if each.features}
-    spare = [said["unit_column"], said["label"] if request.label is None else None, request.id]
+    run = opened_run(request.run, request.model)
+    known, schema = said_in_training(run), run.schema
+    features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
+    spare = [known["unit_column"], known["label"] if request.label is None else None, request.id]
     spared = [name for name in spare if name and name not in features]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
-    spared += beside
-    passed = (
-        [f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"] if beside else []
-    )
+    passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
     ids = None if request.id is None else (request.id, column_texts(Path(source), request.id, schema))
-    x = load_records(source, request.label, stage.text_layout(run), spared, schema, run.columns)
+    x = load_records(source, request.label, stage.text_layout(run), [*spared, *beside], schema, run.columns)
     predictions = stage.predict(run, x, source=source, progress=progress)
     _write(out, predictions, None if schema is None else schema.class_names, ids)
     return {
@@ -126,7 +109,7 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
         "records": len(x),
         "output": str(out),
         "saturated": predictions.saturated,
-        "notes": [*passed, *predictions.notes],
+        "notes": [*([passed] if beside else []), *predictions.notes],
     }
 
 
@@ -144,57 +127,46 @@ def _write(
     out: Path, predictions: stage.Predictions, names: Sequence[str] | None, ids: tuple[str, list[str]] | None
 ) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
-    numbers = predictions.target is not None
-    told = {"prediction": predictions.values} if numbers else {
+    columns: list[tuple[str, Iterable[Any]]] = [] if ids is None else [(no_formula(ids[0]), map(no_formula, ids[1]))]
+    arrays: dict[str, Any] = {"prediction": predictions.values} if predictions.target is not None else {
         "label": predictions.labels, "probabilities": predictions.probabilities,
+        **({"classes": np.array(names)} if names else {}),
     }  # fmt: skip
+    arrays |= {} if ids is None else {"id": np.array(ids[1])}
+    if predictions.target is not None:
+        columns.append(("prediction", map("{:.9g}".format, predictions.values)))
+    else:
+        labels, chances = predictions.labels, predictions.probabilities.T
+        columns.append(("label", labels if names is None else (no_formula(names[label]) for label in labels)))
+        heads = (f"p{number}" if names is None else f"p {names[number]}" for number in range(len(chances)))
+        columns += [(head, map("{:.9g}".format, column)) for head, column in zip(heads, chances, strict=True)]
     with new_file(out) as staging:
         if out.suffix.lower() == ".npz":
-            told |= {"classes": np.array(names)} if names and not numbers else {}
-            told |= {} if ids is None else {"id": np.array(ids[1])}
             with staging.open("wb") as stream:
-                np.savez(stream, **told)  # type: ignore[arg-type]
+                np.savez(stream, **arrays)
             return
-        if numbers:
-            heads, cells = ["prediction"], ([f"{value:.9g}"] for value in told["prediction"])
-        else:
-            chances = told["probabilities"]
-            named = (
-                [f"p{number}" for number in range(chances.shape[1])] if names is None else [f"p {n}" for n in names]
-            )
-            heads, cells = ["label", *named], (
-                [label if names is None else no_formula(names[label]), *(f"{chance:.9g}" for chance in row)]
-                for label, row in zip(told["label"], chances, strict=True)
-            )  # fmt: skip
         with staging.open("w", encoding="utf-8", newline="") as text:
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerow([*([] if ids is None else [no_formula(ids[0])]), *heads])
-            for place, row in enumerate(cells):
-                rows.writerow([*([] if ids is None else [no_formula(ids[1][place])]), *row])
+            rows.writerow(head for head, _ in columns)
+            rows.writerows(zip(*(column for _, column in columns), strict=True))
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
-    run = with_code_of_run(load_run(Path(request.run or "")), request.model)
-    made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
+    run = opened_run(request.run, request.model)
+    export = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
-        "run": run.label,
-        "form": made.about["form"],
-        "written": str(made.path),
-        "files": sorted(path.name for path in made.path.iterdir()),
-        "difference": made.difference,
-        "compared": made.records,
-        "about": made.about,
-        "notes": list(made.notes),
-    }
+        "run": run.label, "form": export.about["form"], "written": str(export.path),
+        "files": sorted(path.name for path in export.path.iterdir()), "difference": export.difference,
+        "compared": export.records, "about": export.about, "notes": list(export.notes),
+    }  # fmt: skip
 
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
     rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
     rich.print(
-        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
-        style="dim",
+        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records", style="dim"
     )
     rich.print(guarantee(body["about"]["certified"]), style="bold")
     show_notes(rich, body)
@@ -280,11 +252,11 @@ def _show_table(rich: RichConsole, head: Sequence[str], rows: Collection[Sequenc
     rich.print(table)
 
 
-def _is_wanting(body: dict[str, Any]) -> bool:
-    return any(row["state"] == "damaged" for row in body["rows"])
-
-
 report_command = answering(
     Deferred("dpltm.tickets.workbench.report:report"), show_report, lambda body: body["state"] == "damaged"
 )
-compare_command = answering(Deferred("dpltm.tickets.workbench.compare:compare_runs"), show_comparison, _is_wanting)
+compare_command = answering(
+    Deferred("dpltm.tickets.workbench.compare:compare_runs"),
+    show_comparison,
+    lambda body: any(row["state"] == "damaged" for row in body["rows"]),
+)

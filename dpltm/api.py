@@ -17,7 +17,6 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -112,16 +111,14 @@ def records_and_options(
         given: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
-    named = any(item.name == "name" for item in fields(cls))
+    named = "name" in cls.__dataclass_fields__
     facts = {name: given[name] for name in FACTS if name in given}
-    rest = {name: value for name, value in given.items() if name not in facts or (named and name == "name")}
-    options = arguments(cls, rest, FACTS)
+    options = arguments(cls, {k: given[k] for k in given if k not in facts or (named and k == "name")}, FACTS)
     if facts.get("name") is not None:
         check_name(facts["name"])
     if named and isinstance(x, Dataset):
         facts.pop("name", None)
-    dataset = as_dataset(x, y, facts, taker)
-    return dataset, options
+    return as_dataset(x, y, facts, taker), options
 
 
 def own_network(named: Any, options: dict[str, Any]) -> Any:
@@ -133,18 +130,16 @@ def own_network(named: Any, options: dict[str, Any]) -> Any:
     """
     if isinstance(named, (TicketSet, Winner, Run)):
         return named
-    said = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
-    if isinstance(named, OwnModel):
-        if said:
-            raise InputError(f"`{min(said)}`: the network says so itself; leave it out")
-        return named
+    settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
+    if isinstance(named, OwnModel) and settings:
+        raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
     if isinstance(named, str):
         if not named:
             raise InputError("`model`: is empty; give a value, or leave it out")
         check_no_code(named)
-    if named is None or isinstance(named, str):
-        return own_model(named or DEFAULT_NETWORK, **said) if said else named
-    return own_model(named, **said)
+    if isinstance(named, OwnModel) or (not settings and (named is None or isinstance(named, str))):
+        return named
+    return own_model(DEFAULT_NETWORK if named is None else named, **settings)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
@@ -204,11 +199,6 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
         return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
 
 
-def paying(named: Ledger | None, dataset: Dataset) -> Ledger:
-    """Return the ledger that was named; else that of the process."""
-    return of_process(dataset.noun) if named is None else named
-
-
 def generate(
     x: Records, y: Labels = None, *, ledger: Ledger | None = None, progress: Progress | None = None, **options: Any
 ) -> TicketSet:
@@ -243,11 +233,10 @@ def generate(
     services = called(progress, ledger=ledger)
     model = own_network(options.pop("model", None), options)
     own = model if isinstance(model, OwnModel) else None
-    given = options if own else {**options, "model": model}
-    dataset, settings = records_and_options(x, y, given, GenerateOptions, own)
+    dataset, settings = records_and_options(x, y, options | ({} if own else {"model": model}), GenerateOptions, own)
     with naming():
-        plan = generate_verb.plan(dataset, settings, paying(ledger, dataset), services, model=own)
-        return generate_verb.generate(plan)
+        ledger = ledger or of_process(dataset.noun)
+        return generate_verb.generate(generate_verb.plan(dataset, settings, ledger, services, model=own))
 
 
 def select(
@@ -292,11 +281,10 @@ def select(
         with naming():
             return select_verb.select_public(body, settings)
     dataset, settings = records_and_options(x, y, options, SelectOptions, body)
-    if settings.rule != "mechanism":
-        raise InputError(f"`x`: {settings.rule} reads the public accuracies in the set and no records; leave it out")
+    select_verb.check_reads_none(settings, "x", True)
     with naming(model="tickets"):
-        plan = select_verb.plan(body, dataset, settings, paying(ledger, dataset), services)
-        return select_verb.select(plan)
+        ledger = ledger or of_process(dataset.noun)
+        return select_verb.select(select_verb.plan(body, dataset, settings, ledger, services))
 
 
 def train(
@@ -342,16 +330,14 @@ def train(
         >>> round(run.privacy.certified.epsilon, 2), [entry.kind for entry in run.lineage.entries]
         (1.0, ['public', 'release', 'release'])
     """
-    ticket = own_network(ticket, options)
-    services = called(progress, ticket=ticket, dense=dense, ledger=ledger)
-    assert isinstance(ticket, (Winner, TicketSet, OwnModel, str))  # or it was refused
+    begun = own_network(ticket, options)
+    services = called(progress, ticket=begun, dense=dense, ledger=ledger)
     number = None if round is None else whole_number("round", round)
-    dataset, settings = records_and_options(x, y, options, TrainOptions, ticket)
+    dataset, settings = records_and_options(x, y, options, TrainOptions, begun)
     with naming(model="ticket"):
-        entered = paying(ledger, dataset)
-        features, seed = settings.features, settings.seed
-        start, dataset = starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
-        return train_verb.train_start(start, dataset, settings, entered, services, own=own)
+        ledger = ledger or of_process(dataset.noun)
+        start, dataset = starting_point(begun, dataset, settings, round=number, dense=dense)
+        return train_verb.train_start(start, dataset, settings, ledger, services, own=own)
 
 
 def tune(
@@ -385,12 +371,11 @@ def tune(
         >>> len(search.trials), search.settings["lr"] in (0.5, 1.0)
         (2, True)
     """
-    target = own_network(target, options)
-    services = called(progress, target=target, ledger=ledger)
-    assert isinstance(target, (TicketSet, OwnModel, str))  # or it was refused
-    dataset, settings = records_and_options(x, y, options, TuneOptions, target)
+    searched = own_network(target, options)
+    services = called(progress, target=searched, ledger=ledger)
+    dataset, settings = records_and_options(x, y, options, TuneOptions, searched)
     with naming(model="target"):
-        return tune_verb.tune(target, dataset, settings, paying(ledger, dataset), services)
+        return tune_verb.tune(searched, dataset, settings, ledger or of_process(dataset.noun), services)
 
 
 def transfer(

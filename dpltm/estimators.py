@@ -44,7 +44,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, DpltmError, InputError, named, naming, shown_value
+from dpltm.errors import DataError, InputError, named, naming, shown_value
 from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
@@ -64,8 +64,9 @@ from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
+from dpltm.records.settle import check_none
 from dpltm.records.split import RecordSet, Rows
-from dpltm.records.tables import Frame, index_columns, is_frame, read_by_schema
+from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
@@ -105,9 +106,9 @@ _NAMES = {
     "records": "n_records",
     "seed": "random_state",
     "eps1": "select_epsilon",
-    "ticket": "tickets",
     "target": "tickets",
     "unit_column": "units",
+    **dict.fromkeys(("dataset", "subset", "input"), "X"),
 }
 """Names of parameters here, by the names that the verbs have for them."""
 
@@ -132,32 +133,36 @@ class Spent:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # what tells records stays here
-        return {**vars(self), "notes": dict(self.notes), "protected": [], "process": 0, "lock": None}
+        return {**vars(self), "protected": [], "process": 0, "lock": None}  # what tells records stays here
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether records and ledger stayed behind, in the process that it was pickled in."""
+        return self.process != os.getpid()
 
     def add(self, lineage: Lineage, *notes: str) -> None:
         """Add what one of them spent, and what is to be said of it."""
         with self.lock:
             self.lineage |= lineage
-            self.notes |= dict.fromkeys(notes)
+            self.notes = {**self.notes, **dict.fromkeys(notes)}
 
     def protects(self, rows: Rows, *, of_persons: bool = False) -> bool:
         """Return whether a fit or a paid score is, or was, of some of these records, or of the persons whose they are."""
-        return RecordSet().with_all_of(*self.protected).has_any(rows, of_persons=of_persons)
+        return any(records.has_any(rows, of_persons=of_persons) for records in self.protected)
 
     @contextlib.contextmanager
     def protecting(self, dataset: Dataset, ledger: Ledger, *, rows_coincide: bool) -> Iterator[None]:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
         records, before = RecordSet(dataset.rows), len(ledger.entries)
         try:
-            with naming(), self.lock:  # a score in another thread comes before, or sees these records
+            with self.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
                 check_private(ledger.account(self.lineage), part)
                 fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
-                same = not rows_coincide and RecordSet().with_all_of(*self.protected).has_all(dataset.rows)
+                same = not rows_coincide and RecordSet.have_all(self.protected, dataset.rows)
                 if self.looked and not fitted and not same:
                     raise InputError(
                         "`X`: an exact score was measured, and these are other records than those of the fits before:"
@@ -221,38 +226,19 @@ def _is_rescaled(x: np.ndarray) -> bool:
     return bool(ends.all()) and any(len(np.unique(column)) > 0.9 * len(x) for column in x.T)
 
 
-def _named_here(text: str) -> str:
-    return named(text, lambda name: f"`{_NAMES.get(name, name)}`")
-
-
-@contextlib.contextmanager
-def _named_as_parameters() -> Iterator[None]:
-    """A block whose refusals name parameters of an estimator."""
-    try:
-        yield
-    except DpltmError as error:
-        error.args = (_named_here(str(error).replace("`ticket`: unknown network", "`model`: unknown network")),)
-        raise
-
-
-Bounds = tuple[float, float] | tuple[Sequence[float], Sequence[float]] | np.ndarray | None
-"""Public range of the features: one for all, or the low and the high end of each column."""
-
-
 @dataclass(frozen=True, eq=False)
 class Columns:
     """Columns of a table as records, by public facts alone.
 
     Attributes:
         bounds: of all values; None to have it settled by their type.
-        low, high: of each column, ``(features,)``, where each has its own; then values go to the unit range, and records
-            are known by what they were.
+        ends: low and high end of each column, ``(2, features)``, where each has its own; then values go to the unit range,
+            and records are known by what they were.
         schema: of data frames with words, dates or holes, which become numbers by it.
     """
 
     bounds: tuple[float, float] | None
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    ends: np.ndarray | None = None
     shape: tuple[int, ...] = ()
     schema: Schema | None = None
 
@@ -260,9 +246,7 @@ class Columns:
     def of(cls, bounds: Any, features: int, shape: Any = None, schema: Schema | None = None) -> Columns:
         """Columns that ``bounds``, ``record_shape`` and ``schema`` describe. Arguments as :func:`TicketClassifier`."""
         if schema is not None:
-            for name, value in (("bounds", bounds), ("record_shape", shape)):
-                if value is not None:
-                    raise DataError(f"`{name}`: the schema says what the columns hold; leave `{name}` out")
+            check_none(IN_SCHEMA, bounds=bounds, record_shape=shape)
             return cls((0.0, 1.0), schema=schema)
         form = () if shape is None else tuple(map(int, np.atleast_1d(shape)))
         if form and math.prod(form) != features:
@@ -270,24 +254,23 @@ class Columns:
         if bounds is None:
             return cls(None, shape=form)
         try:
-            low, high = (np.asarray(end, dtype=np.float64) for end in bounds)
-            if low.ndim == high.ndim == 0:
-                return cls((float(low), float(high)), shape=form)
-            low, high = np.broadcast_to(low, features), np.broadcast_to(high, features)
+            ends = [np.asarray(end, dtype=np.float64) for end in bounds]
+            low, high = wide = np.stack([np.broadcast_to(end, features) for end in ends])
         except (TypeError, ValueError):
             raise DataError(
                 f"`bounds`: not a pair (low, high) of numbers, or of arrays with a number for each of the {features}"
                 " columns; pass the public range of the features"
             ) from None
+        if ends[0].ndim == ends[1].ndim == 0:
+            return cls((float(ends[0]), float(ends[1])), shape=form)
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = np.flatnonzero(~(np.isfinite(high - low) & (low < high)))
-        if len(wrong):
-            at = int(wrong[0])
+        for at in wrong:
             raise DataError(
                 f"`bounds`: column {at} (counted from 0) has ({low[at]:g}, {high[at]:g}); give finite (low, high), low"
                 " first, not too far apart"
             )
-        return cls((0.0, 1.0), low, high, form)
+        return cls((0.0, 1.0), wide, form)
 
     def read(self, x: Any) -> tuple[np.ndarray, Callable[[Rows], Rows]]:
         """Return records as dpltm takes them, ``(n, ...)``, and what makes rows known by their values as they came.
@@ -295,15 +278,18 @@ class Columns:
         Row i depends on row i and on public facts alone.
         """
         if self.schema is not None:
-            raw = read_by_schema(Frame(x, "`X`"), self.schema, labelled=False)
+            raw = read_by_schema(Table(x, self.schema, "`X`"), labelled=False)
             return raw.x, lambda rows: rows.known_as(cast(Rows, raw.rows))
-        known: Callable[[Rows], Rows] = lambda rows: rows  # noqa: E731
         values = x
-        if self.low is not None and self.high is not None:
-            known = lambda rows: rows.known_by(np.ascontiguousarray(x))  # noqa: E731
+        if self.ends is not None:
+            low, high = self.ends
             with np.errstate(over="ignore"):  # far outside is where the clip puts it
-                values = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
-        return values.reshape(len(x), *self.shape) if self.shape else values, known
+                values = np.clip((x - low) / (high - low), 0.0, 1.0)
+        shaped = values.reshape(len(x), *self.shape) if self.shape else values
+        return shaped, lambda rows: rows if self.ends is None else rows.known_by(np.ascontiguousarray(x))
+
+
+IN_SCHEMA = "the schema says what the columns hold"
 
 
 def owners(units: Any) -> np.ndarray:
@@ -323,7 +309,7 @@ class TicketEstimator(BaseEstimator):
     epsilon: float | None = 1.0
     delta: float = 1e-5
     noise_multiplier: float | None = None
-    bounds: Bounds = None
+    bounds: tuple[Any, Any] | np.ndarray | None = None
     schema: str | Path | Schema | None = None
     n_records: int | None = None
     tickets: TicketSet | Winner | None = None
@@ -368,14 +354,17 @@ class TicketEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if "run_" in state:
-            # as in all artifacts; what was spent goes along, and copies in this process share it
+        if "run_" in state:  # as in all artifacts; what was spent goes along, and copies in this process share it
             state = {**state, "run_": replace(state["run_"], ledger=None, seconds=0.0)}
         return state
 
+    def _naming(self) -> contextlib.AbstractContextManager[None]:
+        """A block whose refusals name parameters of an estimator."""
+        return naming(**_NAMES, ticket="model" if self.tickets is None else "tickets")
+
     def _open_ledger(self, unit: str | None = None) -> Ledger:
         if self.ledger is None:
-            if self._spent.process != os.getpid():
+            if self._spent.is_elsewhere:
                 raise InputError(
                     "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be"
                     " entered nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give a"
@@ -385,11 +374,9 @@ class TicketEstimator(BaseEstimator):
         opened = self.ledger() if callable(self.ledger) else self.ledger
         if not isinstance(opened, Ledger):
             value = shown_value(opened)
-            what = (
-                f"the function returns {value}, not a ledger" if callable(self.ledger) else f"{value} is not a ledger"
-            )
             raise InputError(
-                f"`ledger`: {what}; give dpltm.Ledger(), or a function that opens the same file each time"
+                f"`ledger`: {f'the function returns {value}, not' if callable(self.ledger) else f'{value} is not'} a ledger;"
+                " give dpltm.Ledger(), or a function that opens the same file each time"
                 " (functools.partial(dpltm.tickets.open_ledger, path))"
             )
         return opened
@@ -411,52 +398,19 @@ class TicketEstimator(BaseEstimator):
         """
         before = dict(vars(self))
         try:
-            with _named_as_parameters():
+            with self._naming():
                 _refuse("fit", others)
                 self._check_scores(units)
                 x, targets = self._validated(X, y)
-                self._fit(x, targets, units)
+                dataset = self._dataset(x, targets, units)
+                try:
+                    self.run_ = self._train(dataset)
+                except Begun:  # another worker was first with a new ledger file; nothing was entered here
+                    self.run_ = self._train(dataset)
         except BaseException:
             self.__dict__ = before  # what the last fit learned stays whole
             raise
         return self
-
-    def _fit(self, x: Any, y: np.ndarray, units: Any) -> None:
-        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
-            raise InputError(
-                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
-                " them out"
-            )
-        _Price(score_epsilon=self.score_epsilon)
-        if self.tickets is not None and self.model is not None:
-            raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        with naming():
-            schema = as_schema(self.schema)
-        features = x.shape[1] if schema is None else schema.features
-        self._columns = columns = Columns.of(self.bounds, features, self.record_shape, schema)
-        codes, declared = self._encoded(y)
-        whose = None if units is None else owners(units)
-        values, known = columns.read(x)
-        if schema is None and _is_rescaled(x):
-            _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
-                  " is not covered; give their public range as `bounds` instead")  # fmt: skip
-        self._warned: set[str] = set()
-        with naming():
-            dataset = from_arrays(
-                values, codes, **declared, bounds=columns.bounds, records=self.n_records, units=whose,
-                unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
-            )  # fmt: skip
-        names = self.__dict__.get("feature_names_in_")
-        if names is not None and schema is None and self.record_shape is None:
-            dataset = replace(dataset, columns=tuple(names.tolist()))
-        split = replace(dataset.train, rows=known(dataset.rows))
-        dataset = replace(dataset, train=split, of_table=self.record_shape is None)
-        if schema is not None:
-            dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
-        try:
-            self.run_ = self._train(dataset)
-        except Begun:  # another worker was first with a new ledger file; nothing was entered here
-            self.run_ = self._train(dataset)
 
     def _check_scores(self, units: Any) -> None:
         """Refuse a fit that scikit-learn's cross-validation, search or calibration asks for, and could not score."""
@@ -472,6 +426,35 @@ class TicketEstimator(BaseEstimator):
                 "`units`: cross-validation would not hand them to `score`; call set_score_request(units=True), with"
                 " sklearn.set_config(enable_metadata_routing=True)"
             )
+
+    def _dataset(self, x: Any, y: np.ndarray, units: Any) -> Dataset:
+        """Return checked records with all that parameters say of them; keep what predictions need to know."""
+        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
+            raise InputError(
+                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
+                " them out"
+            )
+        _Price(score_epsilon=self.score_epsilon)
+        if self.tickets is not None and self.model is not None:
+            raise InputError("`model`: the ticket set decides the network; leave `model` out")
+        schema, of_table = as_schema(self.schema), self.record_shape is None
+        features = x.shape[1] if schema is None else schema.features
+        self._columns, self._warned = Columns.of(self.bounds, features, self.record_shape, schema), False
+        targets, declared = self._encoded(y)
+        whose = None if units is None else owners(units)
+        values, known = self._columns.read(x)
+        if schema is None and _is_rescaled(x):
+            _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
+                  " is not covered; give their public range as `bounds` instead")  # fmt: skip
+        dataset = from_arrays(
+            values, targets, **declared, bounds=self._columns.bounds, records=self.n_records, units=whose,
+            unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
+        )  # fmt: skip
+        if schema is not None:
+            dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
+        elif of_table and "feature_names_in_" in self.__dict__:
+            dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
+        return replace(dataset, train=replace(dataset.train, rows=known(dataset.rows)), of_table=of_table)
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
@@ -490,29 +473,28 @@ class TicketEstimator(BaseEstimator):
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
         options, ledger, features = self._options(), self._open_ledger(dataset.noun), self.features
+        drawn = self.tickets is not None or self.select_epsilon is not None
+        if features == "auto":
+            usual = "unit" if self.model in (None, "mlp") else None
+            features = None if drawn else features_of(dataset, None, self.model) or usual
+        options["features"] = features
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
-            start: Any = self.tickets
-            if start is not None or self.select_epsilon is not None:
-                options["features"] = None if features == "auto" else features
-                start = self._drawn(dataset, ledger, options)
+            if drawn:
+                start: Any = self._drawn(dataset, ledger, options)
             else:
-                if features == "auto":
-                    usual = "unit" if self.model in (None, "mlp") else None
-                    features = features_of(dataset, None, self.model) or usual
-                options["features"] = features
-                usual = "mlp:300,100" if features in (None, "none") else "mlp"
-                start = usual if self.model is None else self.model
+                start = self.model or ("mlp:300,100" if features in (None, "none") else "mlp")
             run = api.train(start, dataset, round=self.round, ledger=ledger, own=True, **options)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
-            notes = () if run.privacy is None else run.privacy.notes
-            notes = (*notes, *((NO_LIMIT,) if self.noise_multiplier is not None else ()))
-            self._spent.add(run.lineage, *(_named_here(note) for note in notes if note not in (NO_TEST, OWN_NOTE)))
+            notes = (
+                [] if run.privacy is None else [note for note in run.privacy.notes if note not in (NO_TEST, OWN_NOTE)]
+            )
+            notes += [] if self.noise_multiplier is None else [NO_LIMIT]
+            self._spent.add(run.lineage, *(named(note, lambda name: f"`{_NAMES.get(name, name)}`") for note in notes))
             return run
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> TicketSet | Winner:
         """Return the tickets, or the winner of a draw on the records, where one is asked for."""
-        if self.select_epsilon is None:
-            assert self.tickets is not None  # as its caller has seen
+        if self.select_epsilon is None and self.tickets is not None:
             if isinstance(self.tickets, TicketSet) and self.round is None:
                 raise InputError(
                     "`round` is missing: say which ticket of the set, or give `select_epsilon` to draw one on the records"
@@ -520,19 +502,15 @@ class TicketEstimator(BaseEstimator):
             return self.tickets
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
-        tickets = set_of(self.tickets)
+        tickets, options = set_of(self.tickets), arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
-            options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
-            draw = select_verb.plan(tickets, dataset, options, ledger, Services())
+            asked = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+            draw = select_verb.plan(tickets, dataset, asked, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            book, asked = (
-                Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]),
-                arguments(TrainOptions, training),
-            )
-            sparsest = draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, features=asked.features, round=sparsest)
-            planned = plan(settle(start, behind, asked, ledger, Services()), book)
+            book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
+            start, behind = starting_point(tickets, dataset, options, round=sparsest)
+            planned = plan(settle(start, behind, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
@@ -547,42 +525,41 @@ class TicketEstimator(BaseEstimator):
             X = X[[key for at, key in enumerate(keys) if at not in spare]]
             if reset:
                 self._spent.add(NO_LINEAGE, left_out_note([str(keys[at]) for at in spare]))
-        if self.schema is None:
-            asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-            try:
-                checked = validate_data(
-                    self, X, *y, reset=reset, **asked, **({"y_numeric": self._numeric} if y else {})
-                )
-            except ValueError as error:
-                strange = ("could not convert", "Input X contains NaN", "NAType")
-                if is_frame(X) and any(words in str(error) for words in strange):
-                    raise InputError(
-                        "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets"
-                        " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
-                    ) from None
-                raise
-            X, *labels = checked if y else (checked,)
-            X = X.toarray() if sparse.issparse(X) else X
-            return (X, *labels) if y else X
-        if not is_frame(X):
-            raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
-        if reset:
-            validate_data(self, X, skip_check_array=True)
-        if not y:
-            return X
-        target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
-        check_consistent_length(X, target)
-        return X, target
+        if self.schema is not None:
+            if not is_frame(X):
+                raise InputError("`X`: `schema` goes with a data frame, whose columns have names, and this is none")
+            if reset:
+                validate_data(self, X, skip_check_array=True)
+            if not y:
+                return X
+            target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
+            check_consistent_length(X, target)
+            return X, target
+        asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+        asked |= {"y_numeric": self._numeric} if y else {}
+        try:
+            checked = validate_data(self, X, *y, reset=reset, **asked)
+        except ValueError as error:
+            strange = ("could not convert", "Input X contains NaN", "NAType")
+            if is_frame(X) and any(words in str(error) for words in strange):
+                raise InputError(
+                    "`X`: holds words, dates or holes; give `schema`, which says what columns hold (dpltm datasets"
+                    " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
+                ) from None
+            raise
+        x, *labels = checked if y else (checked,)
+        x = x.toarray() if sparse.issparse(x) else x
+        return (x, *labels) if y else x
 
     def _outputs(self, X: Any, *, alike: bool = False, told: bool = False) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)`` float64; where ``alike``, as sums that noise is
         added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up. Where they are ``told``,
         warn once of records that a fit or paid score of this estimator, or of a clone, is of."""
-        with _named_as_parameters():
+        with self._naming():
             records, known = self._columns.read(X)
             compared = told and not (self.rows_coincide or self._warned)
             if compared and self._spent.protects(known(Rows(records, np.zeros(len(records))))):
-                self._warned.add(TRAINED)
+                self._warned = True
                 _warn(TRAINED)
             few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
             outputs = api.predict(self.run_, np.concatenate([records, few])).outputs
@@ -590,7 +567,7 @@ class TicketEstimator(BaseEstimator):
 
     # what was learned, and what it cost
 
-    def _means(self, X: Any, codes: np.ndarray, values: np.ndarray, units: Any) -> np.ndarray:
+    def _means(self, X: Any, targets: np.ndarray, values: np.ndarray, units: Any) -> np.ndarray:
         """Return means of values from 0 to 1 a record, ``(sums, n)``: exact, of records that are declared apart; with
         ``score_epsilon`` with noise, paid for, for that much together.
 
@@ -600,7 +577,7 @@ class TicketEstimator(BaseEstimator):
             those, and two-sided geometric noise of epsilon / (sums GRID) makes each (epsilon / sums)-DP, exactly
             (docs/privacy-model.md section 5.8).
         """
-        scored, names = self._scored(X, codes, units)
+        scored, names = self._scored(X, targets, units)
         price = _Price(score_epsilon=self.score_epsilon).score_epsilon
         if price is None:
             self._declare_apart(scored)
@@ -615,27 +592,25 @@ class TicketEstimator(BaseEstimator):
             sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
-        ledger, lineage = self._open_ledger(), self.run_.lineage
-        mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
+        ledger, mechanism = self._open_ledger(), Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
-        release = Once(entry, lineage, partial(noisy_sums, steps, epsilon))
+        release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, epsilon))
         paid = pay(lambda _book, _known: release, ledger)
         with self._spent.lock:
             self._spent.protected.append(RecordSet(scored.rows))
         self._spent.add(paid.lineage, SCORED)
         return np.asarray(next(paid.values) / steps.shape[1])
 
-    def _scored(self, X: Any, codes: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
+    def _scored(self, X: Any, targets: np.ndarray, units: Any) -> tuple[Dataset, np.ndarray | None]:
         """Return records to measure on, and whose each is, where the run protects persons."""
         of_persons = self.run_.config.get("of_persons")
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, known = self._columns.read(X)
-        dataset = api.held_out(self.run_, values, codes, {"name": "the scored records"}).tested()
+        dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
         rows, names = known(dataset.rows), None
         if of_persons:
-            with naming():
-                names = checked_units(RawSplit(X, codes, "the scored records", units=owners(units)))
+            names = checked_units(RawSplit(X, targets, "the scored records", units=owners(units)))
             rows = rows.owned(names, self.run_.config["unit"])
         return replace(dataset, train=replace(dataset.train, rows=rows)), names
 
@@ -643,13 +618,13 @@ class TicketEstimator(BaseEstimator):
         """Declare records apart from the people of the ledger; refuse those that a release is of, as far as is known."""
         spent = self._spent
         try:
-            if spent.process != os.getpid():
+            if spent.is_elsewhere:
                 raise InputError(
                     "`score`: this estimator was pickled, so nothing here knows the records that it was fitted to; where"
                     " these are of other people, dpltm.evaluate(estimator.run_, X, y) takes your word"
                 )
             ledger = self._open_ledger()
-            with naming(), spent.lock:
+            with spent.lock:
                 part = ledger.part(scored)
                 check_declared(ledger.account(spent.lineage), part, "measured without a price")
                 persons = bool(self.run_.config.get("of_persons")) and spent.protects(scored.rows, of_persons=True)
@@ -665,9 +640,7 @@ class TicketEstimator(BaseEstimator):
                 draft = Entry("excluded", part, words="a test split", unit=ledger.unit)
                 ledger.declare_once(draft)
                 spent.looked = True
-                declared = ledger.book.found(draft)
-                assert declared is not None  # by the line above
-                spent.add(ledger.lineage(declared))
+                spent.add(ledger.lineage(cast(Entry, ledger.book.found(draft))))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
 
@@ -709,12 +682,12 @@ class TicketEstimator(BaseEstimator):
                 account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
         if account is None or not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
-        fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
-        scores = sum(entry.words == SCORE for entry in account.paid)
-        notes = list(spent.notes)
-        if fits + scores > 1:
-            many = f"{fits} trainings and {scores} paid scores are in this account"
-            notes.insert(0, f"{many}; epsilon covers all of them together")
+        fits, scores = (
+            sum(bool(entry.of(NoisySgd)) for entry in account.paid),
+            sum(entry.words == SCORE for entry in account.paid),
+        )
+        many = f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together"
+        notes = [*([many] if fits + scores > 1 else []), *spent.notes]
         delta = TicketEstimator.delta if self.delta is None else self.delta
         return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
 
@@ -742,8 +715,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         epsilon: what one fit may cost, with what its ticket cost. Noise is calibrated to the certified figure. Beside
             ``noise_multiplier`` it says nothing.
         delta: of the guarantee, below 1 / ``n_records``.
-        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says, and no
-            ``epsilon`` limits it.
+        noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says.
         bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
             unless values are bytes or booleans. Values outside saturate.
         schema: in place of ``bounds`` and ``classes``, of data frames with words, dates or holes: what columns hold, or the
@@ -754,26 +726,22 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         round: the ticket of a set that is taken.
         select_epsilon: draws the ticket on the records in place of ``round``, for so much of ``epsilon``.
         model: network, where there are no tickets; by default one layer behind features, else ``mlp:300,100``.
-        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is ``fourier`` in front of
-            one layer (``unit`` of records with a ``record_shape``), nothing in front of another ``model``; None for nothing.
+        features: what stands in front of the network, as for ``dpltm.train``; ``auto`` is its default (``unit`` of records
+            with a ``record_shape``); None for nothing.
         record_shape: of a record whose values stand in a row, such as ``(28, 28)``; needed by maps for images.
-        head: how the network is fitted: ``dp-sgd``, or ``least-squares`` for one layer behind features with nothing to tune.
-        filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, noise, adjacency: of the steps, as for
-            ``dpltm.train``; by default 15 expected passes over the records.
-        centre: part of ``epsilon`` by which features are centred at their noisy mean; 0.05 by default in front of one layer.
-        per_unit: most records of a person that count, where ``fit`` gets ``units``; 64 by default.
+        head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency, per_unit: as for
+            ``dpltm.train``; ``per_unit`` where ``fit`` gets ``units``.
         rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
             cannot tell by its rows whether a record was trained on, and does not refuse it.
         ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
             share it, and pickles one in a file.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
-        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``, by default ``user``: a
-            ledger has one.
+        unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``; by default ``user``.
         class_weight: what filtered gradients are multiplied by, over the largest: numbers in the order of ``classes_``, a
             mapping from labels (1 for those that it lacks), or ``balanced``, by
         class_shares: public shares of the classes, likewise. The guarantee is the same.
-        score_epsilon: what each :meth:`score` releases its accuracy for, with noise. None measures it exactly, for records
+        score_epsilon: what each :meth:`score` releases its figure for, with noise. None measures it exactly, for records
             that no release was made from; then cross-validation and searches of scikit-learn are refused.
 
     Attributes:
@@ -796,74 +764,61 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        labels, declared = self._labels(y)
-        codes = self._codes(y, labels, "that `classes` declares")
-        if (codes == codes[0]).all():
-            raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
-        self._order = np.argsort(labels)
-        self.classes_ = labels[self._order]
-        return codes, {"classes": declared}
-
-    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, int | None]:
-        """Return all labels, sorted or as a schema has them; and how many were declared, None if ``y`` was read for them."""
-        if (label := self._label_column()) is not None:
-            if label.is_target:
-                raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")
-            if self.classes is not None:
-                raise InputError("`classes`: the schema says what they are; leave `classes` out")
-            names = np.array([spellings[0] for spellings in label.values])
+        label, given = self._label_column(), self.classes
+        if label is None:
+            numbered = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+            labels = (
+                np.arange(int(cast(int, given))) if numbered else np.unique(y if given is None else np.asarray(given))
+            )
+            self._places = {name: place for place, name in enumerate(labels.tolist())}
+        elif label.is_target:
+            raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")
+        else:
+            check_none(IN_SCHEMA, classes=self.classes)
+            labels = np.array([spellings[0] for spellings in label.values])
             with contextlib.suppress(ValueError):
                 if y.dtype.kind in "iufb":
-                    names = names.astype(np.int64 if y.dtype.kind == "b" else y.dtype)
-            return names, len(names)
-        if isinstance(self.classes, (int, np.integer)) and not isinstance(self.classes, bool):
-            labels = np.arange(self.classes)
-        else:
-            labels = np.unique(y if self.classes is None else np.asarray(self.classes))
+                    labels = labels.astype(np.int64 if y.dtype.kind == "b" else y.dtype)
+            self._places = {name: place for place, spellings in enumerate(label.values) for name in spellings}
         if len(labels) < 2:
             raise InputError("`classes`: there is one class, so nothing can be told apart; give two or more")
-        return labels, None if self.classes is None else len(labels)
+        self._order = np.argsort(labels)
+        self.classes_ = labels[self._order]
+        codes = self._codes(y, "that `classes` declares")
+        if (codes == codes[0]).all():
+            raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
+        return codes, {"classes": None if label is None and self.classes is None else len(labels)}
 
-    def _codes(self, y: np.ndarray, labels: np.ndarray, known: str) -> np.ndarray:
+    def _codes(self, y: np.ndarray, known: str) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
 
         Args:
             known: where all labels are from.
         """
-        fix = "declare every label with `classes`"
-        if (label := self._label_column()) is not None:
-            known, fix = "of the schema", "add it there"
-            names = {spelling: place for place, spellings in enumerate(label.values) for spelling in spellings}
-            codes = np.array([names.get(text, -1) for text in Cells.of_objects(list(y)).records()], dtype=np.int64)
-        else:
-            try:
-                places = np.minimum(np.searchsorted(labels, y), len(labels) - 1)
-                codes = np.where(labels[places] == y, places, -1)
-            except TypeError:  # numbers and texts have no order
-                raise InputError(
-                    f"`y`: labels are of another kind than the classes {known}; use labels of one kind"
-                ) from None
+        fix, spelled = "declare every label with `classes`", y.tolist()
+        if self._label_column() is not None:
+            known, fix, spelled = "of the schema", "add it there", Cells.of_objects(list(y)).records()
+        codes = np.array([self._places.get(name, -1) for name in spelled], dtype=np.int64)
         if (codes < 0).any():
-            name = str(y[int(np.argmax(codes < 0))])
+            name, count = str(y[int(np.argmax(codes < 0))]), len(self.classes_)
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {len(labels)} classes {known}; {fix}, or leave those records out"
+                f"`y`: label {name!r:.40} is none of the {count} classes {known}; {fix}, or leave those records out"
             )
         return codes
 
     def _options(self) -> dict[str, Any]:
-        by_class = {name: self._in_order(name) for name in ("class_weight", "class_shares")}
-        return super()._options() | by_class
+        return super()._options() | {name: self._in_order(name) for name in ("class_weight", "class_shares")}
 
     def _in_order(self, name: str) -> Any:
         """Return what a parameter says of each class of the network; a mapping is by label, a sequence as ``classes_``."""
-        given, labels, order = getattr(self, name), self.classes_.tolist(), np.argsort(self._order)
-        if isinstance(given, (list, tuple, np.ndarray)) and len(given) == len(labels):
-            return [float(given[at]) for at in order]
-        if not isinstance(given, Mapping):
+        given, labels = getattr(self, name), self.classes_.tolist()
+        if isinstance(given, Mapping):
+            if unknown := [label for label in given if label not in labels]:
+                raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
+            given = [given.get(label, 1.0) for label in labels]
+        if not isinstance(given, (list, tuple, np.ndarray)) or len(given) != len(labels):
             return given
-        if unknown := [label for label in given if label not in labels]:
-            raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
-        return [float(given.get(labels[at], 1.0)) for at in order]
+        return [float(given[at]) for at in np.argsort(self._order)]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
@@ -899,8 +854,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         """
         _refuse("score", others)
         X, y = self._validated(X, y, reset=False)
-        with _named_as_parameters():
-            codes = self._codes(y, self.classes_, "that fit knew")
+        with self._naming():
+            codes = self._codes(y, "that fit knew")
             right = self._outputs(X, alike=self.score_epsilon is not None).argmax(1) == codes
             (mean,) = self._means(X, codes, right[None].astype(float), units)
             return float(np.clip(mean, 0.0, 1.0))
@@ -918,11 +873,9 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         epsilon, delta, noise_multiplier, bounds, schema, n_records: as for :class:`TicketClassifier`; and likewise
         tickets, round, select_epsilon, model, features, record_shape: where tickets have two outputs;
         head, filter, clip_norm, epochs, batch_size, lr, optimizer, schedule, centre, noise, adjacency: of the training;
-        per_unit, rows_coincide, ledger, random_state, name, unit: as there.
+        per_unit, rows_coincide, ledger, random_state, name, unit, score_epsilon: as there, the score being R^2.
         target_bounds: public range of the targets, ``(low, high)``; needed unless a schema has it. Those outside count as
             its ends.
-        score_epsilon: what each :meth:`score` releases R^2 for, from sums with noise. None measures it exactly, for records
-            that no release was made from.
 
     Attributes:
         n_features_in_, feature_names_in_, run_, ticket_, privacy_, ledger_, unit_: as of :class:`TicketClassifier`.
@@ -936,12 +889,12 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        label = self._label_column()
-        if label is not None and not label.is_target and self.target_bounds is None:
+        label, ends = self._label_column(), self.target_bounds
+        if label is not None and label.is_target:
+            check_none(IN_SCHEMA, target_bounds=ends)
+            ends = label.bounds
+        elif label is not None and ends is None:
             raise InputError("`schema`: its label has classes; use TicketClassifier, or give the label bounds")
-        if label is not None and label.is_target and self.target_bounds is not None:
-            raise InputError("`target_bounds`: the schema says what the columns hold; leave `target_bounds` out")
-        ends = label.bounds if label is not None and label.is_target else self.target_bounds
         if ends is None:
             raise InputError(
                 "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them"
@@ -966,7 +919,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         """
         _refuse("score", others)
         X, y = self._validated(X, y, reset=False)
-        with _named_as_parameters():
+        with self._naming():
             predicted = self._expected(X, alike=self.score_epsilon is not None)
             low, high = cast(tuple[float, float], self.run_.target)
             target = np.clip((y - low) / (high - low), 0.0, 1.0)

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from dpltm.errors import ArtifactError
 from dpltm.privacy.trade_off import Curves
 from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
-
-if TYPE_CHECKING:
-    pass
 
 _FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
 _MARKS = Deferred("matplotlib.ticker:LogLocator")
@@ -184,43 +181,34 @@ def trade_off(curves: Curves) -> Chart:
     return Chart("What an attacker must miss", "false alarms, %", "misses, %", series, ends, caption)
 
 
-def over_steps(metrics: Mapping[int, tuple[float | None, float]]) -> list[Chart]:
-    """Return accuracy and certified epsilon, over the steps of a training; without what was not measured."""
-    return _over_steps({"": [metrics]})
+Metrics = Mapping[int, tuple[float, float]]
+"""Accuracy and certified epsilon of a training, by step."""
 
 
-def seeds_over_steps(arms: Mapping[str, Sequence[Path]]) -> list[Chart]:
-    """Return the charts of the arms of a sweep over steps: mean over seeds, least to most, and the largest epsilon.
+def accuracy_over_steps(arms: Mapping[str, Sequence[Metrics | None]]) -> list[Chart]:
+    """Return the chart of the runs of each arm: mean, and least to most; None stands for a run that cannot be read.
 
-    A run whose notes are missing or damaged is left out, and the name of its arm says so.
+    Such a run is left out, and the name of its arm says so.
     """
-    noted = {name: [read_metrics(run / "metrics.jsonl") for run in runs] for name, runs in arms.items()}
-    return _over_steps(noted)
-
-
-def _over_steps(arms: Mapping[str, Sequence[Mapping[int, tuple[float | None, float]] | None]]) -> list[Chart]:
-    measured, spent = list[Series](), list[Series]()
+    lines = list[Series]()
     for name, runs in arms.items():
         readable = [metrics for metrics in runs if metrics is not None]
         steps = sorted(set.intersection(*map(set, readable))) if readable else []
-        if not steps:
-            continue
+        rows = [(float(step), [100 * metrics[step][0] for metrics in readable]) for step in steps]
         missing = f" ({len(readable)} of {len(runs)} seeds)" if len(readable) < len(runs) else ""
-        rows = [(float(step), [metrics[step] for metrics in readable]) for step in steps]
-        values = [(step, [100 * value for value, _ in row if value is not None]) for step, row in rows]
-        values = [(step, row) for step, row in values if row]
-        spread = [(min(row), max(row)) for _, row in values] if len(readable) > 1 else ()
-        if values:
-            means = [(step, sum(row) / len(row)) for step, row in values]
-            measured.append(Series(name + missing, means, "o-", spread))
-        epsilons = [(step, max(epsilon for _, epsilon in row)) for step, row in rows]
-        bare = "" if math.isfinite(epsilons[-1][1]) else ": nothing is certified"
-        spent.append(Series(name + bare, epsilons, "o-"))
-    charts = [Chart("Accuracy over steps", "step", ACCURACY, measured)] if measured else []
-    if most := max((y for line in spent for _, y in line.points if y < math.inf), default=0.0):
-        caption, ends = "What all entries would cost, had the training ended at that step.", (0.0, most * 1.05)
-        charts.append(Chart("Certified epsilon over steps", "step", "epsilon", spent, {"ylim": ends}, caption))
-    return charts
+        spread = [(min(row), max(row)) for _, row in rows] if len(readable) > 1 else ()
+        if rows:
+            lines.append(Series(name + missing, [(step, sum(row) / len(row)) for step, row in rows], "o-", spread))
+    return [Chart("Accuracy over steps", "step", ACCURACY, lines)] if lines else []
+
+
+def epsilon_over_steps(metrics: Metrics) -> list[Chart]:
+    """Return the chart of certified epsilon over the steps of a training; none where no step has one to draw."""
+    points = [(float(step), epsilon) for step, (_, epsilon) in sorted(metrics.items())]
+    most = max((epsilon for _, epsilon in points if epsilon < math.inf), default=0.0)
+    caption, ends = "What all entries would cost, had the training ended at that step.", {"ylim": (0.0, most * 1.05)}
+    line = Series("", points, "o-")
+    return [Chart("Certified epsilon over steps", "step", "epsilon", [line], ends, caption)] if most else []
 
 
 ACCURACY = "accuracy, %"

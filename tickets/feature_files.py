@@ -22,19 +22,11 @@ from torch import Tensor
 from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import parse
 from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap, map_of
-from dpltm.features.inputs import (
-    FeatureStore,
-    Services,
-    feature_shape,
-    features_of_rows,
-    features_title,
-    kept_as,
-)
+from dpltm.features.inputs import Compute, FeatureStore, Services, feature_shape, features_of_rows
 from dpltm.features.normalisation import ChannelStatistics, Projection
 from dpltm.privacy.entry import lineage_from_json, to_json
-from dpltm.progress import SILENT, Progress
+from dpltm.progress import Progress
 from dpltm.records.catalogue import cache_home
-from dpltm.records.dataset import Dataset
 from dpltm.records.split import Arrays, Split
 from dpltm.tickets.files import staged_file
 from dpltm.tickets.tensors import read_tensors, write_tensors
@@ -224,26 +216,21 @@ TRIED = 8  # rows of a cache that are computed again, to see that it is what its
 class FeatureCache(FeatureStore):
     """A store of features in the user's cache folder; where nothing can be written there, in memory like any other."""
 
-    def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
+    def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
-        dtype = kept_as(dataset, split)
         path = cache_path(split, feature_map, dtype)
         found = _kept(path, split, feature_map, dtype)
         if found is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
-                with progress.progress(features_title(dataset, split), len(split)) as step:
-                    shape = len(split), math.prod(feature_shape(split, feature_map))
-                    split.map(
-                        partial(features_of_rows, dtype, feature_map), partial(_written, path, shape, dtype), step
-                    )
+                compute(partial(_written, path, (len(split), math.prod(feature_shape(split, feature_map))), dtype))
             except OSError as error:
                 progress.say(
                     f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
-                return super().features(dataset, split, feature_map, progress)
+                return super().kept(split, feature_map, dtype, compute, progress)
             found = _kept(path, split, feature_map, dtype)
         if found is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from dpltm.errors import ArtifactError, InputError, first_line, naming
-from dpltm.networks import Network, build
+from dpltm.networks import build
 from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
 from dpltm.networks.state import put, weights_of
@@ -169,31 +169,30 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
     try:
         with naming():
             if (folder / "config.json").is_file():
-                run = load_run(folder)
-                return run if named is None else run_with_code(run, named)
-            tickets = find_set(str(path))
-            tickets = tickets if named is None else set_with_code(tickets, named)
+                return with_code(load_run(folder), named)
+            tickets = with_code(find_set(str(path)), named)
             return ticket_set.last_winner(tickets) or tickets
     except OSError as error:
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None
 
 
-def set_with_code(tickets: TicketSet, model: OwnModel) -> TicketSet:
-    """Return a set with the code of its network at hand; InputError for another network, or a kind by name."""
-    network = _own(tickets.body.spec, tickets.label).with_code(model, tickets.body.theta0)
-    return replace(tickets, body=replace(tickets.body, spec=network))
+Artifact = TypeVar("Artifact", TicketSet, Run)
+"""What may be of a network of the user's own."""
 
 
-def run_with_code(run: Run, model: OwnModel) -> Run:
-    """Return the same of a run."""
-    values = weights_of(run.model)
-    network = _own(run.spec, run.label).with_code(model, values)
-    built = build(network)
-    put(built, values)
-    return replace(run, network=network, model=built)
-
-
-def _own(network: Network, label: str) -> OwnNetwork:
+def with_code(artifact: Artifact, model: OwnModel | None) -> Artifact:
+    """Return a set or a run with the code of its network at hand, or as it is without; InputError for another network, or a
+    kind by name."""
+    if model is None:
+        return artifact
+    value: Any = artifact
+    network = value.body.spec if isinstance(value, TicketSet) else value.spec
     if not isinstance(network, OwnNetwork):
-        raise InputError(f"`model`: {label} is of the kind {network.text}, which dpltm knows; leave it out")
-    return network
+        raise InputError(f"`model`: {value.label} is of the kind {network.text}, which dpltm knows; leave it out")
+    weights = value.body.theta0 if isinstance(value, TicketSet) else weights_of(value.model)
+    network = network.with_code(model, weights)
+    if isinstance(value, Run):
+        built = build(network)
+        put(built, weights)
+        return replace(artifact, network=network, model=built)  # type: ignore[call-arg]
+    return replace(artifact, body=replace(value.body, spec=network))  # type: ignore[call-arg]

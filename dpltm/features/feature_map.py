@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.features import Choice, Takes, Transform, parse
+from dpltm.features import Choice, Transform, parse
 from dpltm.features.normalisation import (
     NORM,
     ChannelStatistics,
@@ -29,7 +28,9 @@ from dpltm.features.normalisation import (
     pixels_first,
 )
 from dpltm.privacy.entry import Lineage
+from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
+from dpltm.records.split import pieces
 
 VERSION = 1
 """Part of every id; raised when the same settings give other features, so that nothing stale is taken for them."""
@@ -79,11 +80,6 @@ class FeatureMap:
     def text(self) -> str:
         """``scatter:J,L``, ``conv:SEED``, ``wavelets:J,Q``, ``unit:K`` or ``fourier:D,GAMMA``."""
         return self.base.text
-
-    @property
-    def takes(self) -> Takes:
-        """Shape that a record must have."""
-        return self.base.takes
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -154,15 +150,26 @@ class FeatureMap:
         """Return features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
 
         Guarantees:
-            Row i depends on record i alone. Libraries round by the size of a batch, so all are of ``ROWS``; by the place in
-            it as well, some of them, in the last bit.
+            Row i depends on record i alone, to a bit. Libraries round by the size of a batch, so all are of ``ROWS``; of one
+            row where made-up ones show that the place, or others, move a bit even so.
         """
         return self.centred(self.stored(x))
 
+    @torch.no_grad()
     def stored(self, x: np.ndarray) -> Tensor:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
-        parts = [self._projected(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
-        return torch.cat(parts) if parts else torch.zeros(0, self.stored_features)
+
+        def made(rows: Tensor) -> Tensor:
+            return self._of(self.transformed(rows.numpy()))
+
+        together = (
+            ROWS if len(x) and bits_hold(made, torch.from_numpy(np.zeros((1, *x.shape[1:]), x.dtype)), ROWS) else 1
+        )
+        parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
+        for some in pieces(x, together):
+            rows[: len(some)], rows[len(some) :] = some, 0
+            parts.append(self._of(self.transformed(rows))[: len(some)])
+        return torch.cat(parts)
 
     def centred(self, features: Tensor) -> Tensor:
         """What is ``stored`` as features of this map, ``(n, features)``; again, row by row."""
@@ -173,34 +180,20 @@ class FeatureMap:
         """Records scaled and transformed, before normalisation: ``(n, channels, height, width)`` or ``(n, features)``."""
         return self._transform(torch.from_numpy(scale(x, self.bounds)).view(len(x), *self.shape))
 
-    @torch.no_grad()
-    def _projected(self, x: np.ndarray) -> Tensor:
-        rows = np.zeros((ROWS, *x.shape[1:]), x.dtype)
-        rows[: len(x)] = x
-        return self._of(self.transformed(rows))[: len(x)]
-
     def of_scaled(self, x: Tensor) -> Tensor:
         """Return features of records in the unit range, ``(n, *shape)``: what a network without dpltm computes."""
         return self.centred(self._of(self._transform(x)))
 
     def _of(self, features: Tensor) -> Tensor:
         """Transformed records as features that are not centred yet."""
-        for step in self._normalisation:
-            features = step(features)
+        if (groups := self._transform.channel_groups) is not None:
+            features = pixels_first((self.statistics or GroupNormalisation(groups))(features))
         features = fixed_norm(features)
         return features if self.projection is None else fixed_norm(self.projection(features))
 
     @cached_property
     def _transform(self) -> Transform:
         return self.base.on(self.shape, self.bounds[0] < 0)
-
-    @property
-    def _normalisation(self) -> tuple[Callable[[Tensor], Tensor], ...]:
-        """Normalisations of channels, if there are any."""
-        groups = self._transform.channel_groups
-        if groups is None:
-            return ()
-        return (self.statistics or GroupNormalisation(groups), pixels_first)
 
 
 # Features of a table: piecewise linear functions of each number, and of the few pairs of columns that go together.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,29 +19,45 @@ from dpltm.records.batches import Inputs, Records
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.scaling import prepare
-from dpltm.records.schema import number_places
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Split, filled
 from dpltm.records.units import ABSENT
 
+Keep = Callable[[Iterator[np.ndarray]], np.ndarray]
+"""Gives the array that features lie in, of rows of them, some at a time."""
+
+Compute = Callable[[Keep], Split]
+"""Computes features of a split, with its progress shown."""
+
 
 class FeatureStore:
-    """Source of features: computed once for a split and a map, and kept for as long as this lives."""
+    """Source of features: computed once for a split and a map, and kept in memory for as long as this lives."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str, str], tuple[Split, Split]] = {}
 
     def features(self, dataset: Dataset, split: Split, feature_map: FeatureMap, progress: Progress = SILENT) -> Split:
-        """Return the split with features, ``(n, features)``; of users ``(n, slots, features)``."""
-        dtype = kept_as(dataset, split)
+        """Return the split with features, ``(n, features)``; of users ``(n, slots, features)``.
+
+        Those to be trained on, the many, are float16. Those of the test split are float32, as ``predict`` and exported
+        networks have them: its accuracy is theirs.
+        """
+        dtype, which = ("<f4", "test") if split is dataset.test else ("<f2", "training")
         key = (id(split), feature_map.id, dtype)
         if key not in self._known:
-            shape = len(split), *feature_shape(split, feature_map)
-            with progress.progress(features_title(dataset, split), len(split)) as step:
-                features = split.map(
-                    partial(features_of_rows, dtype, feature_map), partial(filled, shape, dtype), step
-                )
-            self._known[key] = split, features  # the split is kept, so that its id stays its own
+
+            def compute(keep: Keep) -> Split:
+                with progress.progress(f"features of the {which} records of {dataset.name}", len(split)) as step:
+                    return split.map(partial(features_of_rows, dtype, feature_map), keep, step)
+
+            # the split is kept, so that its id stays its own
+            self._known[key] = split, self.kept(split, feature_map, dtype, compute, progress)
         return self._known[key][1]
+
+    def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
+        """Return features that are not in memory yet."""
+        del progress
+        return compute(partial(filled, (len(split), *feature_shape(split, feature_map)), dtype))
 
 
 @dataclass(frozen=True)
@@ -52,19 +69,6 @@ class Services:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "progress", watched_by(self.progress))
-
-
-def features_title(dataset: Dataset, split: Split) -> str:
-    """Return the title of progress while features of a split are computed."""
-    return f"features of the {'test' if split is dataset.test else 'training'} records of {dataset.name}"
-
-
-def kept_as(dataset: Dataset, split: Split) -> str:
-    """Return the dtype that features of a split are kept in: of those to be trained on, the many, float16.
-
-    Those of the test split are float32, as ``predict`` and exported networks have them: its accuracy is theirs.
-    """
-    return "<f4" if split is dataset.test else "<f2"
 
 
 def feature_shape(split: Split, feature_map: FeatureMap) -> tuple[int, ...]:
@@ -176,7 +180,7 @@ def with_feature_map(dataset: Dataset, features: str | None) -> Dataset:
         return dataset
     check_quantities(dataset, "`features`")
     check_kind(dataset, choice.takes, "features")
-    numbers = number_places(dataset.schema) if dataset.schema else None
+    numbers = kept_schema(dataset.schema).number_places if dataset.schema else None
     return replace(dataset, feature_map=map_of(choice, dataset.row_shape, dataset.bounds, numbers))
 
 
@@ -187,7 +191,7 @@ def take_over_map(dataset: Dataset, feature_map: FeatureMap | None, features: st
     if feature_map is None:
         return dataset
     check_quantities(dataset, "`dataset`", "use records like those that the features were made for")
-    check_kind(dataset, feature_map.takes, "dataset")
+    check_kind(dataset, feature_map.base.takes, "dataset")
     return replace(dataset, feature_map=feature_map.for_records(dataset.row_shape, dataset.bounds))
 
 

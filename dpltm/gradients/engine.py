@@ -495,7 +495,8 @@ class RecordGradients:
         self._shapes = (few, rows)
         alone, _, _ = self._rehearsed_pass(x[:few], y[:few], keys[:few], filter, None, ())
         self._shapes = (rows,)
-        _, base, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0, alone)
+        _, seen, _ = self._rehearsed_pass(x[:rows], y[:rows], keys[:rows], filter, 0, alone)
+        base = [(place, values.clone()) for place, values in seen]
         for _, values in base:
             digest.update(values.contiguous().cpu().flatten().view(torch.uint8).numpy())
         if place := self._moved_from(base, x, y, keys, filter, rows, alone):
@@ -550,15 +551,14 @@ class RecordGradients:
                 if len(one) != self.pass_rows:  # what float64 rounds is part of the bound
                     same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
                 else:
-                    same = same_numbers(one[order][~others], two[~others])
+                    same = same_numbers(one[order[~others]], two if others is never else two[~others])
                 if not same:
                     return place
             return None
 
-        shift, drawn = int(torch.randint(rows, (), generator=generator)), torch.randperm(rows, generator=generator)
+        drawn = torch.randperm(rows, generator=generator)
         return (
             differs(places.roll(1), never, large, first=True)
-            or differs(places.roll(shift), never, large)
             or differs(places.flip(0), odd, large)
             or differs(drawn.to(x.device), ~odd & (rows > 1), large * math.nan)
         )
@@ -567,8 +567,9 @@ class RecordGradients:
         self, x: Tensor, y: Tensor, keys: Tensor, filter: Filter, start: int | None, alone: Sequence[object]
     ) -> tuple[list[object], list[tuple[str, Tensor]], str]:
         """The operations of one pass. All that decides what its records contribute, ``(rows, ...)`` each, by the name of its
-        layer; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is ``ROUGH`` and had a
-        remainder, if any; those that two records ``alone`` took in the same shape are of parameters."""
+        layer, until the next pass; and the sum of a chunk that begins at ``start``, ``(1, live)``. And an operation that is
+        ``ROUGH`` and had a remainder, if any; those that two records ``alone`` took in the same shape are of parameters.
+        """
         passing, measuring = _Operations(len(x)), _Operations(len(x))
         try:
             with passing:
@@ -585,7 +586,7 @@ class RecordGradients:
     def _contributed(self, x: Tensor, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
         layers, rows = self._layers, slice(0, len(x))
         found = [
-            (layer.names[0].rpartition(".")[0] or layer.names[0], values.clone())
+            (layer.names[0].rpartition(".")[0] or layer.names[0], values)
             for layer in layers
             for values in (*layer.left(rows), *layer.measure(rows), layer.wide_squared_norms(rows))
         ]

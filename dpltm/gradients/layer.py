@@ -78,9 +78,9 @@ class Recorder:
         self._over = False
 
     def __enter__(self) -> Recorder:
-        attention = [module for module in self._modules if type(module) is nn.MultiheadAttention and _in_parts(module)]
-        whole = [module for module in self._modules if module not in attention]
-        self._instead = [*self._instead, *((module, _attend(self._keep, module)) for module in attention)]
+        parts = [(module, way(self._keep, module)) for module in self._modules if (way := _in_parts(module))]
+        whole = [module for module in self._modules if not _in_parts(module)]
+        self._instead = [*self._instead, *parts]
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
@@ -147,14 +147,35 @@ class Recorder:
             call.gradients = [next(gradients) for _ in call.outputs]
 
 
-def _in_parts(module: nn.MultiheadAttention) -> bool:
-    plain = module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
-    return plain and module.batch_first and "forward" not in vars(module)
+Keep = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
 
 
-def _attend(
-    keep: Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any], module: nn.MultiheadAttention
-) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _in_parts(module: nn.Module) -> Callable[[Keep, Any], Callable[..., Any]] | None:
+    """The forward, of a recorder's ``keep`` and a module, that takes the place of its own; None for none."""
+    if "forward" in vars(module):
+        return None
+    if type(module) is nn.GroupNorm and module.affine:
+        return _normalise
+    if type(module) is not nn.MultiheadAttention or not module.batch_first or module.in_proj_weight is None:
+        return None
+    return _attend if module.bias_k is None and not module.add_zero_attn else None
+
+
+def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
+    """What ``module`` gives, where every record has scales and shifts of its own, ``(batch, channels)`` each, which are kept
+    as what it gave: the pass itself leaves each record's gradients at them."""
+
+    def forward(input: Tensor) -> Tensor:
+        records = len(input)
+        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in (module.weight, module.bias)))
+        beside = input.reshape(1, -1, *input.shape[2:])  # channels of all records
+        groups, (scale, shift) = records * module.num_groups, (value.reshape(-1) for value in own)
+        return functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
+
+    return forward
+
+
+def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """What ``module`` gives, of ``(batch, length, width)``. Its two products by weights, of all that it sees and of all that
     it attends to, are kept as calls of their own, whose keyword is the weight's name: nothing is computed again."""
     heads, weight, bias = module.num_heads, module.in_proj_weight, module.in_proj_bias

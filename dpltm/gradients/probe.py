@@ -438,17 +438,6 @@ class Probe:
     def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()
         x, y = self.made_up.batch(records)
-        draws = self.draws(x), self.draws(x)
-        base, again = (self.seen(x, y, draws=each) for each in draws)
-        try:
-            same_bits(base, again, along, torch.ones(records, dtype=torch.bool))
-            same = draws[0].began == draws[1].began
-        except Mixes:
-            same = False
-        if not same:
-            raise InputError(
-                "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
-            )
         trial, keys = Trial(self.of_keys, self.alone, along), self.made_up.keys(x)
         if odd:
             declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
@@ -493,12 +482,25 @@ class Probe:
         raise InputError(f"model: {who} {why}")
 
     def _along(self) -> dict[int, int]:
-        """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length."""
-        first, longer = (self.seen(*self.made_up.batch(records)) for records in (FEW, FEW + 1))
+        """Dimension of records by number in what is seen: the one that is as long as the batch, whatever its length. Refuse
+        what gives the same batch another answer."""
+        (x, y), more = self.made_up.batch(FEW), self.made_up.batch(FEW + 1)
+        before, after = self.draws(x), self.draws(x)
+        first, longer, again = self.seen(x, y, draws=before), self.seen(*more), self.seen(x, y, draws=after)
         if len(longer) != len(first):
             raise Mixes("the layers that are called")
         grown = [_grown(one.values.shape, other.values.shape) for one, other in zip(first, longer, strict=True)]
-        return {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
+        along = {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
+        try:
+            same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))
+            same = before.began == after.began
+        except Mixes:
+            same = False
+        if not same:
+            raise InputError(
+                "model: gives another answer to the same records; does it keep a state, or draw from elsewhere than torch?"
+            )
+        return along
 
 
 def _grown(few: torch.Size, more: torch.Size) -> Axis | None:

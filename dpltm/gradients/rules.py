@@ -530,15 +530,12 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
 
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
-    """LayerNorm, RMSNorm and GroupNorm: output gradients times what was normalised, summed over positions."""
+    """LayerNorm and RMSNorm: output gradients times what was normalised, summed over positions."""
     module, gradient = call.module, call.gradients[0]
     if gradient is None:
         return
-    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
-    if isinstance(module, nn.GroupNorm):
-        yield from _by_group(module, inputs, gradient)
-        return
     assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
+    inputs = _batch(module, call.inputs[0], records).to(gradient.dtype)
     size = list(module.normalized_shape)
     if isinstance(module.weight, nn.Parameter):
         if isinstance(module, nn.LayerNorm):
@@ -550,21 +547,13 @@ def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> G
         yield module.bias, 0, gradient.reshape(records, -1, *size).sum(1)  # type: ignore[misc]
 
 
-def _by_group(module: nn.GroupNorm, inputs: Tensor, gradient: Tensor) -> Gradients:
-    """GroupNorm of one record whose channels are those of all: what PyTorch sums over records is then each one's own."""
-    if module.affine:
-        records, channels = inputs.shape[:2]
-        positions, groups = inputs[0, 0].numel(), records * module.num_groups
-        inputs, gradient = (value.reshape(1, records * channels, positions) for value in (inputs, gradient))
-        _, mean, scale = torch.native_group_norm(
-            inputs, None, None, 1, records * channels, positions, groups, module.eps
-        )
-        ones = inputs.new_ones(records * channels)  # what the weights are makes no difference to their gradients
-        sums = torch.ops.aten.native_group_norm_backward(
-            gradient, inputs, mean, scale, ones, 1, records * channels, positions, groups, [False, True, True]
-        )
-        yield module.weight, 0, sums[1].view(records, channels)
-        yield module.bias, 0, sums[2].view(records, channels)
+def group_normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
+    """GroupNorm, whose scales and shifts are each record's own in the pass (``Recorder``)."""
+    module = call.module
+    _batch(module, call.inputs[0], records)
+    for place, gradient in zip(call.places, call.gradients, strict=True):
+        if gradient is not None:
+            yield (module.weight, module.bias)[place], 0, gradient  # type: ignore[misc]
 
 
 def embedding(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
@@ -605,7 +594,7 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.LayerNorm: normalisation,
-    nn.GroupNorm: normalisation,
+    nn.GroupNorm: group_normalisation,
     nn.RMSNorm: normalisation,
     nn.Embedding: embedding,
     nn.RNN: recurrent,

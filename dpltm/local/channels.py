@@ -1,8 +1,8 @@
 """Binary channels and k-ary randomised response, which randomise bits and labels (privacy-model.md 6.1).
 
 A channel sends a 1 as 1 with probability p and a 0 as 1 with probability q, every bit on coins of its own. A response sends
-a category as it is, or as another one (Warner 1965; Kairouz et al. 2014). Probabilities are whole multiples of 2^-64, so
-that what is certified is what the coins do, to the last bit of them.
+one of the categories that are near a record, such as its label, or another one. Probabilities are whole multiples of 2^-64,
+so that what is certified is what the coins do, to the last bit of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from dpltm.errors import InputError
 from dpltm.local import BIT_PROTOCOLS, PROTOCOLS
-from dpltm.randomness.noise import RandomSource
+from dpltm.randomness.noise import RandomSource, below
 
 WHOLE = 1 << 64
 
@@ -206,64 +206,59 @@ MAX_CATEGORIES = 1 << 16
 
 @dataclass(frozen=True)
 class Response:
-    """A category among k arrives unchanged with a fixed chance, e^epsilon times that of any one other."""
+    """One of ``near`` categories among k arrives with a fixed chance, each e^epsilon times as likely as any other.
+
+    With one near it is randomised response (Warner 1965; Kairouz et al. 2014), with more subset selection (Ye, Barg 2018).
+    """
 
     categories: int
     epsilon: float
+    near: int = 1
 
     def __post_init__(self) -> None:
         if not 2 <= self.categories <= MAX_CATEGORIES:
             raise InputError(f"Expected {self.categories} categories from 2 to {MAX_CATEGORIES}")
+        if not 1 <= self.near < self.categories:
+            raise InputError(f"Expected {self.near} near categories from 1 to {self.categories - 1}")
         check_positive("epsilon", self.epsilon, MAX_EPSILON)
 
     @property
     def truth(self) -> int:
-        """Chance that a category arrives unchanged, in units of 2^-64."""
+        """Chance that one of the near categories arrives, in units of 2^-64."""
         with localcontext() as context:
             context.prec = 60
-            return chance(1 / (1 + (self.categories - 1) * (-Decimal(self.epsilon)).exp()))
+            return chance(1 / (1 + (-Decimal(self.epsilon)).exp() * (self.categories - self.near) / self.near))
 
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
-        return log_distance(self.truth * (self.categories - 1), WHOLE - self.truth)
+        return log_distance(self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near)
 
     @property
     def chances(self) -> tuple[float, float]:
-        """Chances that a category arrives as itself, and as any one other."""
-        return self.truth / WHOLE, (WHOLE - self.truth) / WHOLE / (self.categories - 1)
+        """Chances that any one near category arrives, and any one other."""
+        return self.truth / WHOLE / self.near, (WHOLE - self.truth) / WHOLE / (self.categories - self.near)
 
-    def send(self, values: np.ndarray, source: RandomSource) -> np.ndarray:
-        """Return categories as they arrive, each on coins of its own.
+    def send(self, near: np.ndarray, source: RandomSource) -> np.ndarray:
+        """Return a category for each record, on coins of its own: ``(n,)`` int64.
 
         Args:
-            values: ``(n,)`` whole numbers from 0 to k - 1.
+            near: ``(n, near)`` whole numbers from 0 to k - 1, different ones in each row.
             source: coins; secret.
 
         Guarantees:
-            A category stays as it is with probability exactly truth / 2^64; the others are exactly as likely as each other.
+            Each row is ``certified``-locally private, whatever decides which are near: one of them is reported with chance
+            exactly truth / 2^64, and they are exactly as likely as each other; so are all others.
         """
-        values = whole_numbers(values)
-        if len(values) and not (values.min() >= 0 and values.max() < self.categories):
-            raise InputError(
-                f"Expected categories from 0 to {self.categories - 1}, not {values.min()} to {values.max()}"
-            )
-        drawn = np.frombuffer(source.random_bytes(8 * len(values)), dtype=np.uint64)
-        others = (values + 1 + below(source, len(values), self.categories - 1)) % self.categories
-        return np.where(drawn < np.uint64(self.truth), values, others).astype(np.int64)
-
-
-def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
-    """Draw numbers below ``limit`` (1 to 2^63), ``(count,)`` int64; words of the last, incomplete run are drawn anew.
-
-    ``source`` is secret where what its coins decide is.
-    """
-    last, numbers = WHOLE // limit * limit - 1, np.zeros(count, dtype=np.uint64)
-    left = np.arange(count)
-    while len(left):
-        numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
-        left = left[numbers[left] > np.uint64(last)]
-    return (numbers % np.uint64(limit)).astype(np.int64)
+        near = whole_numbers(near)
+        if len(near) and not (near.min() >= 0 and near.max() < self.categories):
+            raise InputError(f"Expected categories from 0 to {self.categories - 1}, not {near.min()} to {near.max()}")
+        drawn = np.frombuffer(source.random_bytes(8 * len(near)), dtype=np.uint64)
+        inside = near[np.arange(len(near)), below(source, len(near), self.near)]
+        # the j-th of those that are not near: past one more category for each near one that is not beyond it
+        outside = below(source, len(near), self.categories - self.near)
+        passed = (np.sort(near, axis=1) - np.arange(self.near) <= outside[:, None]).sum(1)
+        return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
 
 
 def whole_numbers(values: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 Owner and server draw the same random directions from a public number. An owner ranks them by how well they point along
 her record, signed or selected by its label, and reports one: of the k best with a fixed chance, else one of the others.
 That is epsilon-locally private, label included, whatever decides which are near (subset selection: docs/privacy-model.md
-6.4).
+6.3).
 
 Directions come in opposite pairs, so that those of a codebook add up to nothing. With ``one-hot`` labels a candidate is a
 direction and a class. With ``signed`` ones it is a direction with a random sign for every class, which is better at small
@@ -13,23 +13,13 @@ budgets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from dpltm.errors import InputError
-from dpltm.local.channels import (
-    MAX_CATEGORIES,
-    MAX_EPSILON,
-    WHOLE,
-    below,
-    chance,
-    check_positive,
-    check_sizes,
-    log_distance,
-    whole_numbers,
-)
+from dpltm.local.channels import MAX_CATEGORIES, MAX_EPSILON, Response, check_positive, check_sizes, whole_numbers
 from dpltm.randomness.noise import FastSource, RandomSource, gaussian
 
 Labels = Literal["one-hot", "signed"]
@@ -79,17 +69,15 @@ class Codebook:
     def facts(self) -> dict[str, float | None]:
         return {"candidates": self.candidates}
 
-    @property
-    def truth(self) -> int:
-        """Chance that one of the near candidates is reported, in units of 2^-64."""
-        with localcontext() as context:
-            context.prec = 60
-            return chance(1 / (1 + (-Decimal(self.epsilon)).exp() * (self.candidates - self.near) / self.near))
+    @cached_property
+    def response(self) -> Response:
+        """How one of the candidates is reported."""
+        return Response(self.candidates, self.epsilon, self.near)
 
     @property
     def certified(self) -> float:
-        """Local epsilon of what the coins do: log of how much likelier a near candidate is than any other."""
-        return log_distance(self.truth * (self.candidates - self.near), (WHOLE - self.truth) * self.near)
+        """Local epsilon of a record, label included."""
+        return self.response.certified
 
     @property
     def nominal(self) -> float:
@@ -112,8 +100,8 @@ class Codebook:
             ``(n, 6)`` uint8: the number of the codebook, then the index, least byte first.
 
         Guarantees:
-            Each row is ``certified``-locally private: exactly k candidates are near whatever the record is, each of them is
-            reported with chance truth / 2^64 / k, each other one with (1 - truth / 2^64) / (M - k).
+            Each row is ``certified``-locally private (``Response.send``): exactly k candidates are near whatever the record
+            is.
         """
         labels = whole_numbers(labels)
         if not np.isfinite(scores).all():
@@ -126,9 +114,8 @@ class Codebook:
             number = bytes(source.random_bytes(NUMBER_BYTES))
             near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
             messages[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
-            messages[some, NUMBER_BYTES:] = (
-                self._report(near, source).astype("<u2").view(np.uint8).reshape(-1, INDEX_BYTES)
-            )
+            reported = self.response.send(near, source).astype("<u2")
+            messages[some, NUMBER_BYTES:] = reported.view(np.uint8).reshape(-1, INDEX_BYTES)
         return messages
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
@@ -142,16 +129,6 @@ class Codebook:
             along *= signs[:, labels].T
         best = np.argsort(np.concatenate([-along, along], axis=1), axis=1, kind="stable")[:, : self.near]
         return best if self.labels == "signed" else best + 2 * PAIRS * labels[:, None]
-
-    def _report(self, near: np.ndarray, source: RandomSource) -> np.ndarray:
-        """One index each: of those near with chance ``truth``, else of the others; ``(n,)`` int64."""
-        rows = np.arange(len(near))
-        drawn = np.frombuffer(source.random_bytes(8 * len(near)), dtype=np.uint64)
-        inside = near[rows, below(source, len(near), self.near)]
-        # the j-th of those that are not near: past one more index for each near one that is not beyond it
-        outside = below(source, len(near), self.candidates - self.near)
-        passed = (np.sort(near, axis=1) - np.arange(self.near) <= outside[:, None]).sum(1)
-        return np.where(drawn < np.uint64(self.truth), inside, outside + passed)
 
     def check(self, rows: np.ndarray) -> None:
         """Raise InputError if messages, ``(n, 6)``, hold an index that no candidate has."""

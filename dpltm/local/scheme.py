@@ -147,7 +147,7 @@ class BitStrings:
             Each row is ``certified``-locally private, on coins of its own, from a secret ``source``.
         """
         labels, bits = whole_numbers(labels), self.form.encode(scores)
-        sent = labels if self.response is None else self.response.send(labels, source)
+        sent = labels if self.response is None else self.response.send(labels[:, None], source)
         return _labelled(self.channel.send(bits, source), sent)
 
     def without_coins(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     if codebook.labels == "signed":
         return equal
     count, often = max(len(rows), 1), np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
-    p, rest = codebook.truth / WHOLE, codebook.candidates - codebook.near
+    p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
     shares = (often / count - other) / (same - other)

@@ -90,7 +90,7 @@ class OwnNetwork(Layout):
         """Digests of the modules that it runs (``dpltm.networks.own``), those that a training pass imports included."""
         assert self.own is not None
         model = self.build(0).train()
-        with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):  # whoever trains it refuses what fails
+        with contextlib.suppress(Exception), seeded(0):  # whoever trains it refuses what fails
             model(self.made_up()).sum().backward()
         functions = [part for part in (self.loss, self.own.score, self.own.inputs, self.own.code) if callable(part)]
         modules = [each for part in (model, *functions) if isinstance(part, nn.Module) for each in part.modules()]
@@ -319,7 +319,7 @@ class _Trial:
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
         ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
         trial = Trial(sees, own, {0: 0}, ways, pairs, () if fillings is None else pairs)
-        with torch.no_grad(), evaluating(model), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), evaluating(model), seeded(0):
             try:
                 trial.run([*model.modules()], x)
             except Decides as error:

@@ -22,7 +22,7 @@ from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, 
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.evaluation import accuracy, skill
-from dpltm.networks.full_precision import threads
+from dpltm.networks.full_precision import seeded, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
@@ -443,7 +443,7 @@ def try_criterion(spec: Network, config: GenerationConfig) -> None:
             value.copy_(torch.randn(value.shape, generator=generator))
     tried = replace(config, rounds=min(config.rounds, TRIED))
     try:
-        with torch.random.fork_rng(devices=[]):
+        with seeded(0):
             _pruned_in_turn(spec, weights_of(model), model, tried, predictors=False)
     except InputError:
         raise

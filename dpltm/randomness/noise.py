@@ -131,6 +131,20 @@ def two_sided_geometric(source: RandomSource, epsilon: float) -> int:
     return int(first) - int(second)
 
 
+def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
+    """Draw whole numbers below ``limit`` (1 to 2^63), ``(count,)`` int64.
+
+    Guarantees:
+        All of them are exactly as likely: words of the last, incomplete run of ``limit`` are drawn anew.
+    """
+    last, numbers = np.uint64(2**64 // limit * limit - 1), np.zeros(count, dtype=np.uint64)
+    left = np.arange(count)
+    while len(left):
+        numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
+        left = left[numbers[left] > last]
+    return (numbers % np.uint64(limit)).astype(np.int64)
+
+
 def uniform(source: RandomSource, count: int) -> np.ndarray:
     """``count`` float64 values, uniform on the grid (j + 1/2) / 2^52 with 0 <= j < 2^52: all exact, never 0, never 1."""
     return uniform_of(source.random_bytes(8 * count))

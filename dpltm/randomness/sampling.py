@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpltm.errors import InputError
-from dpltm.randomness.noise import KEY, KeyedSource, RandomSource
+from dpltm.randomness.noise import KEY, KeyedSource, RandomSource, below
 
 LIMIT = 100
 """Most records of a chunk that is summed in float32."""
@@ -106,22 +106,9 @@ def allocate(source: RandomSource, records: int, steps: int, participations: int
     """
     left = np.full(records, participations)
     for ahead in range(steps, 0, -1):
-        enters = _below(source, ahead, records) < left
+        enters = below(source, records, ahead) < left
         left -= enters
         yield np.flatnonzero(enters)
-
-
-def _below(source: RandomSource, bound: int, count: int) -> np.ndarray:
-    """Independent uniform whole numbers from 0 to ``bound`` - 1, ``(count,)`` int64; words that would make some of them
-    likelier are drawn again."""
-
-    def words(count: int) -> np.ndarray:
-        return np.frombuffer(source.random_bytes(8 * count), dtype=np.uint64) >> np.uint64(1)
-
-    found, end = words(count), np.uint64(2**63 // bound * bound)
-    while (over := found >= end).any():
-        found[over] = words(int(over.sum()))
-    return (found % np.uint64(bound)).astype(np.int64)
 
 
 def in_chunks(source: RandomSource, index: np.ndarray, chunks: int) -> tuple[np.ndarray, list[int]]:

@@ -24,16 +24,16 @@ from dpltm.records.input_parts import (
 )
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
+    IN_SCHEMA,
     MAX_NAME,
     VALUES,
+    Declared,
     check_name,
     check_none,
-    declared_facts,
-    declared_target,
     settle,
     take_part,
 )
-from dpltm.records.tables import Frame, is_frame, read_by_schema, read_table
+from dpltm.records.tables import Table, is_frame, read_by_schema, read_table
 
 
 def from_arrays(
@@ -65,48 +65,36 @@ def from_arrays(
             the frame has them; with ``classes`` 0 numbers of any shape, ``(n, ...)``.
         test: features and labels of the test split, declared separate; with a schema, a frame with labels will do; or a part
             such as 0.2, which a public hash of each record, or person, holds out.
-        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
         classes: public number of classes; counted on the labels if None, and noted. 0 says that labels are no class numbers:
             then a network of the user's own has a ``loss`` for them.
-        target_bounds: public range of labels that are numbers to be predicted, in place of ``classes``; those outside count
-            as its ends.
-        records: public number of records, or of persons; counted if None, and noted.
         words: public number of whole numbers (positions of words), which the values are then; of a mapping by name.
         units: whose each record is, ``(n,)`` whole numbers or texts: then a training protects all of a person's together.
         unit: noun of whom those are, such as ``patient``; by default ``user``.
-        schema: of a frame with words, dates or holes: what its columns hold, or the file that says so. It says which is the
-            label, its classes, and the bounds.
-        rows_coincide: whether a test record may equal a training record: such as where records are a few truth values.
         name: what messages and the ledger call them, printable, at most 200 characters.
-        for_training: whether something is learned from them; otherwise one record will do.
+        bounds, target_bounds, records, schema, rows_coincide, for_training: as of :func:`load`.
 
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    valued = classes == VALUES and not isinstance(classes, bool)
-    bounds, classes, records = declared_facts(bounds, None if valued else classes, records)
-    classes, target = VALUES if valued else classes, declared_target(target_bounds, classes)
-    check_name(name)
-    known = as_schema(schema)
+    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
     if known is not None:
-        said = {"bounds": bounds, "classes": classes, "words": words, "target_bounds": target}
-        check_none("the schema says what the columns hold", **said)
+        check_none(IN_SCHEMA, bounds=bounds, classes=classes, words=words, target_bounds=target_bounds)
+    check_name(name)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
     if pair is None and known is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = replace(_split(x, y, known, name, "x", "y", words), target=target)
+    train = _split(x, y, known, name, "x", "y", words)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
         raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
     held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
-    if valued and units is not None:
+    if said.classes == VALUES and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    facts: dict[str, Any] = {"bounds": bounds, "classes": classes, "rows_coincide": rows_coincide}
-    return take_part(settle(name, train, held_out, hold_out=hold_out, **facts), None, records, for_training)
+    return take_part(settle(name, train, held_out, said, hold_out=hold_out), None, said.records, for_training)
 
 
 def copied(values: np.ndarray) -> np.ndarray:
@@ -128,69 +116,54 @@ def _split(x: Any, y: Any, schema: Schema | None, name: str, x_name: str, y_name
             raise DataError(
                 f"{name}: {x_name} has {len(x)} records but {y_name} has {len(labels)} labels; give one each"
             )
-        return read_by_schema(Frame(x, name), schema, labels=labels)
+        return read_by_schema(Table(x, schema, name), labels=labels)
     if y is None:
         raise DataError("`y` is missing: the labels that go with `x`")
-    check_no_loader(x)
     targets = copied(as_array(y, "test" if y_name != "y" else y_name))
-    if (found := as_parts(x, words, x_name)) is not None:
-        return RawSplit(found[0], targets, name, x_name, y_name, parts=found[1])
-    features, columns, left_out = features_of(x, x_name)
-    tables: tuple[int, ...] = ()
-    if words is not None:
-        check_words(features, words, f"{name}: {x_name}")
-        tables = (cast(int, words),)
-    return RawSplit(copied(features), targets, name, x_name, y_name, columns, left_out=left_out, tables=tables)
+    raw = replace(unlabelled(x, words, name, x_name), y=targets, y_name=y_name)
+    if words is not None and not raw.parts:
+        check_words(raw.x, words, f"{name}: {x_name}")
+        raw = replace(raw, tables=(cast(int, words),))
+    return raw if raw.parts else replace(raw, x=copied(raw.x))
 
 
-def as_parts(x: Any, words: Words, name: str, *, check: bool = True) -> tuple[np.ndarray, Parts] | None:
-    """Return records of several parts side by side, and what they are (``input_parts.side_by_side``); None of one array.
+def unlabelled(x: Any, words: Words, name: str, x_name: str, *, check: bool = True) -> RawSplit:
+    """Return records without labels: of an array, of a data frame, or those of a mapping side by side.
 
     Raises:
         DataError: parts that are no arrays, or have no names that arguments could have.
     """
-    _check_no_tuple(x)
+    check_no_loader(x)
+    if isinstance(x, tuple) and x and all(hasattr(part, "detach") or isinstance(part, np.ndarray) for part in x):
+        raise DataError("`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments")
+    if is_frame(x):
+        raw = read_table(Table(x, name=f"`{x_name}`"), None, labelled=False)
+        return RawSplit(raw.x, None, name, x_name, columns=raw.columns, left_out=raw.left_out)
     if not isinstance(x, Mapping):
-        return None
+        return RawSplit(as_array(x, "test" if x_name.endswith("of test") else x_name), None, name, x_name)
     if not x:
-        raise DataError(f"`{name}`: a mapping of nothing; give it the arrays that the network takes")
+        raise DataError(f"`{x_name}`: a mapping of nothing; give it the arrays that the network takes")
     by_place = [str(place) for place in range(len(x))]
     if set(x) != set(by_place):
         for key in x:
             if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
                 raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
         by_place = sorted(x)
-    made, parts = side_by_side({key: as_array(x[key], f"x[{key!r}]") for key in by_place}, words, name, check=check)
-    made.flags.writeable = False
-    return made, parts
-
-
-def _check_no_tuple(x: object) -> None:
-    """Raise DataError for arrays that have no names."""
-    if isinstance(x, tuple) and x and all(hasattr(part, "detach") or isinstance(part, np.ndarray) for part in x):
-        raise DataError("`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments")
-
-
-def features_of(x: Any, name: str) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return features as an array; of a data frame the names of its columns too, and of those that are row numbers."""
-    if not is_frame(x):
-        return as_array(x, "test" if name.endswith("of test") else name), None, ()
-    raw = read_table(Frame(x, f"`{name}`"), None, labelled=False)
-    return raw.x, raw.columns, raw.left_out
+    arrays = {key: as_array(x[key], f"x[{key!r}]") for key in by_place}
+    side, parts = side_by_side(arrays, words, x_name, check=check)
+    side.flags.writeable = False
+    return RawSplit(side, None, name, x_name, parts=parts)
 
 
 def records_of(x: Any, schema: Schema | None, columns: tuple[str, ...] | None, parts: Parts = ()) -> RawSplit:
     """Return records without labels as a run takes them: encoded by its schema, with columns in their order, or parts."""
     if schema is not None and is_frame(x):
-        return read_by_schema(Frame(x, "x"), schema, labelled=False)
-    check_no_loader(x)
-    found = as_parts(x, facts_of(parts, x).get("words") if isinstance(x, Mapping) else None, "x", check=False)
-    if found is not None:
-        if other := differences(parts, found[1]):
-            raise DataError(f"`x`: its records {other}; give it records of the same parts as the run's")
-        return RawSplit(found[0], None, "records", "x")
-    values, names, _ = features_of(x, "x")
-    return RawSplit(values, None, "records", "x", columns=names).in_order(columns, "the run")
+        return read_by_schema(Table(x, schema, "x"), labelled=False)
+    words = facts_of(parts, x).get("words") if isinstance(x, Mapping) else None
+    raw = unlabelled(x, words, "records", "x", check=False)
+    if raw.parts and (other := differences(parts, raw.parts)):
+        raise DataError(f"`x`: its records {other}; give it records of the same parts as the run's")
+    return raw.in_order(columns, "the run")
 
 
 def as_array(values: object, name: str) -> np.ndarray:

@@ -7,7 +7,6 @@ there. What it means depends on that cell and on public facts alone.
 from __future__ import annotations
 
 import datetime
-import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpltm.errors import DataError
+from dpltm.records.encode import as_days, as_number, bucket_of, written
 from dpltm.records.schema import Column, toml_text
 
 Line = Callable[[int], int]
@@ -151,7 +151,7 @@ class Cells:
         """Return the number, or the day, that each different cell holds, written as a column says; NaN for none."""
         if column.kind == "date":
             return _or_nan(map(as_days, self.texts))
-        if not column.own_marks or is_numeric(self.values.type):  # marks are of texts: a frame's 1.5 is no 15
+        if column.marks == ("", ".", "") or is_numeric(self.values.type):  # marks are of texts: a frame's 1.5 is no 15
             numbers, words = self._read
             return np.where(words, math.nan, numbers)
         texts = pa.array(self.texts, pa.string())
@@ -161,7 +161,7 @@ class Cells:
         texts = pc.replace_substring(texts, column.thousands, "") if column.thousands else texts
         numbers = _numbers(pc.if_else(plain, pc.replace_substring(texts, column.decimal, "."), None))
         unsure = np.flatnonzero(~np.isfinite(numbers))  # what only Python takes for digits
-        numbers[unsure] = _or_nan(as_number(self.texts[place], column) for place in unsure)
+        numbers[unsure] = _or_nan(as_number(self.texts[place], *column.marks) for place in unsure)
         return numbers
 
     def among(self, texts: Collection[str]) -> np.ndarray:
@@ -199,41 +199,6 @@ def _or_nan(numbers: Iterable[float | None]) -> np.ndarray:
     return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
 
 
-def as_number(cell: str, column: Column | None = None) -> float | None:
-    """Return the number that a cell holds, written as a column says; None where it holds none."""
-    if column is not None and column.own_marks:
-        cell = cell.removesuffix(column.suffix).rstrip()
-        if not written(column.decimal, column.thousands).fullmatch(cell):
-            return None
-        cell = cell.replace(column.thousands, "").replace(column.decimal, ".")
-    try:
-        return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
-    except ValueError:
-        return None
-
-
-@functools.cache
-def written(decimal: str, thousands: str) -> re.Pattern[str]:
-    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
-    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
-    return re.compile(
-        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
-    )
-
-
-_DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
-"""A date, and perhaps a time."""
-
-
-def as_days(cell: str) -> float | None:
-    """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
-    day = _DAY.fullmatch(cell)
-    try:
-        return None if day is None else float(datetime.date.fromisoformat(day[1]).toordinal())
-    except ValueError:
-        return None
-
-
 # by a schema
 
 
@@ -252,6 +217,13 @@ class Faults:
         if (column, what) not in self.found:
             shown = what if cell is None else f"{cell!r:.40} {what}"
             self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
+
+    def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
+        """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
+        ``fix`` is said."""
+        for row in cells.rows_of(strange)[:1]:
+            cell = cells.text(row)
+            self.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
@@ -288,8 +260,7 @@ def encoded(
         strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
     elif column.kind == "hashed":
         there = np.flatnonzero(~holes)
-        digests = (blake2b(cells.texts[place].encode(), digest_size=8).digest() for place in there)
-        features[there, [int.from_bytes(digest) % column.buckets for digest in digests]] = 1.0
+        features[there, [bucket_of(cells.texts[place], column.buckets) for place in there]] = 1.0
     else:
         values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values))
@@ -297,9 +268,8 @@ def encoded(
         what = "is no date (YYYY-MM-DD)" if column.kind == "date" else what
         if column.other:
             features[strange, -1] = 1.0
-    for row in [] if column.other else cells.rows_of(strange)[:1]:
-        cell = cells.text(row)
-        faults.add(column.name, what, fix or _fix_of(column, cell), line, row, cell)
+    if not column.other:
+        faults.add_first(column, cells, strange, what, fix, line)
     return features[cells.codes]
 
 
@@ -355,12 +325,10 @@ def classes_of(column: Column, cells: Cells, faults: Faults, line: Line) -> np.n
     """
     if column.is_target:
         values = cells.parsed(column)
-        for row in cells.rows_of(np.isnan(values))[:1]:
-            cell = cells.text(row)
-            faults.add(column.name, "is no number", _fix_of(column, cell), line, row, cell)
+        faults.add_first(column, cells, np.isnan(values), "is no number", "", line)
         return np.nan_to_num(values)[cells.codes]
     places = _places(column, cells)
-    for row in [] if column.wanted else cells.rows_of(places < 0)[:1]:
+    if not column.wanted:
         fix = "add it to classes, or leave those records out"
-        faults.add(column.name, "is none of its classes", fix, line, row, cells.text(row))
+        faults.add_first(column, cells, places < 0, "is none of its classes", fix, line)
     return np.maximum(places, 0)[cells.codes]

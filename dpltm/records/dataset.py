@@ -48,7 +48,6 @@ class RawSplit:
         parts: what stands side by side in a record; empty where that is one array.
         schema: that the columns of a table were encoded by; None elsewhere.
         tables: sizes of the tables that values are positions in; empty where they are quantities.
-        target: public range of targets that are numbers; None of classes.
     """
 
     x: np.ndarray
@@ -64,12 +63,11 @@ class RawSplit:
     parts: Parts = ()
     schema: Schema | None = None
     tables: tuple[int, ...] = ()
-    target: tuple[float, float] | None = None
 
     @property
     def has_texts(self) -> bool:
         """Tell whether the records are texts."""
-        return self.rows is not None and self.rows.are_texts
+        return self.rows is not None and self.rows._ragged is not None
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
         """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none."""

@@ -35,15 +35,16 @@ from dpltm.records.files import (
 from dpltm.records.input_parts import check_words
 from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import (
+    IN_SCHEMA,
+    VALUES,
+    Declared,
     check_none,
     checked_features,
-    declared_facts,
-    declared_target,
     parse_fraction,
     settle,
     take_part,
 )
-from dpltm.records.tables import read_by_schema, read_table
+from dpltm.records.tables import Table, read_by_schema, read_table
 
 
 def load(
@@ -63,7 +64,7 @@ def load(
     rows_coincide: bool = False,
     home: Path | None = None,
     for_training: bool = True,
-    dataset_cache: DatasetCache | None = None,
+    cached: bool = False,
 ) -> Dataset:
     """Read a dataset, check every record and settle its public inputs.
 
@@ -75,10 +76,10 @@ def load(
             with a path separator or that ends in ``.npz``, ``.csv``, ``.parquet`` or ``.arrow``.
             Of a folder: ``x_train.npy``, ``y_train.npy`` and perhaps a test split in it.
         label: the label column of a table.
-        bounds: finite ``(low, high)`` of every feature.
-        classes: number of classes, 2 or more.
-        target_bounds: public range of labels that are numbers, in place of ``classes``.
-        records: public number of training records, after ``subset``; 1 or more.
+        bounds: finite ``(low, high)`` of every feature; needed unless they are bytes or booleans.
+        classes: number of classes, 2 or more; counted on the labels if None, and noted.
+        target_bounds: public range of labels that are numbers, in place of ``classes``; those outside count as its ends.
+        records: public number of training records, after ``subset``, or of persons; counted if None, and noted.
         subset: the part of the training records to use, see ``parse_subset``.
         test: path of the test split, of the same kind as ``dataset``, where that has none of its own; or the part of
             its records that is held out, such as 0.2 (see ``dpltm.records.settle``).
@@ -92,7 +93,8 @@ def load(
         rows_coincide: whether a test record may equal a training record.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
-        dataset_cache: holds what was read before; None to read it now.
+        cached: take what was read before, unless a file is another, or its size or time has changed. Such datasets share
+            their arrays, which are marked read-only.
 
     Returns:
         The dataset; ``x`` as stored, views where ``subset`` cuts.
@@ -100,8 +102,12 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    bounds, classes, records = declared_facts(bounds, classes, records)
-    target = declared_target(target_bounds, classes)
+    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
+    if known is not None:
+        check_none(IN_SCHEMA, label=label, bounds=bounds, classes=classes, words=words, length=length)
+        check_none(IN_SCHEMA, target_bounds=target_bounds)
+    if said.classes == VALUES:
+        raise DataError("`classes` 0: must be 2 or more; pass the number of classes K")
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
     for name, text in {"label": label, "subset": subset, "test": test, "unit_column": units}.items():
@@ -111,16 +117,11 @@ def load(
         if size is not None:
             whole_number(name, size)
     dataset, home = str(dataset), home or data_home()
-    said = {"label": label, "bounds": bounds, "classes": classes, "words": words, "length": length}
-    said |= {"target_bounds": target}
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
-    known = as_schema(schema)
-    if known is not None:
-        check_none("the schema says what the columns hold", **said)
-    source = _Source(dataset, label, units, known, bounds, classes, target, test, words, length, home, rows_coincide)
-    everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
-    return take_part(everybody, subset, records, for_training)
+    source = _Source(dataset, label, units, known, said, test, words, length, home)
+    everybody = _read_only(source.versions(), source) if cached else source.read()
+    return take_part(everybody, subset, said.records, for_training)
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,11 @@ class _Source:
     label: str | None
     units: str | None
     schema: Schema | None
-    bounds: tuple[float, float] | None
-    classes: int | None
-    target: tuple[float, float] | None
+    said: Declared
     test: str | None
     words: int | None
     length: int | None
     home: Path
-    rows_coincide: bool
 
     def versions(self) -> tuple[tuple[int, ...] | None, ...]:
         """Return what tells versions of the files that may be read apart; None of one that is not there."""
@@ -166,10 +164,9 @@ class _Source:
         if not train.has_texts and self.words is not None:
             for split in (split for split in (train, test) if split is not None):
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
-        facts: dict[str, Any] = {"bounds": self.bounds, "classes": self.classes, "rows_coincide": self.rows_coincide}
         tables = (layout.words,) if train.has_texts or self.words is not None else ()
-        train = replace(train, tables=tables, target=self.target)
-        return settle(name, train, test, description=description, hold_out=hold_out, **facts)
+        train = replace(train, tables=tables)
+        return settle(name, train, test, self.said, description=description, hold_out=hold_out)
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
@@ -201,7 +198,7 @@ class _Source:
             raise DataError(
                 f"`unit_column` {self.units}: nothing says whose the records of {dataset} are; leave it out"
             )
-        splits = _digits() if dataset == "digits" else _fetch(description, cache_home(), self.home)
+        splits = _digits() if dataset == "digits" else download(description, self.home)
         return description, dataset, *splits
 
     def _file(self, path: Path, option: str, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
@@ -210,8 +207,8 @@ class _Source:
             if kind not in TABLES:
                 return read_arrays(path, self.label, layout, self.units)
             if self.schema is not None:
-                return read_by_schema(path, self.schema, self.units), None
-            return read_table(path, self.label, units=self.units), None
+                return read_by_schema(Table(path, self.schema), self.units), None
+            return read_table(Table(path), self.label, units=self.units), None
 
     def _test_split(self, test: str, train: RawSplit, own: RawSplit | None, layout: Layout) -> RawSplit:
         """Return the test split in a file of its own: its ``x_test`` if it has one, else all its records."""
@@ -246,9 +243,9 @@ def load_records(
         if kind not in TABLES:
             raw = read_new_arrays(file, label, layout)
         elif known is not None:
-            return read_by_schema(file, known, labelled=False, spare=spare).x
+            return read_by_schema(Table(file, known), labelled=False, spare=spare).x
         else:
-            raw = read_table(file, label, labelled=False, spare=spare)
+            raw = read_table(Table(file), label, labelled=False, spare=spare)
     return checked_features(raw.in_order(columns, "the run"))
 
 
@@ -279,24 +276,10 @@ def _digits_table() -> np.ndarray:
 
 
 MAX_DATASETS = 3
-"""Datasets that are held at a time."""
+"""Datasets that are held at a time, for stages and trials that come back to the same records."""
 
 
-class DatasetCache:
-    """Reads and checks a file once, for stages and trials that come back to the same records.
-
-    What is loaded shares its arrays, which are marked read-only. A file is read again when it is another, or when its
-    size or its time changes.
-    """
-
-    def __init__(self) -> None:
-        self._read = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
-
-    def dataset(self, source: _Source) -> Dataset:
-        """Return a dataset with all its records, as it was read now or before."""
-        return self._read(source.versions(), source)
-
-
+@functools.lru_cache(maxsize=MAX_DATASETS)
 def _read_only(_versions: object, source: _Source) -> Dataset:
     """Return a dataset in arrays that are marked read-only; ``_versions`` tell those of its files apart."""
     dataset = source.read()
@@ -315,13 +298,11 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return known if stat.S_ISREG(state.st_mode) else None
 
 
-def download(name: str) -> tuple[RawSplit, RawSplit]:
-    """Return both splits of a dataset of OpenML that is known by name; DataError as :func:`load`."""
-    return _fetch(catalogue()[name], cache_home(), data_home())
+def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
+    """Return both splits of a known dataset from OpenML, downloaded into the cache folder or from an earlier download.
 
-
-def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
-    """Return both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download."""
+    DataError as :func:`load`, which says that ``home`` may hold them.
+    """
     from http.client import HTTPException
 
     from sklearn.datasets import fetch_openml
@@ -329,12 +310,12 @@ def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit,
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    misnamed = []
+    misnamed, cache = [], str(cache_home())
     for data_id in description.openml:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "A network error occurred")
-                bunch = fetch_openml(data_id=data_id, data_home=str(cache), as_frame=False, parser=parser, n_retries=1)
+                bunch = fetch_openml(data_id=data_id, data_home=cache, as_frame=False, parser=parser, n_retries=1)
         except (OSError, ValueError, HTTPException) as error:
             raise DataError(
                 f"{description.name}: not in the data home, and OpenML dataset {data_id} could not be fetched "

@@ -132,6 +132,12 @@ ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
 """Largest difference between a row in the batch and alone, in float64 and in float32: of the row's largest magnitude, or of
 ``FLOOR`` times the largest in anything that is looked at for it, since what is zero by nature comes out as rounding."""
 
+BLOCK = 2**16
+"""Numbers that are compared at once."""
+
+USUAL = 16
+"""Ordinary rows that are compared with what they are alone, at least."""
+
 DECIDES = (
     "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
     " bound would hold; choose by torch.where, and cut and pad to public lengths"
@@ -346,9 +352,7 @@ class Trial:
         try:
             with in_float64(modules):
                 wide = replace(self, ways=[(which, _wide(row), even) for which, row, even in self.ways])
-                runs = wide.seen([*map(_wide, rows)]) is not None
-                if runs:
-                    wide.compare(*map(_wide, rows))
+                runs = wide.compare(*map(_wide, rows))
             if not runs:
                 replace(self, alike=COARSE).compare(*rows)
                 raise CannotFollow("it does not run in float64")
@@ -358,48 +362,51 @@ class Trial:
         self.pad(self.filled)
         return ""
 
-    def compare(self, *rows: Tensor) -> None:
-        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`."""
+    def compare(self, *rows: Tensor) -> bool:
+        """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return
+        whether the function takes any batch of them. Some are there several times, so that it is run on few alone."""
         waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
             some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
             waiting += [some[start : start + most] for start in range(0, len(some), most)]
-        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
+        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0))
         compared = False
         while waiting and not (compared and waiting == [[]]):
-            ways, made = waiting.pop(), tuple(values.clone() for values in rows)
-            smooth = torch.ones(len(rows[0]), dtype=torch.bool)
-            for place, (which, row, even) in zip(order, ways, strict=False):
-                made[which][place], smooth[place] = row, even
-            if (whole := self.seen(made)) is not None:
-                own, compared = self.own(*made), True
+            ways = waiting.pop()
+            few = tuple(values[: len(ways) + USUAL].clone() for values in rows)
+            place, smooth = order % len(few[0]), torch.ones(len(few[0]), dtype=torch.bool)
+            for at, (which, row, even) in enumerate(ways):
+                few[which][at], smooth[at] = row, even
+            if (whole := self.seen([values[place.to(values.device)] for values in few])) is not None:
+                own, compared = self.own(*few), True
                 if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
-                self._tell_apart(
-                    whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
-                )
+                apart = {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}
+                self._tell_apart(whole, apart, place, smooth)
             elif len(ways) > 1:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
+        return compared
 
-    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
+    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], place: Tensor, smooth: Tensor) -> None:
+        """Raise Mixes where a row of ``whole`` is not the one of ``own`` at its ``place``."""
         pairs = []
         for at, along in self.along.items():
             seen, one, other = whole[at], whole[at].values.movedim(along, 0), own[at]
-            if one.shape != other.shape:
+            if one.shape[1:] != other.shape[1:] or len(one) != len(place):
                 raise Mixes(seen.place)
             if one.numel() and not (seen.slope and self.alike > ALIKE):
-                pairs.append((seen, one.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
-        sizes = [_size(one) for _, one, _ in pairs if one.is_floating_point()]
+                pairs.append((seen, one.reshape(len(place), -1), other.reshape(len(smooth), -1)))
+        sizes = [_size(one) for _, one, _ in pairs]
         floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
-        for seen, one, other in pairs:
-            wrong = one != other
-            if one.is_floating_point():
-                room = torch.maximum(self.alike * _size(one), floor)[:, None]
-                wrong &= ~(one.isnan() & other.isnan()) & ~((one - other).abs().double() <= room)
-            if bool((wrong.any(1).cpu() & (smooth if seen.slope else torch.ones_like(smooth))).any()):
-                raise Mixes(seen.place)
+        for (seen, one, other), size in zip(pairs, sizes, strict=True):
+            room = torch.maximum(self.alike * size, floor)
+            for rows in torch.arange(len(place)).split(max(1, BLOCK // one.shape[1])):  # what fits a cache is quickest
+                same = place[rows]
+                wrong = _differ(one[rows[0] : rows[-1] + 1], other[same.to(other.device)], room[rows])
+                if bool((wrong.cpu() & (smooth[same] if seen.slope else True)).any()):
+                    raise Mixes(seen.place)
 
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
@@ -437,6 +444,20 @@ class Trial:
             return None
 
 
+@torch.no_grad()
+def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> bool:
+    """True if not a bit of what a function of ``rows`` gives for made-up ones changes where others are large, or all are
+    moved."""
+    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    made = (made if like.is_floating_point() else 2 * made).to(like)
+    other = torch.arange(rows) % 2 == 1
+    replaced = made[:rows].clone()
+    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
+    whole, rest, turned = (function(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
+    other = other.to(whole.device)
+    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
+
+
 def same_numbers(one: Tensor, other: Tensor) -> bool:
     """True if two tensors hold the same numbers, to a bit, and NaN at the same places."""
     return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
@@ -463,6 +484,20 @@ def _wide(values: Tensor) -> Tensor:
     return values.double() if values.is_floating_point() else values
 
 
+def _differ(one: Tensor, other: Tensor, room: Tensor) -> Tensor:
+    """Which of the rows ``(n, values)`` differ by more than ``room`` ``(n,)``, where not both are NaN."""
+    if not one.is_floating_point():
+        return (one != other).any(1)
+    if bool(((one - other).abs_().amax(1) <= room).all()):
+        return torch.zeros(len(one), dtype=torch.bool, device=one.device)
+    alike = (one == other) | (one.isnan() & other.isnan())
+    return (~alike & ~((one - other).abs().double() <= room[:, None])).any(1)
+
+
 def _size(values: Tensor) -> Tensor:
     """Largest finite magnitude of each row of ``(n, values)``, float64."""
-    return values.detach().abs().nan_to_num(0.0, 0.0, 0.0).amax(1).double()
+    values = values.detach()
+    if not values.is_floating_point():
+        return torch.zeros(len(values), dtype=torch.float64, device=values.device)
+    largest = torch.maximum(values.amax(1), -values.amin(1))
+    return (largest if bool(largest.isfinite().all()) else values.abs().nan_to_num(0.0, 0.0, 0.0).amax(1)).double()

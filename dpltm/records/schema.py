@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import datetime
+import functools
 import json
 import math
 import tomllib
@@ -93,9 +94,9 @@ class Column:
         return self.kind == "label" and not self.values and not self.wanted
 
     @property
-    def own_marks(self) -> bool:
-        """Tell whether its numbers are written otherwise than 1234.5."""
-        return bool(self.suffix) or (self.decimal, self.thousands) != (".", "")
+    def marks(self) -> tuple[str, str, str]:
+        """How its numbers are written: what they end in, their point, and what stands between groups of digits."""
+        return self.suffix, self.decimal, self.thousands
 
     @property
     def features(self) -> int:
@@ -133,30 +134,45 @@ class Schema:
     @property
     def label(self) -> Column:
         """The column of labels; DataError where there is none."""
-        for column in self.columns:
-            if column.kind == "label":
-                return column
-        raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
+        if self.labels is None:
+            raise DataError('`schema`: has no column of kind "label"; give one, with its classes')
+        return self.labels
+
+    @property
+    def labels(self) -> Column | None:
+        """The same; None where there is none."""
+        return next((column for column in self.columns if column.kind == "label"), None)
 
     @property
     def target(self) -> tuple[float, float] | None:
         """Public range of targets that are numbers; None of classes, and of a table without labels."""
-        return next((column.bounds for column in self.columns if column.is_target), None)
+        return self.labels.bounds if self.labels is not None and self.labels.is_target else None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """First spelling of each class; none where there are no labels."""
-        return tuple(spellings[0] for column in self.columns if column.kind == "label" for spellings in column.values)
+        return () if self.labels is None else tuple(spellings[0] for spellings in self.labels.values)
+
+    @property
+    def class_shares(self) -> tuple[float, ...]:
+        """Shares of the classes; none where nobody says them."""
+        return () if self.labels is None else self.labels.shares
 
     @property
     def features(self) -> int:
         """Number of features of all columns, one after another."""
-        return sum(column.features for column in self.columns)
+        return len(self.feature_columns)
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Name of the column of each feature."""
-        return tuple(column.name for column in self.columns for _ in range(column.features))
+    def feature_columns(self) -> tuple[Column, ...]:
+        """The column of each feature."""
+        return tuple(column for column in self.columns for _ in range(column.features))
+
+    @property
+    def number_places(self) -> tuple[int, ...]:
+        """Which features are numbers or dates; others are indicators."""
+        columns = self.feature_columns
+        return tuple(columns.index(column) for column in self.columns if column.kind in ("number", "date"))
 
     @property
     def wanted(self) -> tuple[Column, ...]:
@@ -181,24 +197,10 @@ def as_schema(given: object) -> Schema | None:
     return read_schema(Path(given))
 
 
-def class_names(text: str) -> tuple[str, ...]:
-    """Return the names of classes in the text of a schema that a dataset keeps; none without one."""
-    return parse_schema(text, "schema").class_names if text else ()
-
-
-def class_shares(text: str) -> tuple[float, ...]:
-    """Return the shares of classes in the text of a schema that a dataset keeps; none where it says none."""
-    columns = parse_schema(text, "schema").columns if text else ()
-    return next((column.shares for column in columns if column.kind == "label"), ())
-
-
-def number_places(text: str) -> tuple[int, ...]:
-    """Return which features are numbers or dates, by the text of a schema that a dataset keeps; others are indicators."""
-    places, at = [], 0
-    for column in parse_schema(text, "schema").columns:
-        places += [at] if column.kind in ("number", "date") else []
-        at += column.features
-    return tuple(places)
+@functools.lru_cache(maxsize=8)
+def kept_schema(text: str) -> Schema:
+    """Return the schema whose text a dataset keeps; one without columns where it keeps none."""
+    return parse_schema(text, "schema") if text else Schema(())
 
 
 def read_schema(path: Path, part: bool = False) -> Schema:

@@ -6,10 +6,9 @@ import contextlib
 import math
 import numbers
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from dpltm.records.catalogue import Description
 from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
 from dpltm.records.scaling import affine
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
@@ -45,45 +44,63 @@ def check_name(name: object) -> None:
         raise DataError("name", name, f"a printable text of at most {MAX_NAME} characters")
 
 
-Declared = tuple[tuple[float, float] | None, int | None, int | None]
-"""Bounds, classes and records; None is what was not declared."""
+@dataclass(frozen=True)
+class Declared:
+    """Public facts about records that somebody declared, as plain numbers; None is what was not.
+
+    Attributes:
+        bounds: of every feature.
+        classes: number of classes; ``VALUES`` where labels are none.
+        records: number of training records, or of persons.
+        target_bounds: range of labels that are numbers, in place of classes.
+        rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
+
+    Raises:
+        DataError: a fact is out of range, or no number.
+    """
+
+    bounds: tuple[float, float] | None = None
+    classes: int | None = None
+    records: int | None = None
+    target_bounds: tuple[float, float] | None = None
+    rows_coincide: bool = False
+
+    def __post_init__(self) -> None:
+        if (bounds := self.bounds) is not None:
+            ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
+            numeric = all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends)
+            pair: tuple[float, ...] = ()
+            with contextlib.suppress(OverflowError):  # a whole number beyond all others
+                pair = tuple(map(float, ends)) if numeric else ()
+            if len(pair) != 2:
+                raise DataError(
+                    "bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)"
+                )
+            affine(pair)
+            object.__setattr__(self, "bounds", pair)
+        for name, least, what in (
+            ("classes", 2, "number of classes K"),
+            ("records", 1, "public number of training records"),
+        ):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, number := whole_number(name, value))
+                if number < least and (name, number) != ("classes", VALUES):
+                    raise DataError(f"`{name}` {number}: must be {least} or more; pass the {what}")
+        if (target := self.target_bounds) is not None:
+            check_none("`target_bounds` says that labels are numbers", classes=self.classes)
+            try:
+                low, high = (float(end) for end in target)
+            except (TypeError, ValueError, OverflowError):
+                low, high = math.inf, math.inf
+            if not (low < high and math.isfinite(high - low)):
+                raise DataError(
+                    f"`target_bounds`: {target!r:.80} is not a pair of finite numbers (low, high), low first"
+                )
+            object.__setattr__(self, "target_bounds", (low, high))
 
 
-def declared_target(given: Any, classes: int | None) -> tuple[float, float] | None:
-    """Return the public range of targets as plain numbers; DataError where it is none, or labels are ``classes``."""
-    if given is None:
-        return None
-    check_none("`target_bounds` says that labels are numbers", classes=classes)
-    try:
-        low, high = (float(end) for end in given)
-    except (TypeError, ValueError, OverflowError):
-        low, high = math.inf, math.inf
-    if not (low < high and math.isfinite(high - low)):
-        raise DataError(f"`target_bounds`: {given!r:.80} is not a pair of finite numbers (low, high), low first")
-    return low, high
-
-
-def declared_facts(bounds: Any, classes: int | None, records: int | None) -> Declared:
-    """Return public facts as plain numbers; DataError for one that is out of range, or no number."""
-    if bounds is not None:
-        ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
-        numeric = all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends)
-        pair: tuple[float, ...] = ()
-        with contextlib.suppress(OverflowError):  # a whole number beyond all others
-            pair = tuple(map(float, ends)) if numeric else ()
-        if len(pair) != 2:
-            raise DataError(
-                "bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)"
-            )
-        bounds = pair
-        affine(pair)
-    classes = None if classes is None else whole_number("classes", classes)
-    records = None if records is None else whole_number("records", records)
-    if classes is not None and classes < 2:
-        raise DataError(f"`classes` {classes}: must be 2 or more; pass the number of classes K")
-    if records is not None and records < 1:
-        raise DataError(f"`records` {records}: must be 1 or more; pass the public number of training records")
-    return bounds, classes, records
+IN_SCHEMA = "the schema says what the columns hold"
+"""Why nobody else says it."""
 
 
 def check_none(why: str, **facts: object) -> None:
@@ -171,32 +188,29 @@ def settle(
     name: str,
     train: RawSplit,
     test: RawSplit | None = None,
+    said: Declared = Declared(),  # frozen
     *,
     description: Description | None = None,
-    bounds: tuple[float, float] | None = None,
-    classes: int | None = None,
     hold_out: Fraction | None = None,
-    rows_coincide: bool = False,
 ) -> Dataset:
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        bounds, classes: as they were declared; None for not, and of a table by its schema.
+        said: what was declared; of a table by a schema not its bounds, classes and target.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
-        rows_coincide: whether records of both splits may be equal; those of a publication, or of other persons, may.
     """
     if hold_out is not None and (test is not None or description is not None):
         raise DataError(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    target = train.target if train.schema is None else train.schema.target
+    target, declared_classes = said.target_bounds if train.schema is None else train.schema.target, said.classes
     if target is not None:
-        train, classes = _with_levels(train, target), 2
+        train, declared_classes = _with_levels(train, target), 2
         test = None if test is None else _with_levels(test, target)
-    split, places = _checked(train, Part(name), empty=published, valued=classes == VALUES)
-    bounds, bounds_origin = _bounds(bounds, description, train, test)
-    classes, classes_origin = _classes(classes, description, split._closed.y, train)
+    split, places = _checked(train, Part(name), empty=published, valued=said.classes == VALUES)
+    bounds, bounds_origin = _bounds(said.bounds, description, train, test)
+    classes, classes_origin = _classes(declared_classes, description, split._closed.y, train)
     labels = classes if target is None else LEVELS + 1
     _check_range(split, labels, train)
     tested = None
@@ -210,8 +224,8 @@ def settle(
                 " such labels"
             )
         _check_range(tested, labels, test)
-        said = published and test.source == train.source  # a publication says that its splits are separate
-        _check_separate(name, split.rows, tested.rows, train, test, said or rows_coincide)
+        apart = published and test.source == train.source  # a publication says that its splits are separate
+        _check_separate(name, split.rows, tested.rows, train, test, apart or said.rows_coincide)
     dataset = Dataset(
         name=name,
         train=split,
@@ -466,7 +480,7 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
         fix = "give records of two classes or more"
         if subset is not None:
             fix = "rows may be grouped by label: shuffle the file or take a wider subset"
-        names = class_names(dataset.schema)
+        names = kept_schema(dataset.schema).class_names
         raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dpltm.errors import InputError
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import shown
-from dpltm.records.schema import Column, parse_schema
+from dpltm.records.schema import Column, kept_schema
 
 BANDS, MOST_VALUES = 4, 8
 """Parts of about equal size that numbers are cut into, if they have more different values than this."""
@@ -58,16 +58,13 @@ def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
 
 def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
     """Return the column by a schema, None without one, and its first value in a record."""
-    start, known = 0, dataset.columns or ()
-    if dataset.schema:
-        columns = [column for column in parse_schema(dataset.schema, "schema").columns if column.features]
-        known = tuple(column.name for column in columns if column.kind != "hashed")
-        for column in columns:
-            if column.name == name and name in known:
-                return column, start
-            start += column.features
-    elif name in known:
-        return None, known.index(name)
+    columns = kept_schema(dataset.schema).feature_columns
+    names = [column.name for column in columns] or list(dataset.columns or ())
+    hashed = {column.name for column in columns if column.kind == "hashed"}
+    known = tuple(name for name in dict.fromkeys(names) if name not in hashed)
+    if name in known:
+        start = names.index(name)
+        return columns[start] if columns else None, start
     raise InputError(
         f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(known) if known else 'none'}"
     )

@@ -33,14 +33,13 @@ from dpltm.records.cells import (
     Faults,
     Line,
     as_column,
-    as_days,
-    as_number,
     classes_of,
     encoded,
     is_numeric,
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.encode import as_days, as_number, rows_of, separator_of
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
@@ -84,30 +83,6 @@ def is_frame(values: object) -> bool:
     return hasattr(values, "columns") and hasattr(values, "shape") and not isinstance(values, np.ndarray)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """A data frame of pandas or polars, and what messages call it."""
-
-    values: Any
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-    def of_objects(self, at: int) -> bool:
-        """Tell whether a column is of objects, which may be numbers of several types."""
-        return getattr(self.values[self.values.columns[at]].dtype, "kind", "") == "O"
-
-    def blocks(self, read: Sequence[int]) -> Iterator[Block]:
-        """Yield the records, some at a time."""
-        keys = list(self.values.columns)
-        for start in range(0, int(self.values.shape[0]), BLOCK):
-            some = {at: self.values[keys[at]][start : start + BLOCK] for at in read}
-            yield Block(
-                {at: _as_arrow(column) for at, column in some.items()}, range(start, start + BLOCK).__getitem__
-            )
-
-
 def _as_arrow(column: Any) -> Any:
     plain = np.asarray(column)
     return pa.array(plain, from_pandas=True) if plain.dtype.kind in "biuf" else as_column(column.to_list())
@@ -115,30 +90,41 @@ def _as_arrow(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and its records some at a time. ``schema`` says how a ``.csv`` file is written; cells of a
-    ``.tsv`` file are between tabs where it does not say otherwise."""
+    """A table: its columns, and its records some at a time.
 
-    source: Path | Frame
+    Attributes:
+        source: the path of a file, or a data frame of pandas or polars.
+        schema: how a ``.csv`` file is written; cells of a ``.tsv`` file are between tabs where it does not say otherwise.
+        name: what messages call a data frame.
+    """
+
+    source: Any
     schema: Schema = _PLAIN
+    name: str = ""
 
     def __post_init__(self) -> None:
-        of_tabs = self.path is not None and self.path.name.lower().removesuffix(".gz").endswith(".tsv")
-        if of_tabs and self.schema.separator == _PLAIN.separator:
-            object.__setattr__(self, "schema", replace(self.schema, separator="\t"))
+        if self.path is not None:
+            mark = separator_of(self.path, self.schema.separator)
+            object.__setattr__(self, "schema", replace(self.schema, separator=mark))
 
     def __str__(self) -> str:
-        return str(self.source)
+        return self.name or str(self.source)
+
+    @property
+    def is_frame(self) -> bool:
+        """Tell whether it is a data frame."""
+        return not isinstance(self.source, Path)
 
     @property
     def path(self) -> Path | None:
         """Of a ``.csv`` file; None of other tables."""
-        return self.source if isinstance(self.source, Path) and suffix_of(self.source) == ".csv" else None
+        return self.source if not self.is_frame and suffix_of(self.source) == ".csv" else None
 
     @cached_property
     def names(self) -> list[str]:
         """Names of the columns; a schema may say them."""
-        if isinstance(self.source, Frame):
-            return list(map(str, self.source.values.columns))
+        if self.is_frame:
+            return list(map(str, self.source.columns))
         if self.path is None:
             with record_batches(self.source) as (columns, _):
                 return list(columns.names)
@@ -160,8 +146,11 @@ class Table:
         A .csv file is read by Arrow, and by Python as soon as the two might differ.
         """
         start = 0
-        if isinstance(self.source, Frame):
-            yield from self.source.blocks(read)
+        if self.is_frame:
+            keys = list(self.source.columns)
+            for start in range(0, int(self.source.shape[0]), BLOCK):
+                some = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
+                yield Block(some, range(start, start + BLOCK).__getitem__)
         elif self.path is None:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
@@ -195,28 +184,18 @@ class Table:
 
 @contextmanager
 def _rows(path: Path, schema: Schema) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
-    rows and cells is what a table holds."""
-    encoding = "utf-8-sig" if _is_utf8(schema) else schema.encoding
-    csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
-    opening: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opening(path, "rt", newline="", encoding=encoding) as stream:
-        lines = ("" if schema.skip and line.startswith(schema.skip) else line for line in stream)
-        try:
-            rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=schema.separator)
-            yield ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
-            raise DataError(
-                f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
-                ' schema say encoding = "latin-1" or separator = ";"'
-            ) from error
-
-
-def _is_utf8(schema: Schema) -> bool:
-    return codecs.lookup(schema.encoding).name == "utf-8"
+    """Yield the lines of a file that are not blank, and their cells (see ``encode.rows_of``)."""
+    try:
+        with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
+            yield rows
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        mark = "comma-separated text" if schema.separator == "," else f"text separated by {schema.separator!r}"
+        raise DataError(
+            f"{path}: is not {mark} in {schema.encoding.upper()} ({first_line(error)}); save it as that, or let its"
+            ' schema say encoding = "latin-1" or separator = ";"'
+        ) from error
 
 
 @contextmanager
@@ -268,22 +247,16 @@ def _read_alike(path: Path, schema: Schema) -> bool:
     They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
     header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark = schema.separator
-    if schema.skip or not _is_utf8(schema) or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
+    mark, utf8 = schema.separator, codecs.lookup(schema.encoding).name == "utf-8"
+    if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
-        quoted = False
         if re.match(rb'%b"|(?:%b)?\s*[\r\n]' % (codecs.BOM_UTF8, codecs.BOM_UTF8), stream.read(AT_ONCE)):
             return False
-        stream.seek(0)
-        while not quoted and (piece := stream.read(AT_ONCE)):
-            quoted = b'"' in piece
-        if not quoted:
-            return True
         ends = rb"[^\r\n" + re.escape(mark.encode())
         cells = rb'[^"]++|(?<!%b])"(?:[^"]++|"")*+"(?!%b])|(?<=%b "])"' % (ends, ends, ends)
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as body:
-            return re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
+            return body.find(b'"') < 0 or re.fullmatch(rb"(?:%b)*+" % cells, body) is not None
 
 
 # files of columns
@@ -318,7 +291,7 @@ def record_batches(path: Path) -> Iterator[tuple[Any, Iterator[Any]]]:
 
 
 def read_table(
-    source: Path | Frame,
+    table: Table,
     label: str | None,
     labelled: bool = True,
     units: str | None = None,
@@ -331,7 +304,6 @@ def read_table(
         units: the column of persons, in numbers or words; it is no feature.
         spare: columns that may be there, and are no features.
     """
-    table = Table(source)
     names, whose = table.names, list[str]()
     left_out, columns = _features(table, label, labelled, units, spare)
     if table.path is not None:
@@ -359,7 +331,7 @@ def read_table(
     return RawSplit(
         x,
         y if labelled else None,
-        str(source),
+        str(table),
         "the feature table",
         "no column" if label is None else f"column {label!r}",
         tuple(read[place] for place in features),
@@ -376,7 +348,8 @@ def _numbers(table: Table, block: Block, at: int, of_persons: bool = False) -> n
     if column.null_count:
         raise DataError(f"{table}: column {name!r} has nulls; fill them or drop the column")
     if is_numeric(column.type) or pa.types.is_boolean(column.type):
-        mixed = isinstance(table.source, Frame) and table.source.of_objects(at)
+        # a column of objects may hold numbers of several types
+        mixed = table.is_frame and getattr(table.source[table.source.columns[at]].dtype, "kind", "") == "O"
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64 if mixed else None)
     cells = Cells.of(column)
     if not of_persons and table.path is not None:
@@ -448,8 +421,7 @@ def _check_names(table: Table, fix: str) -> None:
 
 
 def read_by_schema(
-    source: Path | Frame,
-    schema: Schema,
+    table: Table,
     units: str | None = None,
     labelled: bool = True,
     coder: Coder | None = None,
@@ -459,35 +431,36 @@ def read_by_schema(
     """Return the records of a table, encoded (see :func:`encoded`): features ``(n, schema.features)`` float32, and classes.
 
     Args:
-        source: a file, or a data frame.
+        table: with its schema.
         units: the column of persons, whatever the schema says of it; it is no feature.
         coder: of columns of which something is still to be found; None where that is refused.
         labels: of each record, in the place of the column of labels.
         spare: columns that may be there beside those of the schema.
     """
+    schema = table.schema
     if coder is None:
         schema.check_finished()
     given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(Table(source, schema), label, units, given, spare, coder)
-    x, y, cells, targets = encoder.table.joined(list(encoder.read), encoder.arrays)
+    encoder = _Encoder(table, label, units, given, spare, coder)
+    x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
         raise DataError(
-            f"{source}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
+            f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
             " `schema` THIS shows all)"
         )
     return RawSplit(
         x,
         y if labelled else None,
-        str(source),
+        str(table),
         "the feature table",
         f"column {label!r}",
         None,
         Rows(cells, targets, tuple(encoder.columns), label),  # known under any schema
         np.array(encoder.whose) if units is not None and labelled else None,
         units or "",
-        left_out=tuple(name for at, name in enumerate(encoder.table.names) if at not in encoder.read),
+        left_out=tuple(name for at, name in enumerate(table.names) if at not in encoder.read),
         schema=schema,
     )
 
@@ -497,14 +470,14 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
 
     And the columns of which most values are outside their bounds.
     """
-    label = next((column.name for column in schema.columns if column.kind == "label"), None)
+    label = None if schema.labels is None else schema.labels.name
     encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
     outside, records = np.zeros(schema.features), 0
     for block in encoder.table.blocks(list(encoder.read)):
         features = encoder.arrays(block)[0]
         outside += ((features < 0) | (features > 1)).sum(0)
         records += len(features)
-    return encoder.faults.rows(), [schema.feature_names[at] for at in np.flatnonzero(outside > records / 2)]
+    return encoder.faults.rows(), [schema.feature_columns[at].name for at in np.flatnonzero(outside > records / 2)]
 
 
 def _uncoded(_column: Column, cells: Cells, _empty: frozenset[str]) -> np.ndarray:
@@ -533,7 +506,7 @@ class _Encoder:
 
     def __post_init__(self) -> None:
         names = self.table.names
-        self.faults = Faults("record" if isinstance(self.table.source, Frame) else "line")
+        self.faults = Faults("record" if self.table.is_frame else "line")
         known = {self.units, *(column.name for column in self.table.schema.columns)}
         numbers = index_columns(names)
         self.read = {
@@ -649,7 +622,7 @@ def draft(
     columns = {column.name: column for column in above.columns}
     if strange := sorted(set(columns) - set(names)):
         raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
-    own = next((column.name for column in above.columns if column.kind == "label"), None)
+    own = None if above.labels is None else above.labels.name
     if label is not None and own not in (None, label):
         raise DataError(f"`label` {label}: the schema says that {own!r} is the label; leave one of them out")
     for at, name in enumerate(names):
@@ -707,7 +680,7 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     free = (
         Column(column.name, "label" if column.kind == "label" else UNKNOWN, wanted=True) for column in schema.columns
     )
-    return settle(stem_of(path), read_by_schema(path, replace(schema, columns=tuple(free)), coder=_uncoded))
+    return settle(stem_of(path), read_by_schema(Table(path, replace(schema, columns=tuple(free))), coder=_uncoded))
 
 
 def _names(path: Path, schema: Schema) -> list[str]:
@@ -770,7 +743,7 @@ def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
     if not said and len(there) > FEW and (named or (distinct and whole)):
         return Column(column.name, "ignored")
     known = replace(column, wanted=False, missing=len(there) < len(times))
-    for kind, parse in (("number", lambda cell: as_number(cell, column)), ("date", as_days)):
+    for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
         some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
         if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
@@ -787,7 +760,7 @@ def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Co
     """Return the column of labels with its classes and their shares, which nobody else may have said."""
     if column.is_target or column.shares:
         return column
-    if not column.values and len(there) > FEW and all(as_number(cell, column) is not None for cell in there):
+    if not column.values and len(there) > FEW and all(as_number(cell, *column.marks) is not None for cell in there):
         raise DataError(
             f"`label` {column.name}: holds {len(there):,} different numbers; where they are to be predicted as numbers, give"
             " their public range by `target_bounds` LO,HI, or else name the `classes`"

@@ -18,8 +18,8 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
-from dpltm.records.cells import as_number
 from dpltm.records.dataset import Dataset, RawSplit
+from dpltm.records.encode import as_number
 from dpltm.records.split import Arrays, Rows, Split
 
 MAX_SLOTS = 4096
@@ -75,20 +75,6 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
     return np.array(names)[codes]
 
 
-def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
-    """Return the records at the unit that is to be protected; they may be at it already.
-
-    Args:
-        dataset: the records. Where it says whose they are, a person is the unit.
-    """
-    if dataset.of_persons:
-        return dataset
-    if dataset.names_units:
-        return by_unit(dataset, PER_UNIT if per_unit is None else per_unit)
-    check_per_unit(per_unit)
-    return dataset
-
-
 def check_per_unit(per_unit: int | None) -> None:
     """Raise DataError if it is said how many records of a person count, where single records are the unit."""
     if per_unit is not None:
@@ -134,33 +120,39 @@ def _check_slots(units: int, slots: int, values: int) -> None:
         )
 
 
-def _slotted(split: Split, index: np.ndarray, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
-    """Return units as records, whose are the records at ``index``; zeros and ``ABSENT`` in empty slots."""
+def _slotted(split: Split, units: np.ndarray, hashes: np.ndarray, slots: int) -> Split:
+    """Return units as records; zeros and ``ABSENT`` in empty slots."""
     order, row, slot = in_slots(units, hashes, slots)
     count = len(np.unique(units))
     values, labels = split._closed
     x = np.zeros((count, slots, *split.shape), split.dtype)
     y = np.full((count, slots), ABSENT, dtype=np.int64)
-    x[row, slot], y[row, slot] = values[index[order]], labels[index[order]]
+    x[row, slot], y[row, slot] = values[order], labels[order]
     return replace(split, _closed=Arrays(x, y))
 
 
-def by_unit(dataset: Dataset, slots: int) -> Dataset:
-    """Return the same records with a unit as the record: all that share a value of the column that says whose they are.
+def at_unit(dataset: Dataset, per_unit: int | None) -> Dataset:
+    """Return the records at the unit that is to be protected: a person, where something says whose each record is.
 
     Args:
-        dataset: with that column (``Dataset.names_units``). A declared number of records is one of units.
-        slots: most records of a unit that count, K, public.
+        dataset: as it is where its records are at their unit already. A declared number of records is one of persons.
+        per_unit: most records of a person that count, K, public; None for ``PER_UNIT``.
 
     Returns:
-        Training records ``x (units, K, ...)`` with labels ``y (units, K)``, ``ABSENT`` in empty slots, whose records are
-        zeros. The test split stays as it is, single records of other units. The identity is that of ``dataset``: it is the
+        Training records ``x (persons, K, ...)`` with labels ``y (persons, K)``, ``ABSENT`` in empty slots, whose records are
+        zeros. The test split stays as it is, single records of other persons. The identity is that of ``dataset``: it is the
         same data.
 
     Guarantees:
-        A row depends on the records of its own unit and on public inputs alone: where a unit has more than K, those of the
-        K lowest public hashes are taken. So one unit more or less, whatever it holds, is one row more or less.
+        A row depends on the records of its own person and on public inputs alone: where one has more than K, those of the
+        K lowest public hashes are taken. So one person more or less, whatever it holds, is one row more or less.
     """
+    if dataset.of_persons:
+        return dataset
+    if not dataset.names_units:
+        check_per_unit(per_unit)
+        return dataset
+    slots = PER_UNIT if per_unit is None else per_unit
     assert dataset.rows._units is not None
     names, units = np.unique(dataset.rows._units, return_inverse=True)
     count = len(names)
@@ -176,7 +168,7 @@ def by_unit(dataset: Dataset, slots: int) -> Dataset:
     declared = dataset.records_origin == "declared"
     return replace(
         dataset,
-        train=_slotted(dataset.train, np.arange(len(units)), units, dataset.rows.public_hashes(), slots),
+        train=_slotted(dataset.train, units, dataset.rows.public_hashes(), slots),
         records=dataset.records if declared else count,
         records_origin="declared" if declared else "counted",
         unit=dataset.rows.units_name,

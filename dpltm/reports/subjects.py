@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpltm.errors import ArtifactError, DataError
 from dpltm.filters import FILTERS
@@ -22,20 +22,11 @@ from dpltm.privacy.statement import PrivacyReport, of_run, statement
 from dpltm.records.schema import parse_schema
 from dpltm.reports.statement import PROVENANCE, Subject
 
-if TYPE_CHECKING:
-    pass
-
 MAX_COLUMNS = 300
 """Characters of the names of columns that a page has room for."""
 
-WIDE_SUMS, CHUNKED_SUMS = "float64", "float64, or float32 in chunks of at most 100 records"
-"""Ways in which sums over a batch may have been taken."""
-
-_WIDE = ("float64", "sparse-float64")
-"""Kernels of linear layers that take every sum in float64."""
-
 _FACTS = ("steps", "sampling_rate", "noise_multiplier", "noise_std", "sensitivity", "live", "density", "round", "lr")
-_WORDS = ("filter", "optimizer", "schedule", "average", "augment")
+_WORDS = ("filter", "optimizer", "schedule", "average")
 
 
 def text(value: object) -> str | None:
@@ -111,7 +102,6 @@ def run_subject(
     low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
     settings: dict[str, Any] = {
         "dataset": text(part.get("name")),
-        "records": text(part.get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
@@ -130,9 +120,6 @@ def run_subject(
         "precision": text(options.get("precision", "float32")),
         "budget": number(options.get("epsilon")),
         **_clipping(options, facts),
-        "sums": _sums(options, facts, text(config.get("model"))) if facts else None,
-        "tries": number(facts.get("mean_tries")),
-        "tried": count(facts.get("settings")),
         "weights": weights,
     }
     if (ticket_set := text(config.get("ticket_set_id"))) is not None:
@@ -218,12 +205,3 @@ def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     classes = len(skill.classes)
     square = skill.confusion is None or {len(skill.confusion), *map(len, skill.confusion)} == {classes}
     return skill if square and classes >= 2 and len(skill.bins) == BINS and skill.records > 0 else None
-
-
-def _sums(options: Mapping[str, Any], facts: Mapping[str, Any], model: str | None) -> str:
-    """Describe how sums over a batch were taken (privacy-model.md sections 4.4 and 4.6)."""
-    wide = options.get("filter") in ("tanh", "tanh-clip", "sigmoid") or options.get("device") == "cuda"
-    kernels = list(section(facts, "kernels").values())
-    linear = bool(kernels) and model is not None and model.split(":")[0] == "mlp"  # it has linear layers alone
-    wide = wide or facts.get("groups") is not None or (linear and all(one in _WIDE for one in kernels))
-    return WIDE_SUMS if wide else CHUNKED_SUMS

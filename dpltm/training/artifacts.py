@@ -24,8 +24,8 @@ from dpltm.pruning.generation import Ticket, Tickets, dense_mask
 from dpltm.records.schema import Schema, parse_schema
 
 if TYPE_CHECKING:
-    from dpltm.features.feature_map import FeatureMap
     from dpltm.networks.skill import Skill, TargetSkill
+    from dpltm.options.train import TrainOptions
     from dpltm.privacy.ledger import Ledger
     from dpltm.privacy.statement import PrivacyReport
     from dpltm.records.dataset import Dataset
@@ -414,17 +414,16 @@ def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Datase
 def starting_point(
     ticket: Winner | TicketSet | OwnModel | str | None,
     dataset: Dataset,
+    options: TrainOptions,
     *,
-    features: str | None = None,
     round: int | None = None,
     dense: bool = False,
-    seed: int = 0,
 ) -> tuple[StartingPoint, Dataset]:
     """Return the starting point of a ticket, or of the whole network that is named, and the records behind its features.
 
     Args:
         ticket: None for the usual network.
-        features: as they are named, in front of a network.
+        options: which name ``features`` in front of a network, and the ``seed`` of its weights.
         round: of a set, the ticket to take; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
 
@@ -436,11 +435,12 @@ def starting_point(
         if round is not None:
             named = ticket.text if isinstance(ticket, OwnModel) else ticket
             raise InputError(f"`round`: {named} is a network, which has none; leave `round` out")
+        features = options.features
         if not isinstance(ticket, OwnModel) and dataset.feature_map is None:
             features = features_of(dataset, features, ticket)
         dataset = in_front(ticket, dataset, features)
-        return fresh(model_spec(ticket or default_network(dataset), dataset), seed), dataset
-    dataset = in_front(ticket, dataset, features)
+        return fresh(model_spec(ticket or default_network(dataset), dataset), options.seed), dataset
+    dataset = in_front(ticket, dataset, options.features)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
     winner, tickets = ticket if isinstance(ticket, Winner) else None, set_of(ticket, "ticket")

@@ -34,7 +34,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
@@ -242,11 +242,7 @@ class SampleSums:
         try:
             with full_precision(), self._precision():
                 for batch in batches:
-                    weights = None
-                    if self._weights is not None:
-                        weights = weights_of(batch.y, self._weights)
-                        if batch.groups is not None:
-                            weights = torch.stack([each.mean() for each in weights.split(batch.groups)])
+                    weights = None if self._weights is None else weights_of(batch.y, self._weights, batch.groups)
                     self._gradients.filtered_sum(
                         batch.x,
                         batch.y,
@@ -267,12 +263,16 @@ class SampleSums:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._narrow, cache_enabled=False)
 
 
-def weights_of(labels: Tensor, weights: Tensor) -> Tensor:
-    """Return the weight of each record by its label, ``(batch,)``; of a person the mean of those of the records in slots."""
+def weights_of(labels: Tensor, weights: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    """Return the weight of each record by its label, ``(batch,)``; of a person the mean of those of the records in slots, or
+    in its group. What is averaged is a multiple of 2^-40, so that sums are exact, however many persons there are."""
     labels = labels.long()
-    if labels.ndim == 1:
+    if labels.ndim == 1 and groups is None:
         return weights[labels]
-    return _mean_of_slots(weights[labels.clamp_min(0)], labels)
+    weights = (weights * 2.0**40).floor() / 2.0**40
+    if groups is None:
+        return _mean_of_slots(weights[labels.clamp_min(0)], labels)
+    return torch.stack([person.mean() for person in weights[labels].split(list(groups))])
 
 
 def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], np.ndarray | None]:

@@ -58,7 +58,7 @@ from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
 from dpltm.pruning.generation import check_lr
 from dpltm.records.dataset import Dataset
-from dpltm.records.schema import class_shares
+from dpltm.records.schema import kept_schema
 
 FACTOR = 2.0
 """Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
@@ -333,6 +333,6 @@ def private_score(
         low, high = dataset.target
         return PricedError(metric, high - low)
     if metric == "balanced-accuracy":
-        known = class_shares(dataset.schema)
+        known = kept_schema(dataset.schema).class_shares
         return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, known))
     return None

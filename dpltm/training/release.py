@@ -40,7 +40,7 @@ from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, sou
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import outside_notes
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
@@ -381,7 +381,7 @@ class Drawn:
         if plan.options.by is not None and dataset.test is not None:
             opened = dataset.test.open(plan.ledger.declared_test(dataset))
             groups = subgroups_of(dataset, opened.x, plan.options.by)
-        return skill(plan.start.model, *test, class_names(dataset.schema), metric, groups)
+        return skill(plan.start.model, *test, kept_schema(dataset.schema).class_names, metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""

@@ -265,7 +265,7 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
         some += np.where(bits, as_one, as_zero).sum(1)
     if response is not None:
         true, other = response.chances
-        label = response.send(np.full(messages, record), coins)
+        label = response.send(np.full((messages, 1), record), coins)
         scores += np.log(true / other) * ((label == 0).astype(float) - (label == 1))
     return scores
 

@@ -13,14 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import (
-    DIVERGED,
-    accuracy,
-    check_score,
-    has_diverged,
-    skill,
-    target_skill,
-)
+from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, skill, target_skill
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
@@ -33,7 +26,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
 from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
-from dpltm.records.schema import class_names
+from dpltm.records.schema import kept_schema
 from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
@@ -107,41 +100,34 @@ def evaluate(
     stored = dataset.test.open(ledger.declared_test(dataset)).x
     groups = None if by is None else subgroups_of(dataset, stored, by)
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
-    own = run.spec.score  # of the user's own, which may tell no classes
-    found: Skill | TargetSkill | None = None
-    right = None
-    if run.target is not None:
-        found = target_skill(run.model, x, y, run.target, _metric(run))
-    elif (
-        own is None
-        and (found := skill(run.model, x, y, class_names(dataset.schema), _metric(run), groups)) is not None
-    ):
-        right = found.accuracy.value
-    else:
-        right = accuracy(run.model, x, y, score=own)
+    judged: Skill | None = None
+    if run.target is None and run.spec.score is None:  # a score of the user's own may tell no classes
+        judged = skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups)
+    predicts = None if run.target is None else target_skill(run.model, x, y, run.target, _metric(run))
+    right = None if judged is None else judged.accuracy.value
+    if judged is None and run.target is None:
+        right = accuracy(run.model, x, y, score=run.spec.score)
     notes = [
         *([YOUR_WORD] if undeclared else []),
         *([DIVERGED] if has_diverged(run.model, run.spec) else []),
         *(_run_bounds_notes(run) or bounds_notes(dataset)),
         *outside_notes(dataset, stored),
         *network_notes(run.spec),
-        *(found.notes if isinstance(found, TargetSkill) else ()),
+        *(() if predicts is None else predicts.notes),
     ]
-    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), found)
+    return Evaluation(dataset.name, len(dataset.test), right, tuple(notes), judged or predicts)
 
 
 def _run_bounds_notes(run: Run) -> list[str]:
     """Return a note on bounds that nobody gave: those of a run scale whatever its network is given."""
-    if run.config.get("bounds_origin") != "assumed":
-        return []
-    return [assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
+    note = assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")
+    return [note] if run.config.get("bounds_origin") == "assumed" else []
 
 
 def _metric(run: Run) -> str:
     """What its training named."""
-    options = run.config.get("options")
+    options, known = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
     named = options.get("metric") if isinstance(options, Mapping) else None
-    known = METRICS if run.target is None else TARGET_METRICS
     return named if named in known else known[0]
 
 
@@ -214,10 +200,8 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     elif saturated:
         ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
-    outputs = _outputs(rows, run, source, progress)
-    return Predictions(
-        outputs, saturated, (*_run_bounds_notes(run), *network_notes(run.spec)), run.spec.labels is None, run.target
-    )
+    notes = (*_run_bounds_notes(run), *network_notes(run.spec))
+    return Predictions(_outputs(rows, run, source, progress), saturated, notes, run.spec.labels is None, run.target)
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:

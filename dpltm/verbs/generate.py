@@ -35,17 +35,7 @@ from dpltm.privacy.mechanisms import Unprotected
 from dpltm.privacy.release import price
 from dpltm.privacy.statement import statement
 from dpltm.pruning import generation
-from dpltm.pruning.generation import (
-    GenerationConfig,
-    Tickets,
-    by_round,
-    check_without_data,
-    make_schedule,
-    prune_once,
-    pruning_rates,
-    try_criterion,
-    without_data,
-)
+from dpltm.pruning.generation import GenerationConfig, Tickets
 from dpltm.pruning.unstructured import input_groups
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import feature_notes, public_input_notes, test_notes, unit_notes
@@ -89,22 +79,10 @@ class Generation:
     metric: str = "accuracy"
 
     @property
-    def under_dp(self) -> bool:
-        """Tell whether a mechanism is run, rather than none needed or none there."""
-        return self.provenance == "dp"
-
-    @property
-    def steps(self) -> int:
-        """Training steps in all."""
-        if self.under_dp:
-            return self.config.iterations
-        return 0 if self.provenance == "data-free" else self.config.steps
-
-    @property
     def entries(self) -> tuple[Entry, ...]:
         """Drafts of all that would be entered and has a say in a figure."""
-        beside = tuple(draft for draft in self.beside if draft.kind != "excluded")
-        return beside if self.training is None else (*beside, self.training.entry)
+        training = () if self.training is None else (self.training.entry,)
+        return (*(draft for draft in self.beside if draft.kind != "excluded"), *training)
 
     def account(self, lineage: Lineage) -> Account:
         """Return what counts with a lineage."""
@@ -122,7 +100,7 @@ class Generation:
             "dataset": self.dataset.name,
             "records": self.dataset.records,
             "model": self.spec.text,
-            "steps": self.steps,
+            "steps": {"dp": self.config.iterations, "data-free": 0}.get(self.provenance, self.config.steps),
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
@@ -185,7 +163,7 @@ def plan(
         return settled
     account.check_budget(looks)
     check_unprotected(ledger.account(), looks, options.unprotected or own)
-    if not settled.under_dp:
+    if provenance != "dp":
         return settled
     start, asked = fresh(spec, options.seed), _training_options(settled)
     settled_training = replace(settle_training(start, dataset, asked, ledger, services), purpose=FOR_TICKETS)
@@ -224,16 +202,15 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         The set, with the report. Of provenance ``private`` it holds accuracies on private records, as the side file of a set
         on disk does: its text (``repr``) leaves them out, and so does the set that is written.
     """
-    ledger, options, dataset = plan.ledger, plan.options, plan.dataset
-    if plan.under_dp:
+    options = plan.options
+    if plan.provenance == "dp":
         body, lineage = _under_dp(plan, checkpoints)
     elif plan.provenance == "data-free":
-        lineage = plan.lineage | ledger.declare_once(*plan.beside)
-        body = without_data(plan.spec, plan.config)
+        lineage = plan.lineage | plan.ledger.declare_once(*plan.beside)
+        body = generation.without_data(plan.spec, plan.config)
     else:
         body, lineage, plan = _with_no_mechanism(plan, checkpoints)
-        dataset = plan.dataset
-    provenance = with_start(plan.provenance, plan.spec)
+    dataset, provenance = plan.dataset, with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
@@ -243,10 +220,9 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         notes.append(f"{plan.metric} stands where accuracies do: over {MAJORITY:.0%} of the records are of one class")
     notes += test_notes(dataset) if provenance == "dp" else ()
     notes += [*network_notes(plan.spec), *feature_notes(dataset)]
+    body = body.without_predictors() if options.no_predictors else body
     return TicketSet(
-        body=replace(
-            body.without_predictors() if options.no_predictors else body, spec=started_at(body.spec, body.theta0)
-        ),
+        body=replace(body, spec=started_at(body.spec, body.theta0)),
         name=options.name or dataset.name,
         criterion=options.criterion,
         provenance=provenance,
@@ -328,11 +304,10 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
     config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
     start, options = fresh(spec, config.seed), _training_options(plan)
     rewound = Rewound(checkpoints, start.model, config.rewind)
+    given = start, dataset, options, ledger, plan.services
     with threads(config.threads):
-        run = train_start(
-            start, dataset, options, ledger, plan.services, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS
-        )
-    tickets = prune_once(spec, rewound.theta0, weights_of(run.model), config)
+        run = train_start(*given, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
+    tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage
     test, scored = tensors(_test(plan), dataset), []
@@ -382,7 +357,7 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
-        told = by_round(config.iterations, config.rewind, step, cost)
+        told = generation.by_round(config.iterations, config.rewind, step, cost)
         tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), told, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
@@ -390,31 +365,22 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
 def _facts(plan: Generation) -> str:
     """Return the digest of records and settings by which interrupted work is known."""
     part, feature_map, slots = plan.ledger.part(plan.dataset), plan.dataset.feature_map, plan.dataset.train.slots
-    body = [
-        [part.snapshot, part.cut, part.start, part.stop],
-        plan.spec.identity,
-        None if feature_map is None else feature_map.id,
-        repr(plan.config),
-        plan.options.criterion,
-        plan.options.epsilon,
-        dict(source_facts(plan.spec)),
-        *([] if slots is None else [slots]),
-    ]
-    return facts_digest(body)
+    front, options = None if feature_map is None else feature_map.id, plan.options
+    cut, source = [part.snapshot, part.cut, part.start, part.stop], dict(source_facts(plan.spec))
+    settings = [plan.spec.identity, front, repr(plan.config), options.criterion, options.epsilon]
+    return facts_digest([cut, *settings, source, *([] if slots is None else [slots])])
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    settings, options = asdict(plan.config), plan.options
+    settings, dataset = asdict(plan.config), plan.dataset
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
-    if plan.under_dp:
-        settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    if plan.metric != "accuracy":
-        settings["metric"] = plan.metric
-    dataset = plan.dataset
-    named = {"columns": list(dataset.columns)} if dataset.columns else {}
-    return {**settings, **named, **({"table_schema": dataset.schema} if dataset.schema else {})}
+    if plan.provenance == "dp":
+        settings |= {name: getattr(plan.options, name) for name in ("criterion", "epsilon", "delta")}
+    settings |= {"metric": plan.metric} if plan.metric != "accuracy" else {}
+    settings |= {"columns": list(dataset.columns)} if dataset.columns else {}
+    return settings | ({"table_schema": dataset.schema} if dataset.schema else {})
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -422,17 +388,12 @@ def _settings(plan: Generation) -> dict[str, Any]:
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
-    provenance = _provenance(options)
-    if options.epsilon is not None and options.criterion not in DP_CRITERIA:
-        raise InputError(
-            f"`epsilon`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} spends none"
-        )
-    if options.epsilon is None and options.criterion in DP_CRITERIA:
-        raise InputError(f"`epsilon` is missing: what {options.criterion} may spend on these records, such as 0.1")
-    if options.per_unit is not None and options.criterion not in DP_CRITERIA:
-        raise InputError(
-            f"`per_unit`: only for `criterion` {listed(DP_CRITERIA, 'and')}; {options.criterion} bounds nothing"
-        )
+    provenance, criterion = _provenance(options), options.criterion
+    if options.epsilon is None and provenance == "dp":
+        raise InputError(f"`epsilon` is missing: what {criterion} may spend on these records, such as 0.1")
+    for name, why in (("epsilon", "spends none"), ("per_unit", "bounds nothing")):
+        if getattr(options, name) is not None and provenance != "dp":
+            raise InputError(f"`{name}`: only for `criterion` {_MADE_UNDER_DP}; {criterion} {why}")
     if options.reveal and provenance != "private":
         raise InputError(f"`reveal`: only for private tickets; those of provenance {provenance} withhold nothing")
     unused = [name for name in ("iterations", "batch_size", "lr") if getattr(options, name) is not None]
@@ -442,40 +403,38 @@ def check_options(options: GenerateOptions) -> ProvenanceKind:
         )
     config = _draft(options)
     if provenance == "data-free":
-        check_without_data(config)
+        generation.check_without_data(config)
     return provenance
 
 
 def check_schedule(options: GenerateOptions, spec: Network) -> None:
     """Raise InputError for rounds or rates that this network cannot be pruned by."""
-    make_schedule(spec, _draft(options))
+    generation.make_schedule(spec, _draft(options))
 
 
 def _provenance(options: GenerateOptions) -> ProvenanceKind:
     """Return the provenance of the tickets: as the user says, as far as the criterion leaves it open."""
-    said = options.provenance
-    if options.criterion in DP_CRITERIA:
-        if said not in (None, "dp"):
-            raise InputError(f"`provenance`: {options.criterion} makes tickets under DP; say dp, or leave it out")
-        return "dp"
-    if said == "dp":
-        takers = listed(DP_CRITERIA, "and")
+    declared, criterion = options.provenance, options.criterion
+    if criterion in DP_CRITERIA and declared not in (None, "dp"):
+        raise InputError(f"`provenance`: {criterion} makes tickets under DP; say dp, or leave it out")
+    if declared == "dp" and criterion not in DP_CRITERIA:
         raise InputError(
-            f"`provenance`: {options.criterion} spends nothing and is not DP; dp is for `criterion` {takers}"
+            f"`provenance`: {criterion} spends nothing and is not DP; dp is for `criterion` {_MADE_UNDER_DP}"
         )
-    if said is None and options.criterion in DATA_FREE:
-        return "data-free"
-    if said is None:
+    if declared == "data-free" and criterion not in DATA_FREE:
+        raise InputError(
+            f"`provenance`: {criterion} trains on the records, so it is not data-free; take"
+            f" `criterion` {', '.join(DATA_FREE)}"
+        )
+    if declared is None and criterion not in (*DP_CRITERIA, *DATA_FREE):
         raise InputError(
             "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can"
             " be certified for them)"
         )
-    if said == "data-free" and options.criterion not in DATA_FREE:
-        raise InputError(
-            f"`provenance`: {options.criterion} trains on the records, so it is not data-free; take"
-            f" `criterion` {', '.join(DATA_FREE)}"
-        )
-    return said  # type: ignore[return-value]
+    return declared or ("dp" if criterion in DP_CRITERIA else "data-free")  # type: ignore[return-value]
+
+
+_MADE_UNDER_DP = listed(DP_CRITERIA, "and")
 
 
 def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance: ProvenanceKind) -> GenerationConfig:
@@ -484,7 +443,7 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
     if options.iterations is None and isinstance(dataset.feature_map, SplineMap) and provenance != "dp":
         config = replace(config, iterations=TABLE_ITERATIONS)
     batch = config.batch_size
-    make_schedule(spec, config)
+    generation.make_schedule(spec, config)
     # Without a mechanism batches are of exactly so many records, and there may be fewer than the public number.
     most = dataset.records if provenance == "dp" else min(dataset.records, len(dataset.train))
     if provenance in ("public", "private", "dp") and batch > most:
@@ -492,9 +451,12 @@ def settle(options: GenerateOptions, spec: Network, dataset: Dataset, provenance
         raise InputError(f"`batch_size`: {batch} is more than {many} {dataset.name}")
     threads = config.threads or torch.get_num_threads()
     config = replace(
-        config, prune=tuple(pruning_rates(spec, config).values()), threads=threads, groups=input_groups(dataset)
+        config,
+        prune=tuple(generation.pruning_rates(spec, config).values()),
+        threads=threads,
+        groups=input_groups(dataset),
     )
-    try_criterion(spec, config)
+    generation.try_criterion(spec, config)
     return config
 
 

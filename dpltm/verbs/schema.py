@@ -7,31 +7,15 @@ intervals around it. Groups tell where records are, and intervals where these be
 noise is added to all counts at once. What stands out of the noise is public from then on: a range of numbers, the names of
 categories, and which of the three most of it is in.
 
-**Guarantee** (docs/privacy-model.md section 1.8). Let there be m columns, k of them with names, and noise of standard
-deviation s. For one record more or less the release is the composition of a Gaussian mechanism of L2 sensitivity sqrt(m)
-and a mechanism that is (0, k Q((t - 1) / s))-DP, where t is the threshold of names and Q the Gaussian tail. With one record
-replaced by another, read sqrt(2m) and 2k.
-
-**Proof.** A record adds e_j to the histogram of a column, or w (e_j + e_g) where it is of numbers (g the group of j, 2 w^2 <
-1), or nothing where its cell is empty or no number: an L2 norm of at most 1 a column, and sqrt(m) of all together; one
-replaced changes each by a difference of two such vectors without negative entries, of norm at most sqrt(2). Sums of w, which
-is a multiple of 2^-8, are exact in float64. Where the cells of a
-histogram are public (numbers, dates), that is all. The names of categories are not: a value has a noisy count only where a
-record has it. Let D' be D and one record r more, and S the values of D' that no record of D has: at most one a column,
-each with count 1. The noise on S is independent of all other noise. So M(D') is the product of (a) noisy counts of the
-values of D, which differ from those of M(D) by at most sqrt(m), and (b) for each value of S, whether it is released. In M(D)
-none of S is. Each is with chance Q((t - 1) / s), so the two laws of (b) are k Q((t - 1) / s) apart in total variation: that
-is (0, delta)-DP in either direction. Where r is replaced by r', values that r alone has are released with the same chance in
-the other of the two, hence 2k. Everything that follows (intervals, order, how many names are kept) is post-processing.
-
-Released numbers are rounded to a grid after the noise (``gaussian_mechanism``), which moves a count by half a step at most:
-t is one step higher for that.
+**Guarantee** (proven in docs/privacy-model.md section 1.8). Let there be m columns, k of them with names, and noise of
+standard deviation s. For one record more or less the release is the composition of a Gaussian mechanism of L2 sensitivity
+sqrt(m) and a mechanism that is (0, k Q((t - 1) / s))-DP, where t is the threshold of names and Q the Gaussian tail. With one
+record replaced by another, read sqrt(2m) and 2k. What follows (intervals, order, names that are kept) is post-processing.
 """
 
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -45,7 +29,7 @@ from scipy.special import ndtri
 
 from dpltm.errors import DataError, InputError
 from dpltm.options.datasets import FindOptions
-from dpltm.privacy.account import Account, Planned
+from dpltm.privacy.account import Planned
 from dpltm.privacy.calibration import calibrate_noise
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Secret, to_json
 from dpltm.privacy.ledger import Book, Ledger
@@ -60,9 +44,9 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
-from dpltm.records.settle import check_delta, declared_facts, parse_fraction, settle, take_part
+from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
 from dpltm.records.split import Split, filled
-from dpltm.records.tables import read_by_schema
+from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
 
 SUB_STEPS, SMALLEST, LARGEST = 16, -20, 60
@@ -75,19 +59,15 @@ WEIGHT = 181 / 256
 FIRST_YEAR, LAST_YEAR = 1900, 2100
 
 STANDS_OUT, NEAR = 5.0, 3.0
-"""Standard deviations of its noise that the count of a group must have, and that of one next to those. Post-processing: it
-decides what is found, never what it costs. Of the 3,200 groups of 15 empty columns one would stand out by chance in 0.1 % of
-releases. An empty group beside others is taken for one of theirs in 0.1 %; at 2 it was in 2 %, and years from 1880 on then
-began at 512. Over 13 forms of columns at 10,000 records and 15 columns for 0.2, bounds are 1.4 times as wide as the middle
-98 % of the values (2.2 times at 2), and 2.2 % of the values are outside (1.6 %)."""
+"""Standard deviations of its noise that the count of a group must have, and that of one next to those: 0.1 % of releases
+find one in 15 empty columns, and 0.1 % of empty groups beside others count as theirs (2 % at 2)."""
 
 TAIL, THIN = 0.03, 0.01
 """Shares of a column's numbers that may be left out at either end, by their noisy count and a standard deviation: the first
 where noise is large, the second where ``NEAR`` of its standard deviations are less."""
 
 RAREST, FEWEST, SURELY = 0.01, 10, 1.645
-"""Share of the records, and number, from which on a class must be found 19 times of 20, or finding classes is refused; and
-the standard deviations of its noise that this takes."""
+"""Share of the records, and number, from which on a class must be found 19 times of 20; and what this takes of its noise."""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
@@ -106,40 +86,98 @@ LEAST = 1e-9
 """Epsilon of that release, which is (0, delta)-DP: the least that accountants count."""
 
 
-_POWERS = np.exp2(np.arange(SMALLEST, LARGEST, dtype=np.float64))[:, None]
-_ABOVE = np.append(_POWERS * (1 + np.arange(SUB_STEPS) / SUB_STEPS), 2.0**LARGEST)
-_QUARTERS = np.arange(f"{FIRST_YEAR}-01", f"{LAST_YEAR}-02", 3, dtype="datetime64[M]").astype("datetime64[D]")
+@dataclass(frozen=True)
+class Histogram:
+    """Public intervals of the values of a kind of columns, and groups of neighbouring ones.
 
-_EDGES = {
-    "number": np.concatenate([-_ABOVE[::-1], [0.0], _ABOVE]),
-    "date": _QUARTERS.astype(np.float64) + datetime.date(1970, 1, 1).toordinal(),
-}
-"""Between intervals: interval i goes from edge i - 1 up to edge i, and the first and the last have no end."""
+    Attributes:
+        kind: of the columns, ``number`` or ``date``.
+        edges: between intervals: interval i goes from edge i - 1 up to edge i; the first and the last have no end.
+        sizes: intervals of each group, in order.
+    """
 
-_POWER_SIZES = [SUB_STEPS] * (LARGEST - SMALLEST)
-_SIZES = {
-    "number": np.array([1, *_POWER_SIZES, 1, 1, *_POWER_SIZES, 1]),
-    "date": np.array([1, *[SUB_STEPS] * ((LAST_YEAR - FIRST_YEAR) * 4 // SUB_STEPS), 1]),
-}
-"""Intervals of each group, in order."""
+    kind: str
+    edges: np.ndarray
+    sizes: np.ndarray
 
-_PARTS = {
-    "number": ("number",), "date": ("date",), "category": ("category",), "label": ("category",),
-    UNKNOWN: ("number", "date", "category"),
-}  # fmt: skip
-"""Histograms of a column by its kind; where there are several, a cell is in the first that takes it."""
+    def range(
+        self, cells: np.ndarray, groups: np.ndarray, noise_std: float
+    ) -> tuple[float, tuple[float, float], float]:
+        """Return how many values stand out of the noise, the range of these, and the share of them that may be beyond it.
+
+        Groups that stand out, and what lies beside them as long as it does so a little, hold the values. From either end
+        intervals are left out while those left out, by the less noisy of two sums, are few.
+
+        Args:
+            cells, groups: noisy counts, each with ``noise_std``.
+        """
+        out, quiet = np.flatnonzero(groups >= STANDS_OUT * noise_std), np.flatnonzero(groups < NEAR * noise_std)
+        if not len(out):
+            return 0.0, (0.0, 0.0), 0.0
+        first = int(quiet[quiet < out[0]].max(initial=-1)) + 1
+        inside = slice(first, int(quiet[quiet > out[-1]].min(initial=len(groups))))
+        mass = float(groups[inside][groups[inside] >= NEAR * noise_std].sum())
+        begin, end = int(self.sizes[:first].sum()), int(self.sizes[: inside.stop].sum())
+        cells, groups, sizes = cells[begin:end], groups[inside], self.sizes[inside]
+        most = min(TAIL * mass, max(THIN * mass, NEAR * noise_std))
+        below, under = _left_out(cells, groups, sizes, most, noise_std)
+        above, over = _left_out(cells[::-1], groups[::-1], sizes[::-1], most, noise_std)
+        last = end - 1 - above
+        low, high = max(min(begin + below, last) - 1, 0), min(last, len(self.edges) - 1)
+        if low == high:  # everything lies beyond one end
+            low, high = (low, high + 1) if low == 0 else (low - 1, high)
+        return mass, (float(self.edges[low]), float(self.edges[high])), min((under + over) / mass, 1.0)
 
 
-def _starts(column: Column) -> dict[str, int]:
-    """Return where the cells of each histogram of a column begin; of names, which have no number, last."""
-    parts = _PARTS[column.kind]
-    sizes = [len(_EDGES[part]) + 1 if part in _EDGES else 0 for part in parts]
-    return dict(zip(parts, itertools.accumulate(sizes, initial=0), strict=False))
+def _left_out(
+    cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, most: float, noise_std: float
+) -> tuple[int, float]:
+    """Return how many intervals from the outermost on hold ``most`` values, and how many may lie outside of the rest.
+
+    The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
+    """
+    starts, at = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(sizes)), sizes)
+    further, sums = (np.cumsum(groups) - groups)[at], np.cumsum(cells)
+    count, outer = np.arange(len(cells)) - starts[at] + 1, sums - (sums - cells)[starts][at]
+    rest, inner = np.add.reduceat(cells, starts)[at] - outer, sizes[at] - count
+    here = np.where(count <= 1 + inner, outer, groups[at] - rest)  # the less noisy of two sums
+    likely = further + here + noise_std * np.sqrt(at + np.minimum(count, 1 + inner))
+    beyond = np.maximum.accumulate(further - noise_std * np.sqrt(at) > most)
+    few, unseen = np.flatnonzero((likely <= most) & ~beyond), NEAR * noise_std
+    return (int(few[-1]) + 1, max(float(likely[few[-1]]), unseen)) if len(few) else (0, unseen)
+
+
+def _histograms() -> dict[str, Histogram]:
+    """Return those of numbers, by magnitude on either side of 0, and of dates, by quarters of a year."""
+    powers = np.exp2(np.arange(SMALLEST, LARGEST, dtype=np.float64))[:, None]
+    above = np.append(powers * (1 + np.arange(SUB_STEPS) / SUB_STEPS), 2.0**LARGEST)
+    quarters = np.arange(f"{FIRST_YEAR}-01", f"{LAST_YEAR}-02", 3, dtype="datetime64[M]").astype("datetime64[D]")
+    side, years = [SUB_STEPS] * len(powers), [SUB_STEPS] * ((len(quarters) - 1) // SUB_STEPS)
+    days = quarters.astype(np.float64) + datetime.date(1970, 1, 1).toordinal()
+    return {
+        "number": Histogram(
+            "number", np.concatenate([-above[::-1], [0.0], above]), np.array([1, *side, 1, 1, *side, 1])
+        ),
+        "date": Histogram("date", days, np.array([1, *years, 1])),
+    }
+
+
+HISTOGRAMS = _histograms()
+
+
+def histograms_of(column: Column) -> list[Histogram]:
+    """Return the public histograms of a column; where there are several, a cell is in the first that takes it."""
+    return [histogram for kind, histogram in HISTOGRAMS.items() if column.kind in (kind, UNKNOWN)]
+
+
+def is_named(column: Column) -> bool:
+    """Tell whether cells that are in none of those are counted by their names."""
+    return column.kind in ("category", "label", UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Coder:
-    """Cells as numbers of intervals, or of categories in the order in which they are met."""
+    """Cells as numbers of intervals, those of all histograms in a row, then of categories as they are met."""
 
     names: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
 
@@ -149,18 +187,16 @@ class Coder:
         Guarantees:
             No cell is refused. Which name a cell counts for depends on that cell alone.
         """
-        holes, codes = cells.among(empty), np.full(len(cells.values), HOLE)
-        for part, start in _starts(column).items():
-            left = ~holes & (codes == HOLE)
-            if part in _EDGES:
-                values = cells.parsed(replace(column, kind=part))
-                left &= ~np.isnan(values)
-                codes[left] = start + np.searchsorted(_EDGES[part], values[left], side="right")
-                continue
-            known = self.names.setdefault(column.name, {})
-            for place in np.flatnonzero(left):
-                if may_be_named(name := cells.texts[place]):
-                    codes[place] = start + known.setdefault(name, len(known))
+        left, codes, start = ~cells.among(empty), np.full(len(cells.values), HOLE), 0
+        for histogram in histograms_of(column):
+            values = cells.parsed(replace(column, kind=histogram.kind))
+            counted = left & ~np.isnan(values)
+            codes[counted] = start + np.searchsorted(histogram.edges, values[counted], side="right")
+            left, start = left & ~counted, start + int(histogram.sizes.sum())
+        names = self.names.setdefault(column.name, {}) if is_named(column) else {}
+        for place in np.flatnonzero(left) if is_named(column) else ():
+            if may_be_named(name := cells.texts[place]):
+                codes[place] = start + names.setdefault(name, len(names))
         return codes[cells.codes]
 
 
@@ -184,7 +220,7 @@ class ColumnQuery:
     @property
     def lone_names(self) -> int:
         """Most categories that only one of two neighbours has: k, or 2k where a record is replaced."""
-        return sum("category" in _PARTS[column.kind] for column in self.columns) * self._ends
+        return sum(map(is_named, self.columns)) * self._ends
 
     @property
     def _ends(self) -> int:
@@ -195,11 +231,15 @@ class ColumnQuery:
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
+    def rarest(self, noise_std: float, delta: float) -> int | None:
+        """Return how many records a category has that is found 19 times of 20, which is public; None without names."""
+        return math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
+
     def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
         counts = []
         for column, column_codes in zip(self.columns, codes.T, strict=True):
-            sizes = np.array([size for part in _PARTS[column.kind] for size in _SIZES.get(part, ())], dtype=np.int64)
+            sizes = np.array([size for histogram in histograms_of(column) for size in histogram.sizes], dtype=np.int64)
             counted = column_codes[column_codes != HOLE].astype(np.int64)
             cells, categories = np.split(np.bincount(counted, minlength=sizes.sum()).astype(np.float64), [sizes.sum()])
             cells = cells * WEIGHT
@@ -207,19 +247,11 @@ class ColumnQuery:
             counts.append((cells, categories, groups))
         return counts
 
-    def rarest(self, noise_std: float, delta: float) -> int:
-        """Return how many records a category has that is found 19 times of 20; it is public, as noise is."""
-        return math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std)
-
 
 def find_columns(
-    query: ColumnQuery,
-    codes: np.ndarray,
-    names: Mapping[str, Mapping[str, int]],
-    noise_std: float,
-    delta: float,
+    query: ColumnQuery, codes: np.ndarray, names: Mapping[str, Mapping[str, int]], noise_std: float, delta: float,
     noise: RandomSource,
-) -> tuple[tuple[Column, float], ...]:
+) -> tuple[tuple[Column, float], ...]:  # fmt: skip
     """Return the columns with bounds and values, where something stands out of the noise; as ignored ones elsewhere.
 
     With each comes the share of its numbers that may be outside of its bounds, by noisy counts and their noise.
@@ -242,10 +274,13 @@ def find_columns(
     if len(largest) > MOST_NAMES:  # of noisy counts, so it costs nothing
         least = max(least, largest[MOST_NAMES - 1])
     columns = []
-    for column, of_column, *released in zip(query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True):
+    for column, (_, met, _), *released in zip(
+        query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True
+    ):
         (cells, named, groups), spelled = released, list(names.get(column.name, {}))
-        met = zip(np.flatnonzero(of_column[1]), named, strict=True)
-        words = {spelled[code]: count for code, count in met if count >= least}
+        words = {
+            spelled[code]: count for code, count in zip(np.flatnonzero(met), named, strict=True) if count >= least
+        }
         columns.append(_found(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
@@ -262,70 +297,21 @@ def _found(
     total, spelled = float(sum(words.values())), tuple((word,) for word in sorted(words))
     if column.kind == "label":  # all counts are above the threshold, so positive
         shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
-        labelled = replace(column, values=spelled, shares=shares, wanted=False)
-        return (labelled if len(spelled) > 1 else column), 0.0
+        return (replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column), 0.0
     likely, most, outside = Column(column.name, "ignored"), 0.0, 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
-    for part in (part for part in _PARTS[column.kind] if part in _EDGES):
-        sizes, edges = _SIZES[part], _EDGES[part]
-        part_cells, cells = cells[: sizes.sum()], cells[sizes.sum() :]
-        part_groups, groups = groups[: len(sizes)], groups[len(sizes) :]
-        mass, first, last, share = _range(part_cells, part_groups, sizes, noise_std)
+    for histogram in histograms_of(column):
+        part_cells, cells = np.split(cells, [histogram.sizes.sum()])
+        part_groups, groups = np.split(groups, [len(histogram.sizes)])
+        mass, bounds, share = histogram.range(part_cells, part_groups, noise_std)
         if mass > most:
-            low, high = max(first - 1, 0), min(last, len(edges) - 1)
-            if low == high:  # everything lies beyond one end
-                low, high = (low, high + 1) if low == 0 else (low - 1, high)
-            bounds = float(edges[low]), float(edges[high])
-            if part == "number" and not column.log:
-                bounds = _from_zero(*bounds)
-            suffix = column.suffix if part == "number" else ""
-            likely, most, outside = replace(finished, kind=part, suffix=suffix, bounds=bounds), mass, share
+            numbers = histogram.kind == "number"
+            bounds = _from_zero(*bounds) if numbers and not column.log else bounds
+            suffix = column.suffix if numbers else ""
+            likely, most, outside = replace(finished, kind=histogram.kind, suffix=suffix, bounds=bounds), mass, share
     if total > most:
         return replace(finished, kind="category", values=spelled, suffix=""), 0.0
     return likely, outside
-
-
-def _range(
-    cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, noise_std: float
-) -> tuple[float, int, int, float]:
-    """Return how many numbers stand out of the noise, the first and last interval of them, and the share beyond these.
-
-    Groups that stand out, and what lies beside them as long as it does so a little, hold the numbers. From either end
-    intervals are left out while those left out, by the less noisy of two sums, are few.
-    """
-    out, quiet = np.flatnonzero(groups >= STANDS_OUT * noise_std), np.flatnonzero(groups < NEAR * noise_std)
-    if not len(out):
-        return 0.0, 0, 0, 0.0
-    first = int(quiet[quiet < out[0]].max(initial=-1)) + 1
-    inside = slice(first, int(quiet[quiet > out[-1]].min(initial=len(groups))))
-    mass = float(groups[inside][groups[inside] >= NEAR * noise_std].sum())
-    begin, end = int(sizes[:first].sum()), int(sizes[: inside.stop].sum())
-    ends, most = (
-        (cells[begin:end], groups[inside], sizes[inside]),
-        min(TAIL * mass, max(THIN * mass, NEAR * noise_std)),
-    )
-    low, below = _left_out(*ends, most, noise_std)
-    high, above = _left_out(ends[0][::-1], ends[1][::-1], ends[2][::-1], most, noise_std)
-    begin, end = begin + low, end - 1 - high
-    return mass, min(begin, end), end, min((below + above) / mass, 1.0)
-
-
-def _left_out(
-    cells: np.ndarray, groups: np.ndarray, sizes: np.ndarray, most: float, noise_std: float
-) -> tuple[int, float]:
-    """Return how many intervals from the outermost on hold ``most`` numbers, and how many may lie outside of the rest.
-
-    The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
-    """
-    starts, at = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(sizes)), sizes)
-    further, sums = (np.cumsum(groups) - groups)[at], np.cumsum(cells)
-    count, outer = np.arange(len(cells)) - starts[at] + 1, sums - (sums - cells)[starts][at]
-    rest, inner = np.add.reduceat(cells, starts)[at] - outer, sizes[at] - count
-    here = np.where(count <= 1 + inner, outer, groups[at] - rest)  # the less noisy of two sums
-    likely = further + here + noise_std * np.sqrt(at + np.minimum(count, 1 + inner))
-    beyond = np.maximum.accumulate(further - noise_std * np.sqrt(at) > most)
-    few, unseen = np.flatnonzero((likely <= most) & ~beyond), NEAR * noise_std
-    return (int(few[-1]) + 1, max(float(likely[few[-1]]), unseen)) if len(few) else (0, unseen)
 
 
 def _from_zero(low: float, high: float) -> tuple[float, float]:
@@ -368,9 +354,8 @@ def load_unfinished(
         hold_out = parse_fraction(test)
         if test is not None and hold_out is None:
             raise DataError(f"`test` {test}: is the part that the training holds out, such as 0.2; leave a file out")
-        records = declared_facts(None, None, records)[2]
-        coder = Coder()
-        raw = read_by_schema(path, schema, units, coder=coder)
+        records, coder = Declared(records=records).records, Coder()
+        raw = read_by_schema(Table(path, schema), units, coder=coder)
     dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
     dataset = at_unit(dataset, None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
@@ -385,7 +370,7 @@ In columns that are ignored nothing stood out of the noise: words of which each 
 
 @dataclass(frozen=True)
 class FoundSchema:
-    """A finished schema, and what it cost; of a dry run what it would cost, and no columns.
+    """A finished schema, and what it cost; of a dry run what it would cost, and the draft.
 
     In ``ignored`` columns nothing stood out of the noise, and the label's has no classes where none did.
 
@@ -396,10 +381,10 @@ class FoundSchema:
 
     mechanism: GaussianRelease
     privacy: PrivacyReport
-    rarest: int | None = None
-    columns: tuple[Column, ...] = ()
-    outside: Mapping[str, float] = field(default_factory=dict)
-    text: str = ""
+    rarest: int | None
+    columns: tuple[Column, ...]
+    outside: Mapping[str, float]
+    text: str
 
 
 def find_schema(
@@ -418,46 +403,32 @@ def find_schema(
         raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-    adjacency = cast(Adjacency, options.adjacency)
-    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
-    report = partial(statement, delta=options.delta, adjacency=adjacency, notes=notes)
-
-    def of(entry: Entry, account: Account) -> FoundSchema:
-        (histograms,) = entry.of(GaussianRelease)
-        return FoundSchema(histograms, report(account), _rarest(table, options, histograms))
-
+    found: tuple[tuple[Column, float], ...] = ()
     if dry_run:
-        release = _release(table, options, ledger, ledger.book)
-        return of(release.entry, price(release, ledger.book))
-    paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
-    found = next(paid.values)
+        release, lineage = _release(table, options, ledger, ledger.book), NO_LINEAGE
+        entry, account = release.entry, price(release, ledger.book)
+    else:
+        paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
+        entry, account, lineage, found = paid.entry, paid.account, paid.lineage, next(paid.values)
     by_name = {column.name: column for column, _ in found}
-    outside = {column.name: share for column, share in found if column.kind in ("number", "date")}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
-    text = schema_text(table.schema, columns, paid.lineage, FOUND)
-    return replace(of(paid.entry, paid.account), columns=columns, outside=outside, text=text)
-
-
-def _rarest(table: Unfinished, options: FindOptions, histograms: GaussianRelease) -> int | None:
+    (histograms,) = entry.of(GaussianRelease)
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
-    return query.rarest(histograms.noise_std, NAMES_DELTA * options.delta) if query.lone_names else None
-
-
-def _check_classes(table: Unfinished, rarest: int | None) -> None:
-    """Refuse to look for classes of which rare ones are hidden by the noise: that would be paid for in vain."""
-    records = table.dataset.records
-    if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
-        raise InputError(
-            f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
-            f" count ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as"
-            " no,yes, or the range of a number to predict by `target_bounds`, or raise `private`"
-        )
+    notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
+    return FoundSchema(
+        histograms,
+        statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
+        query.rarest(histograms.noise_std, NAMES_DELTA * options.delta),
+        columns,
+        {column.name: share for column, share in found if column.kind in HISTOGRAMS},
+        schema_text(table.schema, columns, lineage, FOUND),
+    )
 
 
 def _release(
     table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
 ) -> Once[tuple[tuple[Column, float], ...]]:
-    """Return the release, calibrated to what a ledger leaves of the budget."""
+    """Return the release, calibrated to what a ledger leaves of the budget; refused where it would be paid for in vain."""
     adjacency, lineage = cast(Adjacency, options.adjacency), table.schema.lineage
     query, delta = ColumnQuery(table.schema.wanted, adjacency), NAMES_DELTA * options.delta
     lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
@@ -466,11 +437,16 @@ def _release(
     beside = Planned(book.account(lineage), part, lone)
     noise = calibrate_noise(cast(float, options.private), options.delta, alone, beside).noise_multiplier
     histograms = GaussianRelease(noise, query.sensitivity, adjacency=adjacency)
-    columns = len(query.columns)
-    words = f"histograms of {columns} column{'s' * (columns > 1)} for a schema"
+    words = f"histograms of {len(query.columns)} column{'s' * (len(query.columns) > 1)} for a schema"
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
-    _check_classes(table, _rarest(table, options, histograms))
+    records, rarest = table.dataset.records, query.rarest(histograms.noise_std, delta)
+    if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
+        raise InputError(
+            f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
+            f" count ({rarest / records:.1%}) may not be found, and would be paid for in vain; name all classes, such as"
+            " no,yes, or the range of a number to predict by `target_bounds`, or raise `private`"
+        )
 
     def found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         codes, source = table.codes.open(secret).x, KeyedSource(secret.child("noise"))
@@ -480,9 +456,9 @@ def _release(
 
 
 def _check_size(schema: Schema, entry: Entry) -> None:
-    """Refuse where what is found might make a schema too large to be read: it would be paid for, and lost."""
+    """Refuse where what is found might make a schema too large to be read."""
     columns = [Column(column.name, "ignored") if column.wanted else column for column in schema.columns]
-    names = MOST_NAMES if any("category" in _PARTS[column.kind] for column in schema.wanted) else 0
+    names = MOST_NAMES if any(map(is_named, schema.wanted)) else 0
     size = len(schema_text(schema, columns, NO_LINEAGE, FOUND).encode()) + names * NAME_BYTES + ENTRY_BYTES
     size += len(schema.wanted) * COLUMN_BYTES + 2 * len(json.dumps(to_json(entry)))
     features = sum(column.features for column in columns) + names + 2 * len(schema.wanted)

@@ -42,7 +42,7 @@ from dpltm.training.release import check_trainable
 from dpltm.verbs.train import check_takes_persons
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Draw:
     """A draw, settled before it is made: a release of ``dpltm.privacy.release``.
 
@@ -93,13 +93,9 @@ class Draw:
     @property
     def told(self) -> dict[str, Any]:
         """What is told of how a winner is drawn."""
-        settled = self.settled
-        return {
-            "eps1": settled.eps1,
-            "mechanism": settled.mechanism,
-            "score": settled.score,
-            "sensitivity": {"rule": settled.rule, "value": settled.sensitivity},
-        }
+        plan = self.settled
+        sensitivity = {"rule": plan.rule, "value": plan.sensitivity}
+        return {"eps1": plan.eps1, "mechanism": plan.mechanism, "score": plan.score, "sensitivity": sensitivity}
 
     def priced(self) -> PrivacyReport:
         """Return what the report would be, were it drawn."""
@@ -150,9 +146,8 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     assert not isinstance(metric, PricedError)
     check_scored_rows(network, dataset.bounds)
     settled = settle(options, dataset.records, densities, fixed, metric)
-    entry = replace(
-        draft(options, settled, part, dataset.unit), facts=facts_digest([tickets.id, part.snapshot, asdict(settled)])
-    )
+    facts = facts_digest([tickets.id, part.snapshot, asdict(settled)])
+    entry = replace(draft(options, settled, part, dataset.unit), facts=facts)
     exact, words = Unprotected(adjacency=settled.adjacency), "scores and probabilities of the candidates"
     looks = (Entry("release", part, (exact,), words, unit=dataset.unit),) if options.reveal else ()
     drawn, account = (entry,), ledger.account(lineage)
@@ -165,13 +160,10 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
         f"this draw spends eps1 = {figure(settled.certified_epsilon)} on {part}: certified epsilon goes from"
         f" {figure(before)} to {figure(after)}"
     )
-    made = Draw(
-        options=options, tickets=tickets, dataset=dataset, settled=settled, metric=metric, entry=entry, looks=looks,
-        lineage=lineage, ledger=ledger, services=services,
-    )  # fmt: skip
-    for note in made.notes:  # before it pays
+    plan = Draw(options, tickets, dataset, settled, metric, entry, looks, lineage, ledger, services)
+    for note in plan.notes:  # before it pays
         services.progress.say(note)
-    return made
+    return plan
 
 
 def draft(options: SelectOptions, settled: SelectionPlan, part: Part, unit: str) -> Entry:
@@ -260,16 +252,15 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
             f" accuracy {dense.accuracy:.4f}; raise `tolerance` or `max_density`"
         )
     facts = {"eps1": 0.0, "mechanism": "smallest-within", "score": None, "sensitivity": None}
-    unit = next((entry.unit for entry in tickets.lineage.paid), RECORD)
-    account = Account.of((), tickets.lineage, unit=unit)
+    account = Account.of((), tickets.lineage, unit=next((entry.unit for entry in tickets.lineage.paid), RECORD))
     privacy = statement(account, options.delta, notes=["chosen on public accuracies: no private record was used"])
     return Winner(candidates[index].round, tickets.lineage, tickets, facts, privacy)
 
 
 def check_scored(tickets: TicketSet, options: SelectOptions) -> None:
     """Raise InputError unless the tickets hold what the rule looks at."""
-    unmeasured = all(ticket.accuracy is None for ticket in tickets.body.tickets)
-    if not tickets.is_scored and (options.rule == "mechanism" or unmeasured):
+    measured = any(ticket.accuracy is not None for ticket in tickets.body.tickets)
+    if not tickets.is_scored and (options.rule == "mechanism" or not measured):
         raise InputError(
             f"{tickets.label}: its tickets have no predictors to score; train one by its round, such as"
             f" {tickets.body.tickets[-1].round}"
@@ -291,18 +282,19 @@ def check_options(options: SelectOptions) -> None:
     if options.eps1 is not None:
         raise InputError("`eps1`: smallest-within draws nothing and spends nothing; leave `eps1` out")
     for name in ("dataset", "ledger", "reveal"):  # the first two are of requests
-        if getattr(options, name, None):
-            raise InputError(
-                f"`{name}`: smallest-within reads the public accuracies in the set and no records; leave it out"
-            )
+        check_reads_none(options, name, getattr(options, name, None))
+
+
+def check_reads_none(options: SelectOptions, name: str, value: object) -> None:
+    """Raise InputError for records, or what goes with them, where public accuracies are compared."""
+    if options.rule != "mechanism" and value:
+        raise InputError(
+            f"`{name}`: {options.rule} reads the public accuracies in the set and no records; leave it out"
+        )
 
 
 def settle(
-    options: SelectOptions,
-    records: int,
-    densities: tuple[float, ...],
-    fixed: bool,
-    metric: PricedScore | None = None,
+    options: SelectOptions, records: int, densities: tuple[float, ...], fixed: bool, metric: PricedScore | None = None
 ) -> SelectionPlan:
     """Return everything public about the draw, checked.
 

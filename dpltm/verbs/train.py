@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -27,12 +26,7 @@ from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.accountants import certified_by, check_certifies
 from dpltm.privacy.calibration import calibrate_noise, calibrate_steps, check_share
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoints
-from dpltm.privacy.checks import (
-    MAX_STEPS,
-    default_batch,
-    participations_of,
-    steps_of,
-)
+from dpltm.privacy.checks import MAX_STEPS, default_batch, participations_of, steps_of
 from dpltm.privacy.entry import Entry, Lineage, lineage_from_text, lineage_of
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import (
@@ -50,15 +44,9 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
-from dpltm.records.notes import (
-    NO_TEST,
-    feature_notes,
-    public_input_notes,
-    shares_notes,
-    test_notes,
-    unit_notes,
-)
-from dpltm.records.schema import class_shares
+from dpltm.records.input_parts import shown
+from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, shares_notes, test_notes, unit_notes
+from dpltm.records.schema import kept_schema
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
 from dpltm.records.units import at_unit
@@ -127,18 +115,16 @@ def train_start(
     if checkpoints.held is not None and "key" not in checkpoints.held.state:
         services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
-    made, gradients = drawn.plan, drawn.descent.gradients
-    start, account = made.start, ledger.book.own_account(paid.lineage) if own else paid.account
-    if own:
-        made = replace(made, notes=(*made.notes, OWN_NOTE))
-    made = replace(made, notes=(*made.notes, *drawn.notes))
+    notes = (*drawn.plan.notes, *([OWN_NOTE] if own else []), *drawn.notes)
+    drawn_plan, gradients = replace(drawn.plan, notes=notes), drawn.descent.gradients
+    start, account = drawn_plan.start, ledger.book.own_account(paid.lineage) if own else paid.account
     return Run(
-        made.to_json(gradients.gradients.kernels),
+        drawn_plan.to_json(gradients.gradients.kernels),
         start.model,
         start.mask,
-        made.dataset.feature_map,
+        drawn_plan.dataset.feature_map,
         tuple(drawn.metrics),
-        stated(made, account, diverged=has_diverged(start.model, start.spec)),
+        stated(drawn_plan, account, diverged=has_diverged(start.model, start.spec)),
         ledger,
         paid.lineage,
         drawn.seconds,
@@ -165,7 +151,12 @@ def settle(
     if options.head == LEAST_SQUARES:
         steps, start, dataset = head.settled(options, start, dataset)
         filter = head.filter_of(dataset, filter)
-    mechanism, batch = _mechanism(options, sampling_of(steps, dataset), dataset, filter, start)
+    rate, count, batch = sampling_of(steps, dataset)
+    participations = participations_of(options.sampling)
+    kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)
+    mechanism = noisy_steps(filter, start.mask.live, rate, count, options, kind)
+    if options.noise.startswith(BANDED):
+        mechanism = _banded(options, dataset, mechanism, batch)
     check_takes_persons(start.spec, dataset)
     _check_measured(options, dataset, start)
     feature_map = dataset.feature_map
@@ -195,7 +186,7 @@ def settle(
             options.class_weight,
             options.class_shares,
             dataset.classes,
-            class_shares(dataset.schema),
+            kept_schema(dataset.schema).class_shares,
             scored=options.eval_private is not None and options.metric == "balanced-accuracy",
         ),
         start=start,
@@ -208,17 +199,6 @@ def settle(
         ledger=ledger,
         services=services,
     )
-
-
-def _mechanism(
-    options: TrainOptions, sampled: tuple[float, int, float], dataset: Dataset, filter: Filter, start: StartingPoint
-) -> tuple[NoisySgd, float]:
-    """Return the noisy steps, for whose noise multiplier 1 stands, and the expected batch size."""
-    rate, steps, batch = sampled
-    settled: Any = partial(noisy_steps, filter, start.mask.live, rate, steps, options)
-    if (participations := participations_of(options.sampling)) is not None:
-        return settled(partial(AllocatedSgd, participations=participations)), batch
-    return (_banded(options, dataset, settled(), batch) if options.noise.startswith(BANDED) else settled()), batch
 
 
 BANDED = "banded"
@@ -269,9 +249,8 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    noise = calibrate_noise(
-        options.epsilon or 0.0, options.delta, mechanism, accountant=options.accountant
-    ).noise_multiplier
+    budget, delta = options.epsilon or 0.0, options.delta
+    noise = calibrate_noise(budget, delta, mechanism, accountant=options.accountant).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
 
 
@@ -281,9 +260,8 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
     if dataset.target is not None:
-        asked = {"class_weight": options.class_weight, "class_shares": options.class_shares, "by": options.by}
-        for name, value in asked.items():
-            if value is not None:
+        for name in ("class_weight", "class_shares", "by"):
+            if getattr(options, name) is not None:
                 raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
         if spec.loss is not None or spec.score is not None:
             raise InputError(
@@ -311,7 +289,7 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     """Return options with what follows from public facts where nobody said it: step sizes, and whether to centre."""
     one_layer = dataset.feature_map is not None and len(start.spec.shapes()) == 2 and not start.unprotected
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
-    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.takes == "any")
+    table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes == "any")
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
     options = replace(options, metric=metric)
     settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
@@ -433,12 +411,10 @@ def _check_budget(options: TrainOptions) -> None:
         raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
     if options.epsilon is not None:
         check_certifies(options.accountant)
-    if options.eval_private is not None:
+    if (price := options.eval_private) is not None:
         check_priced(options.metric)
-        if options.eval_private < MIN_EPSILON:
-            raise InputError(
-                f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
-            )
+        if price < MIN_EPSILON:
+            raise InputError(f"`eval_private`: {price:g} is nothing but noise; give at least {MIN_EPSILON:g}")
 
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
@@ -460,9 +436,8 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
     if options.head == LEAST_SQUARES:
-        return head.releases(
-            dataset, settled.start.mask, mechanism, _whole_noise(options, mechanism, before), mechanism.bits
-        )
+        noise = _whole_noise(options, mechanism, before)
+        return head.releases(dataset, settled.start.mask, mechanism, noise, mechanism.bits)
     if options.centre is None:
         return head.Before()
     check_quantities(dataset, "`centre`")
@@ -549,11 +524,8 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
-        before_steps, counts, (paid,) = (
-            head.Before.of(known.of(GaussianRelease), settled.dataset),
-            known.of(Guarantee),
-            known.of(NoisySgd),
-        )
+        before_steps, counts = head.Before.of(known.of(GaussianRelease), settled.dataset), known.of(Guarantee)
+        (paid,) = known.of(NoisySgd)
         mechanism = replace(draft, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
         account = account.without(known)
     else:
@@ -562,13 +534,9 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        mechanism = _with_noise(
-            head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options,
-            draft,
-            before,
-            settled.services,
-            certified=settled.purpose == FOR_TICKETS,
-        )
+        asked = head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options
+        certified = settled.purpose == FOR_TICKETS
+        mechanism = _with_noise(asked, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
@@ -596,6 +564,7 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         *feature_notes(dataset),
         *network_notes(plan.start.spec),
     ]
+    notes += _hidden_notes(plan)
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
     if mechanism.steps < planned_steps:
@@ -605,6 +574,38 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
     if lr is not None and options.head != LEAST_SQUARES:
         notes.append(f"`lr` is {lr:.3g}, so that the noise of all steps adds up to {SPREAD} in each weight")
     return tuple(notes)
+
+
+HIDES = 2.0
+"""Deviations of its noise that what counts records must have, to be told from nothing."""
+
+
+def _hidden_notes(plan: TrainingPlan) -> list[str]:
+    """Return notes on what noise hides, by public facts: records, classes and their shares, and the noise.
+
+    Over T steps k records add at most k q T bounds in any direction, and the noise is sigma sqrt(T) bounds: that of
+    sigma / (q sqrt(T)) records.
+    """
+    dataset, mechanism, chances = plan.dataset, plan.mechanism, plan.before_steps.chances
+    whom = "persons" if dataset.of_persons else "records"
+    bound = 2.0 if mechanism.adjacency == "replace-one" else 1.0
+    hidden = HIDES * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
+    if not isinstance(mechanism, BandedSgd) and dataset.records < max(dataset.classes, 2) * hidden:
+        return [
+            f"nothing can be learned: noise hides what under {math.ceil(hidden):,} {whom} have in common, and there are"
+            f" {dataset.records:,} in all classes; take more of them, or less noise"
+        ]
+    if chances is None:
+        return []
+    most = HIDES * math.sqrt(2) * chances.noise_std  # it is of residuals over sqrt 2, a record's longest
+    schema = kept_schema(dataset.schema)
+    counts = zip(schema.class_names, schema.class_shares, strict=False)
+    few = [name for name, share in counts if share * dataset.records < most]
+    told = (
+        f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom},"
+        " and noise hides so many"
+    )
+    return [told] if few else []
 
 
 def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:

@@ -22,13 +22,7 @@ from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.filters import make_filter
 from dpltm.networks import model_spec
-from dpltm.networks.evaluation import (
-    accuracy,
-    check_loss,
-    check_no_target,
-    check_score,
-    skill,
-)
+from dpltm.networks.evaluation import accuracy, check_loss, check_no_target, check_score, skill
 from dpltm.networks.own import OwnModel
 from dpltm.options import parse_numbers
 from dpltm.options.network import check_set_decides
@@ -167,10 +161,8 @@ def tune(
             scores.append(score)
             step(len(scores), f"{trainings[len(scores) - 1][0]}, no epsilon is spent")
     every = options.repeats
-    trials = [
-        trial.scored(tuple(scores[at * every : (at + 1) * every]), options.judged_by)
-        for at, trial in enumerate(settled)
-    ]
+    of_trial = (tuple(scores[at : at + every]) for at in range(0, len(scores), every))
+    trials = [trial.scored(some, options.judged_by) for trial, some in zip(settled, of_trial, strict=True)]
     trials.sort(key=lambda trial: -trial.score)
     notes = [
         f"searched on {dataset.name}, declared public: no private record was read, so the search costs nothing; its"

@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import pickle
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -26,22 +26,8 @@ from dpltm.privacy.entry import (
     to_json,
     union,
 )
-from dpltm.privacy.mechanisms import (
-    AllocatedSgd,
-    BandedSgd,
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    RandomizedResponse,
-    Selection,
-    TruncatedSgd,
-    Unprotected,
-    Zcdp,
-)
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Mechanism
+from every_mechanism import EVERY
 
 HALF = HASHES // 2
 NOISE = GaussianRelease(4.0)
@@ -170,22 +156,6 @@ def test_values_made_of_values_carry_the_lineages_of_all():
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
-SGD = NoisySgd(0.01, 100, 1.1, nominal_sensitivity=0.5)
-EVERY = (
-    BandedSgd(0.5, 10, 1.5, 1.3, None, "", (1.0, 0.5)),
-    SGD,
-    AllocatedSgd(0.25, 8, 1.1, participations=2),
-    TruncatedSgd(0.25, 8, 1.1, truncated_batch_size=40, most_records=100),
-    Selection(0.5, math.inf, "permute-and-flip"),
-    PrivateSearch((replace(SGD, nominal_sensitivity=None),), 20.0, 0.1),
-    NOISE,
-    LaplaceRelease(2.0, 3.0),
-    RandomizedResponse(epsilon=0.5, categories=4),
-    Guarantee(1.0, 1e-6, adjacency="replace-one"),
-    DiscreteGaussianRelease(2.0, 3),
-    Zcdp(0.5),
-    Unprotected(),
-)
 ONE, TWO = "1" * 64, "2" * 64
 FULL = Lineage(
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 import dpltm
 import dpltm.tickets
 from dpltm.features.feature_map import SplineMap
+from dpltm.records.schema import parse_schema
 
 SHORT = {"delta": 1e-3, "epsilon": 2.0, "batch_size": 100, "epochs": 2, "noise": "fast"}
 TRAIN = "train --dense --dataset t.csv --label y --bounds 0,1 --classes 2 --records 400 --delta 1e-3 --epsilon 2"
@@ -115,3 +117,51 @@ def test_a_ticket_of_private_records_keeps_to_dp_sgd(frame: pandas.DataFrame) ->
     run = dpltm.train(tickets, x, y, round=1, epsilon=2, records=400, ledger=ledger, noise="fast", **RARE)
     assert run.config["resolved"].get("head") is None
     assert run.config["options"].get("centre") is None
+
+
+def noted(frame: pandas.DataFrame, schema: str = "", **given: Any) -> tuple[tuple[str, ...], Any]:
+    """What a training says of itself, and its steps."""
+    known = parse_schema(BOUNDS.format(schema), "it")
+    run = dpltm.train("mlp", frame, schema=known, **{"delta": 1e-4, "noise": "fast", "epsilon": 1.0, **given})
+    return run.privacy.notes, run.lineage.paid[-1].mechanisms
+
+
+BOUNDS = '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["no", "yes"]\n{}\n'
+
+
+def of_two(count: int) -> pandas.DataFrame:
+    a = np.random.default_rng(0).random(count)
+    return pandas.DataFrame({"a": a, "y": np.where(np.arange(count) % 2, "yes", "no")})
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_that_noise_hides_all_there_is_is_said_of_few_records(adjacency: str) -> None:
+    """Two deviations of the noise of all steps, in gradients as long as one may be: no class has so many records."""
+    given = {"adjacency": adjacency, "records": 6, "ledger": dpltm.Ledger()}
+    notes, (*_, steps) = noted(of_two(6), **given)
+    longest = steps.sensitivity / (2 if adjacency == "replace-one" else 1)
+    hidden = 2 * math.sqrt(steps.steps) * steps.noise_std / (steps.steps * longest)
+    said = f"nothing can be learned: noise hides what under {math.ceil(hidden)} records have in common, and there are 6 in"
+    assert sum(note.startswith(said) for note in notes) == 1
+    assert not any("nothing can be learned" in note for note in noted(of_two(60), ledger=dpltm.Ledger())[0])
+
+
+@pytest.mark.parametrize(("share", "few"), [(0.02, True), (0.45, False)])
+def test_a_class_that_noise_of_its_chances_hides_is_named(share: float, few: bool) -> None:
+    """By shares that a schema has; the noise of its excess is that of a release whose rows have sqrt 2 as their unit."""
+    notes, mechanisms = noted(of_two(1000), f"shares = [{1 - share}, {share}]", ledger=dpltm.Ledger())
+    most = math.ceil(2 * math.sqrt(2) * mechanisms[-2].noise_std)
+    assert 20 < most < 450, "so of 1,000 records the shares differ in it"
+    told = f"the chances of 'yes' may be off: by their shares these classes have under {most} records, and noise hides"
+    assert any(note.startswith(told) for note in notes) == few
+    assert any("may be off" in note for note in notes) == few
+
+
+def test_most_values_outside_are_told_of_persons_too() -> None:
+    """Of the rows that test persons have, whatever room there is for more."""
+    frame = of_two(600)
+    frame["a"] = np.where(np.random.default_rng(1).random(600) < 0.6, 2.0, frame["a"])
+    persons = {"units": np.arange(600) // 3, "per_unit": 8, "test": 0.3, "ledger": dpltm.Ledger(unit="user")}
+    assert any(
+        note.startswith("most values of 'a' in the test split are outside") for note in noted(frame, **persons)[0]
+    )

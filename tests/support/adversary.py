@@ -42,7 +42,7 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 from dpltm.training import plan
-from local_channels import same_coins, told_by_bits, told_by_codebook, told_by_response
+from local_channels import same_coins, told_by_bits, told_by_response
 from neighbours import LOUD, TWIN
 from probed import check_apart
 from recorder import COIN, EXTRA, NOBODYS, Entered, Recorder, Release, Sample, uniform
@@ -533,7 +533,6 @@ MECHANISMS: dict[str, tuple[type[Mechanism], Callable[[Release, Charge, Findings
     "permute-and-flip": (Selection, _check_draw),
     "response": (Guarantee, _check_local),
     "bits": (Guarantee, _check_local),
-    "codebook": (Guarantee, _check_local),
 }
 """What pays for an answer, and what holds of it."""
 
@@ -575,7 +574,7 @@ def _compare(first: Run, other: Run, payers: list[Charge | None], found: Finding
                 found.add(
                     "sensitivity", f"a sum moved by {share:.3g} of the sensitivity long after the record was in a step"
                 )
-        if left.mechanism in ("response", "bits", "codebook"):
+        if left.mechanism in ("response", "bits"):
             share = parts[left.group] = parts.get(left.group, 0.0) + share
         elif left.mechanism == "gaussian":  # parts of one query: squares add up
             share = parts[left.group] = math.hypot(parts.get(left.group, 0.0), share)
@@ -628,7 +627,7 @@ def _told_by_draw(left: Release, right: Release) -> float:
 
 def _told_by_messages(release: Release, found: Findings) -> float:
     """Largest log ratio of the chances of a message, of the mechanism as it answers, for any two records."""
-    measure = {"bits": told_by_bits, "response": told_by_response, "codebook": told_by_codebook}[release.mechanism]
+    measure = {"bits": told_by_bits, "response": told_by_response}[release.mechanism]
     value, problem = measure(*release.means, release.query)
     if problem:
         found.add("mechanism", f"{release.mechanism}: {problem}")

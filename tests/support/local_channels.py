@@ -62,30 +62,11 @@ def same_coins(retry: Retry, query: np.ndarray) -> bool:
 
 
 def told_by_response(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:
-    """Of k-ary randomised response."""
-    del query
-    categories, truth = means.categories, means.truth
-    values, others = np.arange(categories), categories - 1
-
-    def send(number: int, other: int) -> np.ndarray:
-        words = np.full(categories, number, dtype=np.uint64)
-        return retry(values, Words(words, np.full(categories, other)))
-
-    kept = (send(number, 0) == values for number in (0, truth - 1))
-    gone = [send(number, other) for number in (truth, WHOLE - 1) for other in range(others)]
-    if not all(one.all() for one in kept) or any((one == values).any() for one in gone):
-        return math.inf, "the chance of the true category is another one"
-    if any(len({int(one[value]) for one in gone}) != others for value in values):
-        return math.inf, "the other categories are not as likely as each other"
-    return abs(math.log(truth * others / (WHOLE - truth))), ""
-
-
-def told_by_codebook(means: Any, retry: Retry, query: np.ndarray) -> tuple[float, str]:
-    """Of an index that is one of those near the record, or another one."""
-    truth, near, rest = means.truth, means.near, means.candidates - means.near
+    """Of a category that is one of those near the record, such as its label, or another one."""
+    truth, near, rest = means.truth, means.near, means.categories - means.near
     for row in query:
-        if len(set(row.tolist())) != near or not 0 <= row.min() <= row.max() < means.candidates:
-            return math.inf, f"near candidates are not {near} different ones"
+        if len(set(row.tolist())) != near or not 0 <= row.min() <= row.max() < means.categories:
+            return math.inf, f"near categories are not {near} different ones"
     row = query[0]
 
     def send(number: int, count: int) -> set[int]:
@@ -95,9 +76,9 @@ def told_by_codebook(means: Any, retry: Retry, query: np.ndarray) -> tuple[float
 
     theirs = set(row.tolist())
     if send(0, near) != theirs or send(truth - 1, near) != theirs:
-        return math.inf, "the chance of a near candidate is another one"
-    if not send(truth, rest) == send(WHOLE - 1, rest) == set(range(means.candidates)) - theirs:
-        return math.inf, "the other candidates are not all of those that are not near"
+        return math.inf, "the chance of a near category is another one"
+    if not send(truth, rest) == send(WHOLE - 1, rest) == set(range(means.categories)) - theirs:
+        return math.inf, "the other categories are not all of those that are not near"
     return abs(math.log(truth * rest / ((WHOLE - truth) * near))), ""
 
 

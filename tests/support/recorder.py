@@ -110,8 +110,8 @@ class Release:
     """One answer of a mechanism.
 
     Attributes:
-        mechanism: ``training``, ``score``, ``gaussian``, ``geometric``, ``exponential``, ``permute-and-flip``, ``response``,
-            ``bits`` or ``codebook``.
+        mechanism: ``training``, ``score``, ``gaussian``, ``geometric``, ``exponential``, ``permute-and-flip``, ``response``
+            or ``bits``.
         group: releases that answer one query in parts share it.
         records: that the query is of, and ``size`` how many of them there are in public.
         query: what the mechanism got, before any noise.
@@ -517,7 +517,6 @@ class Recorder:
         self._around(codebook.Codebook, "randomise", whole)
         self._around(channels.Response, "send", sent("response"))
         self._around(channels.Channel, "send", sent("bits"))
-        self._around(codebook.Codebook, "_report", sent("codebook"))
 
     def _tried(self, original: Any, means: Any, query: np.ndarray, source: Any) -> np.ndarray:
         """A mechanism once more, on bytes of the caller's choice."""

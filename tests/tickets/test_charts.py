@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from matplotlib.figure import Figure
 from dpltm.tickets.charts import (
     Chart,
     Series,
-    seeds_over_steps,
+    accuracy_over_steps,
+    epsilon_over_steps,
+    read_metrics,
     write_charts,
 )
 
@@ -96,21 +97,17 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
 
 
-def noted(folder: Path, *lines: tuple[int, float | str, float | None]) -> Path:
-    folder.mkdir()
-    text = "".join(json.dumps({"step": s, "epsilon": e, "accuracy": a}) + "\n" for s, e, a in lines)
-    (folder / "metrics.jsonl").write_text(text)
-    return folder
+def test_a_line_is_the_mean_with_the_least_and_the_most() -> None:
+    one, two = {1: (0.25, 0.5), 2: (0.5, math.inf)}, {1: (0.5, 0.75), 2: (0.75, 0.75), 3: (0.9, 1.0)}
+    ((line,),) = (chart.series for chart in accuracy_over_steps({"x": [two, one]}))
+    assert line.points == [(1, 37.5), (2, 62.5)]  # where both are
+    assert line.spread == [(25, 50), (50, 75)]
 
 
-def test_a_line_is_the_mean_with_the_least_and_the_most(tmp_path: Path) -> None:
-    one = noted(tmp_path / "one", (1, 0.5, 0.25), (2, "inf", 0.5))
-    two = noted(tmp_path / "two", (1, 0.75, 0.5), (2, 0.75, 0.75), (3, 1.0, 0.9))  # it went on for longer
-    accuracy, epsilon = seeds_over_steps({"x": [two, one]})
-    assert accuracy.series[0].points == [(1, 37.5), (2, 62.5)]  # where both are
-    assert accuracy.series[0].spread == [(25, 50), (50, 75)]
-    assert epsilon.series[0].points == [(1, 0.75), (2, math.inf)]  # the largest of the runs
-    assert epsilon.series[0].name == "x: nothing is certified"
+def test_what_each_step_had_cost() -> None:
+    (chart,) = epsilon_over_steps({2: (0.5, math.inf), 1: (0.25, 0.5)})
+    assert (chart.series[0].points, chart.axes) == ([(1, 0.5), (2, math.inf)], {"ylim": (0.0, 0.525)})
+    assert epsilon_over_steps({1: (0.25, math.inf)}) == epsilon_over_steps({1: (0.25, 0.0)}) == []
 
 
 GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
@@ -124,11 +121,18 @@ GOOD = '{"step": 1, "epsilon": 9.0, "accuracy": 0.9}\n'
         *(GOOD.replace("0.9", '"x"'), GOOD.replace(": 1,", ": 1.5,"), GOOD.replace('"step"', '"other"')),
     ],
 )
-def test_a_run_that_is_damaged_is_left_out(tmp_path: Path, damage: str | None) -> None:
-    runs = [noted(tmp_path / "a", (1, 0.5, 0.25)), tmp_path / "b", noted(tmp_path / "c", (1, 0.5, 0.5))]
+def test_metrics_that_are_damaged_are_none(tmp_path: Path, damage: str | None) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(GOOD)
+    assert read_metrics(path) == {1: (0.9, 9.0)}
+    path.unlink()
     if damage is not None:
-        runs[1].mkdir()
-        (runs[1] / "metrics.jsonl").write_text(damage, encoding="latin-1")
-    (found,) = seeds_over_steps({"x": runs})[0].series
-    assert (found.name, found.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
-    assert seeds_over_steps({"x": runs[1:2]}) == []
+        path.write_text(damage, encoding="latin-1")
+    assert read_metrics(path) is None
+
+
+def test_a_run_that_cannot_be_read_is_left_out() -> None:
+    runs = [{1: (0.25, 0.5)}, None, {1: (0.5, 0.5)}]
+    (line,) = accuracy_over_steps({"x": runs})[0].series
+    assert (line.name, line.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
+    assert accuracy_over_steps({"x": runs[1:2]}) == []

@@ -26,7 +26,7 @@ from dpltm.tickets.export import read_origin
 from dpltm.tickets.files import LINEAGE, read_header
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import load_run
-from dpltm.tickets.store import run_with_code, set_with_code
+from dpltm.tickets.store import find_set, with_code
 from dpltm.tickets.ticket_set import MAX_SET
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet
 
@@ -38,17 +38,17 @@ def own_of(model: str | None, options: NetworkOptions) -> OwnModel | None:
         InputError: there is no such file, module or name, or it is no network.
         CodeError: the file raises; what it raised is the cause.
     """
-    said = {name: value for name, value in vars(options).items() if name in GIVEN and value is not None}
+    settings = {name: value for name, value in vars(options).items() if name in GIVEN and value is not None}
     if options.start is not None and (lineage := _lineage_of(Path(options.start))).paid:
         if options.start_provenance is not None:
             raise InputError(
                 f"`start_provenance`: {options.start} says itself that it depends on releases from"
                 f" {', '.join(sources(lineage))}; leave it out, and what they cost counts"
             )
-        said["start_lineage"] = lineage
+        settings["start_lineage"] = lineage
     if model is not None and names_code(model):
-        return code_named(model, **said)
-    return own_model(model or DEFAULT_NETWORK, **said) if said else None
+        return code_named(model, **settings)
+    return own_model(model or DEFAULT_NETWORK, **settings) if settings else None
 
 
 def _lineage_of(start: Path) -> Lineage:
@@ -63,14 +63,14 @@ def _lineage_of(start: Path) -> Lineage:
     return NO_LINEAGE if origin is None else origin.lineage
 
 
-def with_code_of_set(tickets: TicketSet, model: str | None) -> TicketSet:
-    """Return a set with the code that a request names; the set itself where it names none."""
-    return tickets if model is None else set_with_code(tickets, code_named(model))
+def opened_set(name: str | None, model: str | None) -> TicketSet:
+    """Return the set that a request names, with the code that it names, if any."""
+    return with_code(find_set(name or ""), None if model is None else code_named(model))
 
 
-def with_code_of_run(run: Run, model: str | None) -> Run:
+def opened_run(name: str | None, model: str | None) -> Run:
     """Return the same of a run."""
-    return run if model is None else run_with_code(run, code_named(model))
+    return with_code(load_run(Path(name or "")), None if model is None else code_named(model))
 
 
 def code_named(text: str, **settings: Any) -> OwnModel:
@@ -88,16 +88,15 @@ def code_named(text: str, **settings: Any) -> OwnModel:
     else:
         module, said = _of_package(place), text
         source = getattr(module, "__file__", None)
-    found: Any = module
+    code: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise InputError(f"`model`: {place} has no {name}{did_you_mean(part, vars(found))}")
-        found = getattr(found, part)
-    if not place.endswith(".py") and (inspect.isclass(found) or inspect.isfunction(found)):
+        if not hasattr(code, part):
+            raise InputError(f"`model`: {place} has no {name}{did_you_mean(part, vars(code))}")
+        code = getattr(code, part)
+    if not place.endswith(".py") and (inspect.isclass(code) or inspect.isfunction(code)):
         with contextlib.suppress(TypeError, OSError):  # a package may hand on what one of its modules holds
-            source = inspect.getsourcefile(found) or source
-    digest = None if source is None else file_digest(source)
-    return own_model(found, text=said, source_sha256=digest, **settings)
+            source = inspect.getsourcefile(code) or source
+    return own_model(code, text=said, source_sha256=None if source is None else file_digest(source), **settings)
 
 
 def _of_file(path: Path) -> ModuleType:

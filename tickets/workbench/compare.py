@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import InputError, as_flags
-from dpltm.networks.skill import Skill, TargetSkill
 from dpltm.options.evaluate import CompareRequest
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure, guarantee, percent
@@ -18,7 +17,7 @@ from dpltm.privacy.entry import RECORD, lineage_of
 from dpltm.privacy.statement import json_figure
 from dpltm.progress import Progress
 from dpltm.reports.statement import interval
-from dpltm.reports.subjects import count, number, section, skill_in, text
+from dpltm.reports.subjects import count, run_subject, section
 from dpltm.reports.wording import as_share
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
 from dpltm.tickets.files import check_free, check_writable, new_file
@@ -140,50 +139,35 @@ def _measured_privately(one: FoundRun) -> bool:
     return section(one.config, "options").get("eval_private") is not None
 
 
+SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplier")
+"""Of a statement, which stand in a row under the same names."""
+
+
 def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
-    config, result, privacy = one.config, one.result, one.privacy
-    facts, certified = section(config, "resolved"), section(privacy, "certified")
-    accuracy, density, at = number(result.get("accuracy")), number(facts.get("density")), count(facts.get("round"))
-    tested = None if _measured_privately(one) else count(config.get("test_records"))
-    ends, skill = interval(accuracy, tested), skill_in(result)
-    told = skill if isinstance(skill, Skill) else None
-    ratio = None if told is None else told.chance_over_share
+    subject = run_subject(one.label, one.config, one.result, parameters=one.parameters)
+    settings, outcome, certified = subject.settings, subject.outcome, section(one.privacy, "certified")
+    accuracy, density, at = outcome["accuracy"], settings["density"], settings["round"]
+    ends = interval(accuracy, outcome.get("test_records"))
     return {
         "run": one.label,
         "state": one.state,
-        "compared": one.part is not None and bool(result) and why is None,
+        "compared": one.part is not None and bool(one.result) and why is None,
         "why_not": why if why is not None else next(iter(one.problems), None),
         "records": None if one.part is None else str(one.part),
-        "network": text(config.get("model")),
+        "network": settings["model"],
         "trained": None if density is None else "dense" if density == 1 or at is None else f"ticket, round {at}",
         "accuracy": accuracy,
         "low": ends.get("low"),
         "high": ends.get("high"),
-        "test_records": tested,
-        "majority": None if told is None else told.majority_accuracy,
-        "auc": None if told is None or told.auc is None else told.auc.value,
-        "chance_over_share": None if ratio is None else ratio.value,
-        "log_loss": None if told is None else told.log_loss,
-        **_of_number(one, skill if isinstance(skill, TargetSkill) else None),
+        "test_records": outcome.get("test_records"),
+        "majority": outcome.get("majority_accuracy"),
+        **{name: outcome.get(name) for name in ("auc", "chance_over_share", "log_loss")},
+        **({} if one.config.get("target") is None else {name: outcome.get(name) for name in OF_NUMBERS.values()}),
         "certified": certified.get("epsilon"),
-        "nominal": section(privacy, "nominal").get("epsilon"),
+        "nominal": section(one.privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
-        "density": density,
-        "live": count(facts.get("live")),
-        "parameters": one.parameters,
-        "filter": text(facts.get("filter")),
-        "steps": count(facts.get("steps")),
-        "noise_multiplier": number(facts.get("noise_multiplier")),
+        **{name: settings[name] for name in SETTINGS},
     }
-
-
-def _of_number(one: FoundRun, skill: TargetSkill | None) -> dict[str, Any]:
-    """Return how good the prediction of a number is; nothing of a run that tells classes."""
-    if one.config.get("target") is None:
-        return {}
-    r2 = None if skill is None or skill.r2 is None else skill.r2.value
-    measured = {"rmse": number(one.result.get("rmse")), "mean_rmse": None}
-    return {"r2": r2, **{name: value if skill is None else getattr(skill, name) for name, value in measured.items()}}
 
 
 def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ graph is compared with dpltm on made-up records before the folder is there.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import importlib
@@ -36,15 +35,14 @@ from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
 from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.progress import SILENT, Progress
-from dpltm.records.cells import written
+from dpltm.records import encode
 from dpltm.records.input_parts import split
 from dpltm.records.made_up import fractions
 from dpltm.records.scaling import affine, unit_range
 from dpltm.records.schema import Column, Schema
-from dpltm.records.tables import read_by_schema
+from dpltm.records.tables import Table, read_by_schema
 from dpltm.reports.subjects import guarantee_of_run
 from dpltm.reports.wording import render
-from dpltm.tickets import encode
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
@@ -136,8 +134,8 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
 
 def _unprotected(lineage: Lineage) -> bool:
     """Tell whether something was released with no mechanism, or with one that adds no noise."""
-    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
-    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
+    bare = (sgd.noise_multiplier == 0 for entry in lineage.entries for sgd in entry.of(NoisySgd))
+    return any(entry.of(Unprotected) for entry in lineage.entries) or any(bare)
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
@@ -163,8 +161,8 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
             " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
             " `yes`"
         )
-    known = {each.id for each in run.lineage.entries}
-    if run.schema is not None and not all(each.id in known for each in run.schema.lineage.entries):
+    known = {entry.id for entry in run.lineage.entries}
+    if run.schema is not None and not {entry.id for entry in run.schema.lineage.entries} <= known:
         raise DpltmError(
             f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
         )
@@ -214,13 +212,6 @@ class _Network:
         return "probabilities" if self.run.target is None else "prediction"
 
     @property
-    def _labels(self) -> dict[str, Any]:
-        if self.run.target is not None:
-            return {"target": list(self.run.target)}
-        names = [str(number) for number in range(self.run.spec.classes)]
-        return {"classes": names if self.schema is None else list(self.schema.class_names)}
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of one record that is no row of a schema."""
         return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
@@ -237,19 +228,16 @@ class _Network:
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
         schema = self.schema or Schema(())
-        encoding = "utf-8-sig" if codecs.lookup(schema.encoding).name == "utf-8" else schema.encoding
-        table: dict[str, Any] = {
-            "skip": schema.skip, "separator": schema.separator, "encoding": encoding, "names": None,
-            "missing": schema.missing, "matrix": self.schema is None,
-        }  # fmt: skip
+        table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
             columns = [_said(column) for column in self.read]
-            return {**table, "names": names, "columns": columns}
+            return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
         plain = {"kind": "quantity", "missing": False, "other": False}
-        return {**table, "missing": [], "columns": [{"name": name, **plain} for name in self.run.columns]}
+        columns = [{"name": name, **plain} for name in self.run.columns]
+        return {**table, "names": None, "missing": [], "matrix": True, "columns": columns}
 
     def about(self) -> dict[str, Any]:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
@@ -260,6 +248,7 @@ class _Network:
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
         entry, guarantee = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
+        names = map(str, range(run.spec.classes)) if self.schema is None else self.schema.class_names
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -269,14 +258,11 @@ class _Network:
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],
-            **self._labels,
+            **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
             "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
             "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
         }
-
-    def module(self) -> nn.Module:
-        return _Served(self).eval().requires_grad_(False)
 
     def example(self, rows: int = 2) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
@@ -293,17 +279,14 @@ def _is_number(column: Column) -> bool:
 
 
 def _said(column: Column) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": column.name, "kind": column.kind, "missing": column.missing, "other": column.other,
-    }  # fmt: skip
+    settings: dict[str, Any] = {name: getattr(column, name) for name in ("name", "kind", "missing", "other")}
     if column.kind == "category":
-        told["values"] = list(_places(column))
+        settings["values"] = list(_places(column))
     if column.kind == "hashed":
-        told["buckets"] = column.buckets
-    marks = {"suffix": column.suffix, "decimal": column.decimal, "thousands": column.thousands}
-    if column.kind == "number" and marks != {"suffix": "", "decimal": ".", "thousands": ""}:
-        told |= {**marks, "written": written(column.decimal, column.thousands).pattern}
-    return told
+        settings["buckets"] = column.buckets
+    if column.kind == "number":
+        settings["marks"] = column.marks
+    return settings
 
 
 def _places(column: Column) -> dict[str, int]:
@@ -311,17 +294,15 @@ def _places(column: Column) -> dict[str, int]:
 
 
 def _input(column: Column) -> dict[str, Any]:
-    dtype = "float64" if _is_number(column) else "string" if column.kind == "category" else "int64"
-    holds = {
-        "number": "a number", "date": "days, 1 for 0001-01-01", "category": "one of its values",
-        "hashed": f"a bucket, 0 to {column.buckets - 1}",
-    }[column.kind]  # fmt: skip
-    hole = {"float64": "NaN", "string": "a text for holes", "int64": f"{_HOLE}"}[dtype]
+    dtype, holds, hole = {
+        "number": ("float64", "a number", "NaN"),
+        "date": ("float64", "days, 1 for 0001-01-01", "NaN"),
+        "category": ("string", "one of its values", "a text for holes"),
+        "hashed": ("int64", f"a bucket, 0 to {column.buckets - 1}", f"{_HOLE}"),
+    }[column.kind]
     values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
-    return {
-        "name": column.name, "dtype": dtype, "shape": [], "holds": holds,
-        "hole": hole if column.missing else None, **values,
-    }  # fmt: skip
+    hole_or_none = hole if column.missing else None
+    return {"name": column.name, "dtype": dtype, "shape": [], "holds": holds, "hole": hole_or_none, **values}
 
 
 class _Served(nn.Module):
@@ -433,7 +414,7 @@ def _traced(network: _Network) -> Any:
     """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
     given = network.example()
     batch = torch.export.Dim("batch", min=1)
-    module = network.module()
+    module = _Served(network).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
@@ -523,10 +504,11 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    home, settings = files("dpltm.tickets"), network.settings
-    (folder / "predict.py").write_text(home.joinpath("predict.py").read_text("utf-8"), encoding="utf-8")
+    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
     if settings is not None:
-        source, literal = home.joinpath("encode.py").read_text("utf-8"), repr(json.dumps(settings))
+        source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
+        literal = repr(json.dumps(settings))
         source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
         (folder / "encode.py").write_text(source, encoding="utf-8")
 
@@ -551,7 +533,7 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, network.schema)
-        x = read_by_schema(table, network.schema, labelled=False).x
+        x = read_by_schema(Table(table, network.schema), labelled=False).x
         made = encode.inputs(table, network.settings or {})
         given = {name: np.array(values) for name, values in made.items()}
         table.unlink()
@@ -579,17 +561,16 @@ def _run(folder: Path, given: dict[str, np.ndarray], output: str) -> np.ndarray:
 def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
-    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
+    parts, bounds = fractions(MADE_UP, int(np.prod(shape))).numpy(), network.bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
-    bounds = network.bounds
     if not spec.parts:
         return _spread(parts, bounds).reshape(MADE_UP, *shape)
-    made = [
-        _spread(some, part.bounds(bounds)) for some, part in zip(split(parts, spec.parts), spec.parts, strict=True)
+    values = [
+        (_spread(x, part.bounds(bounds)), part) for x, part in zip(split(parts, spec.parts), spec.parts, strict=True)
     ]
-    return np.concatenate([np.round(x) if part.words else x for x, part in zip(made, spec.parts, strict=True)], 1)
+    return np.concatenate([np.round(x) if part.words else x for x, part in values], 1)
 
 
 def _spread(parts: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:

@@ -60,8 +60,8 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
-from dpltm.privacy.release import pay, price
-from dpltm.privacy.statement import PrivacyReport, json_figure, statement
+from dpltm.privacy.release import Once, pay, price
+from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import Batches, check_lr, check_trained, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
@@ -102,16 +102,14 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
         notes.append(
             f"{request.copies} copies of a record are {request.copies} releases, which the claim does not count"
         )
-    return as_flags(
-        {
-            **{field.name: getattr(request, field.name) for field in fields(request)},
-            "p": [bit.chances[0] for bit in bits.pattern],
-            "q": [bit.chances[1] for bit in bits.pattern],
-            "nominal": (request.epsilon or 0.0) + label,
-            "certified": request.copies * (bits.certified(request.one_hot) + label),
-            "notes": notes,
-        }
-    )
+    return {
+        **{field.name: getattr(request, field.name) for field in fields(request)},
+        "p": [bit.chances[0] for bit in bits.pattern],
+        "q": [bit.chances[1] for bit in bits.pattern],
+        "nominal": (request.epsilon or 0.0) + label,
+        "certified": request.copies * (bits.certified(request.one_hot) + label),
+        "notes": notes,
+    }
 
 
 # --- Schemes --------------------------------------------------------------------------------------------------------
@@ -201,7 +199,7 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
     progress.say(f"wrote {out}")
-    return as_flags({"scheme": request.out, **_facts(scheme), "notes": [*bounds_notes(public), *scheme.notes]})
+    return {"scheme": request.out, **_facts(scheme), "notes": [*bounds_notes(public), *scheme.notes]}
 
 
 def _facts(scheme: Scheme) -> dict[str, Any]:
@@ -223,48 +221,17 @@ def _facts(scheme: Scheme) -> dict[str, Any]:
 # --- The owners' side: messages -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Encoding:
-    """Messages of each record: one, and ``augment`` more. See :class:`dpltm.privacy.release.Release`."""
-
-    entry: Entry
-    lineage: Lineage
-    scheme: Scheme
-    dataset: Dataset
-    augment: int = 0
-    progress: Progress = SILENT
-
-    beside = ()
-
-    def rehearse(self) -> None:
-        """Refuse nothing: all that can be refused was, as it was planned."""
-
-    def draw(self, secret: Secret, at: object) -> Iterator[np.ndarray]:
-        """Yield some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records.
-
-        Guarantees:
-            Each message is ``scheme.answer.certified``-locally private, on coins that follow from the secret of the release.
-        """
-        del at
-        train, coins = self.dataset.train, KeyedSource(secret.child("coins"))
-        with self.progress.progress(f"encoding the records of {self.dataset.name}", len(train)) as step:
-            yield from self.scheme.messages(*train.open(secret), coins, step, self.augment)
-
-    def report(self, account: Account, delta: float) -> PrivacyReport:
-        """Return the owners' report with both figures, from the account that holds the messages."""
-        notes = [
-            *self.scheme.notes,
-            *bounds_notes(self.dataset),
-            "the number of messages shows how many records there are",
-            *unit_notes(self.dataset),
-        ]
-        return statement(account, delta, notes=notes)
-
-
 def encoding(
     scheme: Scheme, dataset: Dataset, options: EncodeRequest, ledger: Ledger, progress: Progress = SILENT
-) -> Encoding:
-    """Return the release of messages of each record of a dataset (one will do), to be priced or paid for."""
+) -> Once[Iterator[np.ndarray]]:
+    """Return the release of messages of each record of a dataset (one will do), to be priced or paid for.
+
+    Its one value yields some messages at a time, ``(n, record_bytes)`` uint8, in the order of the records: one of each, and
+    ``augment`` more.
+
+    Guarantees:
+        Each message is ``scheme.answer.certified``-locally private, on coins that follow from the secret of the release.
+    """
     check_delta(options.delta, dataset)
     _check_fits(scheme, dataset)
     if dataset.names_units:
@@ -287,8 +254,19 @@ def encoding(
     words = f"{count} of each record by {scheme.answer.protocol}{clear}"
     guarantees = (Guarantee(scheme.answer.certified, adjacency="replace-one"),) * (1 + options.augment)
     entry = Entry("local", ledger.part(dataset), guarantees, words, unit=dataset.unit)
-    augment, lineage = options.augment, lineage_of(scheme, dataset)
-    return Encoding(entry=entry, lineage=lineage, scheme=scheme, dataset=dataset, augment=augment, progress=progress)
+
+    def drawn(secret: Secret) -> Iterator[np.ndarray]:
+        train, coins = dataset.train, KeyedSource(secret.child("coins"))
+        with progress.progress(f"encoding the records of {dataset.name}", len(train)) as step:
+            yield from scheme.messages(*train.open(secret), coins, step, options.augment)
+
+    return Once(entry, lineage_of(scheme, dataset), drawn)
+
+
+def encoding_notes(scheme: Scheme, dataset: Dataset) -> list[str]:
+    """Return what to know of the messages of a dataset."""
+    size = "the number of messages shows how many records there are"
+    return [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
 
 
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
@@ -325,17 +303,16 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     else:
         paid = pay(lambda *_: plan, ledger)
         account = ledger.book.own_account(paid.lineage) if own else paid.account
-        write_messages(out, scheme, records, paid.values, paid.lineage)
+        write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
-    return as_flags(
-        {
-            **({"dry_run": True} if request.dry_run else {}),
-            "messages": str(out),
-            "records": records,
-            **_facts(scheme),
-            "privacy": plan.report(account, request.delta).to_json(),
-        }
-    )
+    report = statement(account, request.delta, notes=encoding_notes(scheme, dataset))
+    return {
+        **({"dry_run": True} if request.dry_run else {}),
+        "messages": str(out),
+        "records": records,
+        **_facts(scheme),
+        "privacy": report.to_json(),
+    }
 
 
 # --- The server's side: networks that learn from messages -----------------------------------------------------------

@@ -10,7 +10,7 @@ from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
 from dpltm.progress import Progress
 from dpltm.records.dataset import Dataset
-from dpltm.records.load import DatasetCache, load
+from dpltm.records.load import load
 from dpltm.records.schema import Schema
 from dpltm.training.launcher import launched
 
@@ -26,30 +26,23 @@ def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
     return looked
 
 
-_CACHE = DatasetCache()
-"""Of this process: stages and trials come back to the same records."""
-
-
 def open_dataset(
     request: DataOptions, for_training: bool = True, *, schema: Schema | None = None, length: int | None = None
 ) -> Dataset:
     """Return the dataset that a request names; ``for_training`` asks for more than one record, ``length`` is of texts."""
     if request.dataset is None:
         raise InputError("`dataset` is missing: name the records to use (dpltm datasets ls lists what is at hand)")
+    as_named = ("label", "classes", "records", "subset", "test", "words", "rows_coincide")
+    facts: dict[str, Any] = {name: getattr(request, name) for name in as_named}
+    for name in ("bounds", "target_bounds"):
+        text = getattr(request, name)
+        facts[name] = None if text is None else parse_pair(name, text)
     return load(
         request.dataset,
-        label=request.label,
-        bounds=None if request.bounds is None else parse_pair("bounds", request.bounds),
-        classes=request.classes,
-        target_bounds=None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds),
-        records=request.records,
-        subset=request.subset,
-        test=request.test,
-        words=request.words,
+        **facts,
         length=length,
         units=request.unit_column,
         schema=schema if request.schema is None else request.schema,
-        rows_coincide=request.rows_coincide,
         for_training=for_training,
-        dataset_cache=_CACHE,
+        cached=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from dpltm.audit import audit
-from dpltm.errors import ArtifactError, DpltmError, InputError, as_flags, first_line
+from dpltm.errors import ArtifactError, DpltmError, InputError, first_line
 from dpltm.gone import instead
 from dpltm.options.evaluate import ReportRequest
 from dpltm.privacy.account import Account
@@ -33,9 +33,7 @@ from dpltm.tickets.model_card import card_text, for_page, signed
 from dpltm.tickets.run import FoundRun, find_run, is_run
 from dpltm.tickets.sweep_files import is_sweep
 
-NO_EVIDENCE: dict[str, Any] = {
-    "skill": None, "over_steps": (), "unattacked": False,
-}  # fmt: skip
+NO_EVIDENCE: dict[str, Any] = {"skill": None, "over_steps": (), "unattacked": False}
 """What ``evidence.jinja`` shows on a page beside the statement."""
 
 
@@ -75,7 +73,7 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     body = signed(statement(reported.subject, reported.account))
     curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
-    drawn = [*reported.evidence.get("over_steps", ()), *attacker]
+    drawn = [*reported.evidence["over_steps"], *attacker]
     if picture is not None and not drawn:
         raise InputError(f"`plot`: {target} has no curve to draw")
     content = card_text(body) if request.card else _page(reported, body, attacker)
@@ -83,20 +81,18 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
         staging.write_text(content, encoding="utf-8")
     if picture is not None:
         charts.write_charts(picture, drawn, f"{body['kind']} {body['name']}")
-    return as_flags(
-        {
-            "report": str(out),
-            "of": str(target),
-            "kind": body["kind"],
-            "state": state,
-            "problems": list(reported.problems),
-            "verdict": body["outcome"].get("verdict"),
-            "decision": verdict(body) or None,
-            "bytes": out.stat().st_size,
-            "plot": request.plot,
-            "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
-        }
-    )
+    return {
+        "report": str(out),
+        "of": str(target),
+        "kind": body["kind"],
+        "state": state,
+        "problems": list(reported.problems),
+        "verdict": body["outcome"].get("verdict"),
+        "decision": verdict(body) or None,
+        "bytes": out.stat().st_size,
+        "plot": request.plot,
+        "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
+    }
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
@@ -108,7 +104,7 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     if found.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
         subject = Subject(name, notes=notes, state="unfinished", **terms_of_run(config))
-        return Reported(subject, account, {}, problems)
+        return Reported(subject, account, NO_EVIDENCE, problems)
     subject = run_subject(
         name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
     )
@@ -119,12 +115,18 @@ def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Repo
     attacked |= _all_together(found, subject, request.ledger)
     evidence = {
         "skill": skill_in(result),
-        "over_steps": charts.over_steps(found.metrics) if found.metrics and len(found.metrics) > 1 else (),
+        "over_steps": _over_steps(found.metrics or {}),
         "unattacked": "audit_canaries" not in attacked,
     }
     state = "damaged" if problems else found.state
     return Reported(
         replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, evidence, problems
+    )
+
+
+def _over_steps(metrics: charts.Metrics) -> list[charts.Chart]:
+    return (
+        [*charts.accuracy_over_steps({"": [metrics]}), *charts.epsilon_over_steps(metrics)] if len(metrics) > 1 else []
     )
 
 
@@ -177,7 +179,7 @@ def _page(reported: Reported, body: dict[str, Any], attacker: Sequence[charts.Ch
     ]
     try:
         return render_statement(
-            "page.html.jinja", body, **{**NO_EVIDENCE, **reported.evidence}, costs=costs, attacker=attacker,
+            "page.html.jinja", body, **reported.evidence, costs=costs, attacker=attacker,
             problems=reported.problems, statement=for_page(body),
         )  # fmt: skip
     except (LookupError, TypeError, ValueError, TemplateError) as error:

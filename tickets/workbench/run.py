@@ -130,7 +130,7 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:
-        if isinstance(error, BudgetError) and (made.under_dp or ledger.account().paid):
+        if isinstance(error, BudgetError) and (made.provenance == "dp" or ledger.account().paid):
             raise  # it says what took the budget
         raise InputError(
             f"`epsilon`, `split`: {options.split:g} of {options.epsilon:g} is too little for the training; raise `epsilon`,"

@@ -35,6 +35,7 @@ from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
+from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
 from dpltm.tickets.feature_files import services
@@ -42,21 +43,7 @@ from dpltm.tickets.files import check_free, check_writable, free_name, new_file,
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.ticket_set import (
-    check_size,
-    check_text,
-    folder_of,
-    is_bundled,
-    last_winner,
-    load_winner,
-    new_ticket_set,
-    private_path,
-    save_ticket_set,
-    save_winner,
-    ticket_rows,
-    winner_path,
-)
-from dpltm.tickets.workbench.code import code_named, own_of, with_code_of_set
+from dpltm.tickets.workbench.code import code_named, opened_set, own_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Parent, ProvenanceKind, StartingPoint, TicketSet, Winner, starting_point
 from dpltm.training.launcher import Place, check_alone, launched
@@ -64,7 +51,7 @@ from dpltm.training.ranks import Ranks, environment
 from dpltm.training.release import TrainingPlan, follow
 from dpltm.verbs import generate as generation
 from dpltm.verbs import select as selection
-from dpltm.verbs.train import check_options, plan, settle, stated, train_start
+from dpltm.verbs import train as training
 from dpltm.verbs.transfer import transfer as transferred
 from dpltm.verbs.tune import SearchResult
 from dpltm.verbs.tune import check_request as check_tuning
@@ -73,12 +60,7 @@ from dpltm.verbs.tune import tune as search
 # --- generate ---------------------------------------------------------------------------------------------------------
 
 
-def generate(
-    request: GenerateRequest,
-    progress: Progress,
-    *,
-    own: bool = False,
-) -> dict[str, Any]:
+def generate(request: GenerateRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``."""
     provenance = generation.check_options(request)
     unit = request.unit_column if provenance in ("dp", "private") else None
@@ -88,34 +70,29 @@ def generate(
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        going_on = checkpoints.held is not None
-        if checkpoints.held is not None:
+        if going_on := checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
-        settled = generation.plan(
-            dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own
-        )
-        check_size(
-            "`rounds`", settled.spec, settled.config.rounds + 1
-        )  # or the set could not be written, or read again
-        check_text("`name`", request.name or "")
-        check_text("`dataset`: its name", dataset.name)
+        plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
+        # or the set could not be written, or read again
+        ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
+        ticket_set.check_text("`name`", request.name or "")
+        ticket_set.check_text("`dataset`: its name", dataset.name)
         if provenance == "private" and not checkpoints.interrupted:
-            check_free(private_path(out))
+            check_free(ticket_set.private_path(out))
         if request.dry_run:
-            return as_flags({"dry_run": True, "ticket_set": str(out), **settled.priced()})
-        tickets = generation.generate(settled, kept_in=private_path(out).name, checkpoints=checkpoints)
+            return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
+        tickets = generation.generate(plan, kept_in=ticket_set.private_path(out).name, checkpoints=checkpoints)
         assert tickets.privacy is not None  # the verb made it
-        body = as_flags(
-            {
-                "ticket_set": str(out),
-                "id": tickets.id,
-                "provenance": tickets.provenance,
-                "metric": tickets.config.get("metric", "accuracy"),
-                "tickets": ticket_rows(tickets.body, measured=tickets.provenance != "private" or request.reveal),
-                "privacy": tickets.privacy.to_json(),
-            }
-        )
-        with new_ticket_set(out, tickets, again=checkpoints.interrupted):
+        shown = tickets.provenance != "private" or request.reveal
+        body = as_flags({
+            "ticket_set": str(out),
+            "id": tickets.id,
+            "provenance": tickets.provenance,
+            "metric": tickets.config.get("metric", "accuracy"),
+            "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
+            "privacy": tickets.privacy.to_json(),
+        })  # fmt: skip
+        with ticket_set.new_ticket_set(out, tickets, again=checkpoints.interrupted):
             pass
         checkpoints.forget()
     progress.say(f"wrote {out}")
@@ -125,15 +102,12 @@ def generate(
 # --- select -----------------------------------------------------------------------------------------------------------
 
 
-def select(
-    request: SelectRequest,
-    progress: Progress,
-) -> dict[str, Any]:
+def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
-    tickets = with_code_of_set(find_set(request.set or ""), request.model)
+    tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
-    folder, dry = folder_of(tickets), {"dry_run": True} if request.dry_run else {}
-    if is_bundled(folder):
+    folder, dry = ticket_set.folder_of(tickets), {"dry_run": True} if request.dry_run else {}
+    if ticket_set.is_bundled(folder):
         raise InputError(
             f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
             f" {request.set} `out` DIR"
@@ -141,28 +115,26 @@ def select(
     if request.rule == "smallest-within":
         winner = selection.select_public(tickets, request)
     else:
-        last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
+        ticket_set.last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         selection.check_options(request)
         dataset = open_dataset(request)
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
-        check_writable(winner_path(tickets))
+        check_writable(ticket_set.winner_path(tickets))
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
-    body = as_flags(
-        {
-            **dry,
-            "ticket_set": tickets.label,
-            "winner": {"round": winner.round, "density": winner.ticket.mask.density},
-            **winner.facts,
-            "privacy": winner.privacy.to_json(),
-            **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
-        }
-    )
+    body = as_flags({
+        **dry,
+        "ticket_set": tickets.label,
+        "winner": {"round": winner.round, "density": winner.ticket.mask.density},
+        **winner.facts,
+        "privacy": winner.privacy.to_json(),
+        **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
+    })  # fmt: skip
     if not request.dry_run:
-        save_winner(folder, winner)
+        ticket_set.save_winner(folder, winner)
     return body
 
 
@@ -176,21 +148,22 @@ def train(
     ranks: Ranks | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
-    """Train, write the run, and return what ``dpltm train`` prints as JSON.
-
-    Args:
-        ranks: this one is rank 0; None for one process.
-    """
+    """Train, write the run, and return what ``dpltm train`` prints as JSON; ``ranks``, of which this is rank 0."""
     check_request(request)
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
-    out = Path(request.out) if request.out else _default_out(request, start)
-    given = services(progress)
+    if request.out:
+        out = Path(request.out)
+    else:
+        source = Path(request.dataset or "") if start.tickets is None else Path(start.tickets.label)
+        stem = stem_of(source) if start.tickets is None else source.name.removesuffix(".tickets")
+        out = free_name(f"{stem}-{'dense' if request.dense else f'round{start.round}'}", ".run")
     if request.dry_run:
-        planned = plan(settle(start, dataset, request, ledger, given), ledger.book, own=own)
-        price(planned, ledger.book)
-        planned.rehearse()
-        return as_flags({"dry_run": True, **planned.resolved, "privacy": stated(planned).to_json()})
+        settled = training.settle(start, dataset, request, ledger, services(progress))
+        plan = training.plan(settled, ledger.book, own=own)
+        price(plan, ledger.book)
+        plan.rehearse()
+        return as_flags({"dry_run": True, **plan.resolved, "privacy": training.stated(plan).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
         held = None if checkpoints.held is None else checkpoints.held.state
         entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
@@ -198,7 +171,9 @@ def train(
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        run = train_start(start, dataset, request, ledger, given, checkpoints=checkpoints, ranks=ranks, own=own)
+        run = training.train_start(
+            start, dataset, request, ledger, services(progress), checkpoints=checkpoints, ranks=ranks, own=own
+        )
         run = replace(run, label=str(out))
         body = as_flags(answer(run))
         with new_folder(out) as folder:
@@ -210,16 +185,15 @@ def train(
 
 def check_request(request: TrainRequest) -> None:
     """Raise InputError for a request that says too little, or contradicts itself, about what is trained."""
-    check_options(request)
+    training.check_options(request)
     if request.unit_column is None:
         check_per_unit(request.per_unit)
-    if request.ticket is None:
-        if not request.dense:
-            raise InputError(
-                "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
-            )
-        return
-    check_set_decides(request, request.model)
+    if request.ticket is not None:
+        check_set_decides(request, request.model)
+    elif not request.dense:
+        raise InputError(
+            "SET is missing: name a ticket set (SET or SET@ROUND), or train the whole network with `dense`"
+        )
 
 
 def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
@@ -228,28 +202,18 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     number = None
     if request.ticket is not None:
         name, number = split_round(request.ticket)
-        ticket = tickets = with_code_of_set(find_set(name), request.model)
+        ticket = tickets = opened_set(name, request.model)
         number = None if request.dense else number
         if number is not None:
             tickets.ticket(number)  # or it would be refused after records are read
         elif not request.dense:
-            ticket = load_winner(tickets)
+            ticket = ticket_set.load_winner(tickets)
     dataset = open_dataset(request)
     if ticket is None:
         # or one that cannot pay would be refused after features are made
         ledger_of(request.dataset, request, dataset.noun)
         ticket = own_of(request.model, request) or request.model
-    features, dense, seed = request.features, request.dense, request.seed
-    return starting_point(ticket, dataset, features=features, round=number, dense=dense, seed=seed)
-
-
-def _default_out(request: TrainRequest, start: StartingPoint) -> Path:
-    name = "dense" if request.dense else f"round{start.round}"
-    tickets = start.tickets
-    stem = (
-        stem_of(Path(request.dataset or "")) if tickets is None else Path(tickets.label).name.removesuffix(".tickets")
-    )
-    return free_name(f"{stem}-{name}", ".run")
+    return starting_point(ticket, dataset, request, round=number, dense=request.dense)
 
 
 def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
@@ -272,7 +236,7 @@ def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any
 
     def settled() -> TrainingPlan:
         start, dataset = open_start(request)
-        return settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
+        return training.settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
 
     follow(ranks, settled)
     return None
@@ -301,12 +265,12 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
     """
     check_tuning(request)
     out = None if request.out is None else Path(request.out)
+    if out is not None and out.suffix != ".toml":
+        raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
     if out is not None:
-        if out.suffix != ".toml":
-            raise InputError(f"`out`: {request.out} is a configuration file; name it {out.stem}.toml")
         check_free(out)
         check_writable(out)
-    tickets = None if request.set is None else with_code_of_set(find_set(request.set), request.model)
+    tickets = None if request.set is None else opened_set(request.set, request.model)
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request, dataset.unit)
     target = tickets or own_of(request.model, request) or request.model
@@ -362,31 +326,29 @@ def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
     dataset = open_dataset(request)
     carried = transferred(tickets, dataset, request, round=number, model=model)
-    saved = save_ticket_set(out, carried.tickets)
-    return as_flags(
-        {
-            "ticket_set": str(out),
-            "id": saved.id,
-            "model": saved.body.spec.text,
-            "mode": request.mode,
-            "provenance": saved.provenance,
-            "layers": [asdict(layer) for layer in carried.layers],
-            "tickets": ticket_rows(saved.body),
-            "notes": list(carried.notes),
-        }
-    )
+    saved = ticket_set.save_ticket_set(out, carried.tickets)
+    return as_flags({
+        "ticket_set": str(out),
+        "id": saved.id,
+        "model": saved.body.spec.text,
+        "mode": request.mode,
+        "provenance": saved.provenance,
+        "layers": [asdict(layer) for layer in carried.layers],
+        "tickets": ticket_set.ticket_rows(saved.body),
+        "notes": list(carried.notes),
+    })  # fmt: skip
 
 
 def front_of_import(
     dataset: Dataset, origin: Origin | None, features: str | None, *, file: str
 ) -> tuple[Dataset, list[str]]:
     """Return the records with the map that the file says its network stands behind, or that options name."""
+    if origin is None and features is not None:
+        return with_feature_map(dataset, features), []
     if origin is None:
-        if features is not None:
-            return with_feature_map(dataset, features), []
         return dataset, [
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
-            " features, name them with `features`, since what they were made from counts as well",
+            " features, name them with `features`, since what they were made from counts as well"
         ]
     if origin.front is None:
         if features is not None:

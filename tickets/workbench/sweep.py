@@ -40,7 +40,7 @@ from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import all_terms, markdown
 from dpltm.tickets import files
-from dpltm.tickets.charts import ACCURACY, Chart, Series, seeds_over_steps, write_charts
+from dpltm.tickets.charts import ACCURACY, Chart, Metrics, Series, accuracy_over_steps, read_metrics, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
@@ -597,16 +597,20 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, result
     measured = [(arm, row) for arm, row in zip(recipe.arms, body["arms"], strict=True) if row["mean"] is not None]
     if recipe.figure.over == "values":
         return _over_values(recipe.figure, measured)
-    runs_of: dict[str, dict[str, list[Path]]] = {}
+    runs_of: dict[str, dict[str, list[Metrics | None]]] = {}
     for arm, row in measured:
         dataset = arm.train.get("dataset", "") if recipe.figure.apart else ""
         finished = (trial for trial in recipe.trials if trial.arm is arm and trial.name in results)
-        runs = [folder.trial(trial.name) / "run" for trial in finished]
+        runs: list[Metrics | None] = [
+            read_metrics(folder.trial(trial.name) / "run" / "metrics.jsonl") for trial in finished
+        ]
         runs_of.setdefault(dataset, {})[_with_epsilon(arm.name, [row])] = runs
-    if recipe.figure.apart is None:
-        return seeds_over_steps(runs_of.get("", {}))
-    charts = ((dataset, seeds_over_steps(runs)[:1]) for dataset, runs in runs_of.items())  # no epsilon
-    return [replace(chart, title=f"{dataset}: {chart.title}") for dataset, some in charts for chart in some]
+    charts = ((dataset, accuracy_over_steps(runs)) for dataset, runs in runs_of.items())
+    return [
+        replace(chart, title=f"{dataset}: {chart.title}".removeprefix(": "))
+        for dataset, some in charts
+        for chart in some
+    ]
 
 
 def _over_values(figure_of: Figure, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:

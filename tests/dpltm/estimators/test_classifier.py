@@ -322,7 +322,8 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
         (
             classifier(classes=2),
             table()[1].astype(object),
-            "`y`: labels are of another kind than the classes that `classes` declares; use labels of one kind",
+            "`y`: label 'high' is none of the 2 classes that `classes` declares; declare every label with `classes`, or"
+            " leave those records out",
         ),
         (
             classifier(classes=None),

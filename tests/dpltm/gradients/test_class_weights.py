@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -152,3 +153,21 @@ def test_weights_of_records_and_of_persons() -> None:
     assert weights_of(torch.tensor([2, 0], dtype=torch.uint8), TABLE).tolist() == [0.05, 0.2]
     slots = torch.tensor([[0, 1, ABSENT], [ABSENT, ABSENT, ABSENT], [2, 2, 2]])
     assert weights_of(slots, TABLE).tolist() == pytest.approx([0.6, 0.0, 0.05])
+
+
+def test_the_weight_of_a_person_has_the_same_bits_beside_any_others() -> None:
+    """It is the exact mean of weights in steps of 2^-40, rounded once, in slots and in groups alike."""
+    weights = torch.rand(7, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    sizes = [1 + person * 5 % 64 for person in range(33)]
+    people = [torch.randint(7, (size,), generator=torch.Generator().manual_seed(size)) for size in sizes]
+    steps = [int(weight * 2**40) for weight in weights.tolist()]
+    slots = torch.full((len(people), 64), ABSENT)
+    for row, labels in zip(slots, people, strict=True):
+        row[: len(labels)] = labels
+    exact = torch.tensor(
+        [float(Fraction(sum(steps[label] for label in y.tolist()), len(y) * 2**40)) for y in people],
+        dtype=torch.float64,
+    )
+    for count in range(1, len(people) + 1):
+        assert torch.equal(weights_of(slots[:count], weights), exact[:count])
+        assert torch.equal(weights_of(torch.cat(people[:count]), weights, sizes[:count]), exact[:count])

@@ -19,7 +19,6 @@ from dpltm.privacy.mechanisms import (
     over_two_steps,
 )
 from dpltm.privacy.privacy_loss import DiscreteGaussianLoss, ZcdpLoss
-from refusals import refused
 
 DELTA = 1e-5
 
@@ -77,12 +76,6 @@ def test_the_profile_of_zcdp_dominates_gaussians_in_both_directions(rho: float) 
     assert (bound.delta(x) >= [gdp.delta(each, math.sqrt(2 * rho)) for each in x]).all()
 
 
-def test_two_steps_and_bad_values() -> None:
+def test_two_steps() -> None:
     assert over_two_steps(Zcdp(0.5)).rho == 2.0
     assert over_two_steps(DiscreteGaussianRelease(3.0, 2)).sensitivity == 4
-    for rho in (0.0, -1.0, math.nan, math.inf):
-        assert refused(Zcdp, rho) == f"Expected rho={rho} > 0"
-    for value in (0, 1.5, True):
-        said = f"Expected sensitivity={value!r} to be a whole number from 1"
-        assert refused(DiscreteGaussianRelease, 3.0, value) == said
-    assert refused(DiscreteGaussianRelease, 2e5).endswith("to be at most 100000; state it as Zcdp")

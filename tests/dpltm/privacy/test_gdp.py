@@ -24,25 +24,6 @@ def test_golden_slack(sigma, epochs, less):
     assert slack_noise(NoisySgd(Q, 10, 0.0), 1e-5) == 0
 
 
-@pytest.mark.parametrize(
-    ("sigma", "steps", "mu", "paper", "epsilon"),
-    [
-        (1.3, 3516, 0.2273, 0.23, 0.835),
-        (1.1, 14062, 0.5736, 0.57, 2.324),
-        (0.7, 10547, 1.1339, 1.13, 5.066),
-        (0.6, 14531, 1.9975, 2.00, 9.982),
-        (0.55, 15938, 2.7608, 2.76, 14.984),
-        (0.5, 23438, 4.7822, 4.78, 31.117),
-    ],
-)
-def test_golden_mu_of_the_central_limit(sigma, steps, mu, paper, epsilon):
-    """GDP Table 1, at delta 1e-5: mu, as the paper rounds it, and the epsilon that it stands for."""
-    found = gdp.clt_mu(sigma, Q, steps)
-    assert found == pytest.approx(mu, abs=5e-5)
-    assert round(found, 2) == paper
-    assert gdp.epsilon(1e-5, found) == pytest.approx(epsilon, abs=5e-4)
-
-
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.0, 0.1), (1.0, 1.0), (5.0, 4.0), (0.0, 6.0)])
 def test_delta_by_integration(epsilon, mu):
     """The hockey-stick divergence of N(mu, 1) and N(0, 1); the first is larger right of eps/mu + mu/2."""

@@ -169,24 +169,11 @@ def test_neither_chances_nor_means_are_lost(noise: float, steps: int) -> None:
 
 def test_only_the_whole_has_a_price() -> None:
     mechanism = allocation(4, 40, 1.0)
-    for changed in ({"steps": 20}, {"sampling_rate": 0.05}, {"participations": 3}):
-        with pytest.raises(InputError, match=r"^Expected sampling_rate=.* to be participations over steps$"):
-            replace(mechanism, **changed)
     for calibrate in (calibrate_rate, calibrate_steps):
         with pytest.raises(InputError, match=r"to be participations over steps$"):
             calibrate(1.0, DELTA, mechanism)
     odometer = Odometer(NOTHING, mechanism, DELTA)
     assert {odometer.after(step) for step in (1, 20, 40)} == {epsilon([mechanism], DELTA)}
-
-
-def test_what_is_no_allocation_is_refused() -> None:
-    for participations in (0, 41, True, 1.0):
-        with pytest.raises(
-            InputError, match=f"^`sampling`: allocation:{participations} is not from 1 to the 40 `steps`$"
-        ):
-            AllocatedSgd(0.1, 40, 1.0, participations=participations)
-    with pytest.raises(InputError, match="allocation is proven for `adjacency` add-remove alone"):
-        replace(allocation(4, 40, 1.0), adjacency="replace-one")
 
 
 def test_who_is_replaced_may_have_been_in_steps_that_are_known() -> None:

@@ -19,43 +19,17 @@ from dpltm.filters.trial import check_filter_bound
 from dpltm.options.privacy import EpsilonRequest
 from dpltm.privacy import accountant, describe, mechanisms
 from dpltm.privacy.account import Account, as_replace_one
-from dpltm.privacy.entry import HASHES, MECHANISMS, RECORD, Entry, Part, to_json
+from dpltm.privacy.entry import HASHES, RECORD, Entry, Part, to_json
 from dpltm.privacy.mechanisms import (
-    AllocatedSgd,
-    BandedSgd,
-    DiscreteGaussianRelease,
     GaussianRelease,
-    Guarantee,
-    LaplaceRelease,
     Mechanism,
     NoisySgd,
     PrivateSearch,
-    RandomizedResponse,
-    Selection,
-    TruncatedSgd,
-    Unprotected,
-    Zcdp,
     over_two_steps,
     sampling_of,
 )
 from dpltm.privacy.statement import as_claimed
-
-SGD = NoisySgd(0.1, 10, 1.0)
-EXAMPLES: tuple[Mechanism, ...] = (
-    SGD,
-    AllocatedSgd(0.1, 10, 1.0, participations=1),
-    BandedSgd(0.1, 10, 1.0, strategy=(1.0, 0.5)),
-    TruncatedSgd(0.1, 10, 1.0, truncated_batch_size=30, most_records=100),
-    Selection(0.5, 0.5),
-    PrivateSearch((SGD,), 20.0, 0.1),
-    GaussianRelease(1.0),
-    LaplaceRelease(1.0),
-    DiscreteGaussianRelease(3.0),
-    Zcdp(0.5),
-    RandomizedResponse(1.0, 3),
-    Guarantee(1.0, 1e-6),
-    Unprotected(),
-)
+from every_mechanism import ALLOCATED, BANDED, EVERY, SEARCH, SGD, TRUNCATED
 
 
 class Nobody:
@@ -92,11 +66,7 @@ def forget(patched: pytest.MonkeyPatch, module: Any, name: str) -> None:
         patched.setattr(module, "kinds", SimpleNamespace(**{**vars(mechanisms), name: Nobody}))
 
 
-def test_there_is_an_example_of_every_mechanism() -> None:
-    assert {type(example) for example in EXAMPLES} == set(MECHANISMS.values())
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+@pytest.mark.parametrize("example", EVERY, ids=lambda example: type(example).__name__)
 def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here a class is taken out of one module in turn, so that no ``match`` of it has a case for the class any more."""
     name = type(example).__name__
@@ -106,7 +76,7 @@ def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatc
         with pytest.raises(InputError, match=rf"does not know the mechanism {name}$"):
             accountant.compose([example])
     for module, call in MATCHES:
-        if issubclass(type(example), NoisySgd) and example is not SGD and module is describe:
+        if issubclass(type(example), NoisySgd) and type(example) is not NoisySgd and module is describe:
             continue  # in words it is a training with its rate, from which no figure is made
         with monkeypatch.context() as patched:
             forget(patched, module, name)
@@ -117,10 +87,10 @@ def test_a_mechanism_that_is_forgotten_is_refused(example: Mechanism, monkeypatc
 @pytest.mark.parametrize(
     ("mechanism", "words"),
     [
-        (EXAMPLES[1], "10 steps, every record in 1 of them, drawn beforehand, Gaussian noise of 1"),
-        (EXAMPLES[2], "of one of 2 parts in turn drawn with chance 0.1, Gaussian noise of 1 times the sensitivity 1,"),
-        (EXAMPLES[3], "10 steps, each on records drawn with chance 0.1, 30 at most, Gaussian"),
-        (EXAMPLES[5], "the best of a secret number of trainings, 3.91 in the mean, each at one of 1 settings"),
+        (ALLOCATED, "8 steps, every record in 2 of them, drawn beforehand, Gaussian noise of 1.1"),
+        (BANDED, "of one of 2 parts in turn drawn with chance 0.5, Gaussian noise of 1.5 times the sensitivity 1.3,"),
+        (TRUNCATED, "8 steps, each on records drawn with chance 0.25, 40 at most, Gaussian"),
+        (SEARCH, "the best of a secret number of trainings, 3.91 in the mean, each at one of 1 settings"),
     ],
 )
 def test_words_say_how_records_enter(mechanism: Mechanism, words: str) -> None:
@@ -150,9 +120,8 @@ def test_a_new_training_has_no_sampling_and_no_search_until_it_is_known() -> Non
 
 
 def test_a_search_drops_nothing_of_what_a_try_costs() -> None:
-    search = PrivateSearch((SGD,), 20.0, 0.1)
-    truncated = TruncatedSgd(0.1, 10, 1.0, truncated_batch_size=11, most_records=100)
-    object.__setattr__(search, "trainings", (truncated,))  # as if the search had forgotten to refuse it
+    search = PrivateSearch(SEARCH.trainings, 20.0, 0.1)
+    object.__setattr__(search, "trainings", (TRUNCATED,))  # as if the search had forgotten to refuse it
     with pytest.raises(InputError, match=r"^trainings: a search cannot price all that a TruncatedSgd costs$"):
         accountant.compose([search])
 

@@ -94,9 +94,9 @@ def test_all_sets_of_steps_are_equally_likely_and_two_records_know_nothing_of_ea
 
 
 def test_words_that_would_make_some_steps_likelier_are_drawn_again():
-    """Of the 2^63 words a third would be one too many, were the last two not drawn again."""
-    words = iter([[0, 2**63 - 1], [4], [0, 2**63 - 1], [0, 0]])
-    source = SimpleNamespace(random_bytes=lambda _: (2 * np.array(next(words), dtype=np.uint64)).tobytes())
+    """Of the 2^64 words a third would be one too many, were the last not drawn again."""
+    words = iter([[0, 2**64 - 1], [4], [0, 2**64 - 1], [0, 0]])
+    source = SimpleNamespace(random_bytes=lambda _: np.array(next(words), dtype=np.uint64).tobytes())
     assert [each.tolist() for each in allocate(source, 2, 3, 1)] == [[0], [], [1]]
 
 

@@ -1,7 +1,6 @@
 """Reading files: what round-trips, and one line for each way a file can be wrong."""
 
 import io
-import pickle
 import zipfile
 
 import numpy as np
@@ -11,27 +10,18 @@ import pytest
 
 from dpltm.records import load, load_records, tables
 from dpltm.records.files import TABLES, Layout, read_arrays, reading
-from dpltm.records.tables import read_table
+from dpltm.records.tables import Table, read_table
 from refusals import refused
-
-NO_NUMBER = " by `schema` what the columns hold (dpltm datasets schema drafts one)"
-SAVE_IT = ' as that, or let its schema say encoding = "latin-1" or separator = ";"'
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([0, 1, 0, 1])
-
-
-def text(tmp_path, content, name="t.csv"):
-    path = tmp_path / name
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def read_file(path, label, units=None):
     """Both splits of a file."""
     with reading(path, "`dataset`") as kind:
         if kind in TABLES:
-            return read_table(path, label, units=units), None
+            return read_table(Table(path), label, units=units), None
         return read_arrays(path, label, Layout(), units)
 
 
@@ -75,44 +65,6 @@ def test_npz_keeps_arrays_as_stored(tmp_path, dtype):
     assert found.dtype == np.dtype(dtype).newbyteorder("=")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "fault"),
-    [
-        ({"data": X, "target": Y}, "has no array x_train, only 'data', 'target'; save it under that name"),
-        (
-            {"x_train": X, "y_train": Y, "y_test": Y},
-            "has no array x_test, only 'x_train', 'y_train', 'y_test'; save it under that name",
-        ),
-        (  # never unpickled
-            {"x_train": np.array([[1], ["a"]], dtype=object), "y_train": Y},
-            "x_train holds Python objects; save it again as an array of numbers",
-        ),
-    ],
-)
-def test_bad_npz(tmp_path, arrays, fault):
-    path = npz(tmp_path, **arrays)
-    assert refused(read_file, path, None) == f"{path}: {fault}"
-
-
-def test_npz_with_label_option_and_a_single_array(tmp_path):
-    path = npz(tmp_path, x_train=X, y_train=Y)
-    assert refused(read_file, path, "y") == f"`label` y: {path} is .npz and names its labels y_train; drop `label`"
-    with path.open("wb") as stream:
-        np.save(stream, X)
-    assert refused(read_file, path, None) == (
-        f"{path}: holds a single array; save it with numpy.savez(x_train=..., y_train=...)"
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", pickle.dumps([1])])
-def test_npz_that_is_none(tmp_path, content):
-    path = tmp_path / "t.npz"
-    path.write_bytes(content)
-    assert (
-        refused(read_file, path, None) == f"{path}: is not a NumPy archive that can be read; save it with numpy.savez"
-    )
-
-
 def test_npz_that_claims_more_than_it_holds(tmp_path):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (2**40, 2**10)})
@@ -122,37 +74,6 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
     message = refused(read_file, path, None)
     assert message.startswith(f"{path}: x_train is damaged (")
     assert message.endswith("); save it again as an array of numbers")
-
-
-@pytest.mark.parametrize(
-    ("content", "label", "message"),
-    [
-        ("a,y,a\n1,0,2\n", None, "{path}: needs `label` COLUMN to name the label column; it has 'a', 'y', 'a'"),
-        ("a,y,a\n1,0,2\n", "a", "`label` a: {path} has that column more than once; it has 'a', 'y', 'a'"),
-        *(
-            (
-                "a,y\n" + body,
-                "y",
-                f"{{path}}: line {line}, column {column!r} holds {cell}; every cell must be a number, or say{NO_NUMBER}",
-            )
-            for body, line, column, cell in (
-                ("1,0\n2,cat\n", 3, "y", "'cat'"),
-                ("1,0\n\n1,0\n0x1,0\n", 5, "a", "'0x1'"),
-                ('1,0\n"two\nlines",1\n', 4, "a", "'two\\nlines'"),
-            )
-        ),
-        ("", "y", "{path}: is empty; expected a header line and records"),
-        (
-            'a,y\n"1,0\n',
-            "y",
-            "{path}: is not comma-separated text in UTF-8 (unexpected end of data); save it{SAVE_IT}",
-        ),
-    ],
-)
-def test_bad_csv(tmp_path, content, label, message):
-    path = text(tmp_path, content)
-    named = {"NO_NUMBER": NO_NUMBER, "SAVE_IT": SAVE_IT}
-    assert refused(read_file, path, label) == message.format(path=path, **named)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpltm.networks.own_network import apart
 from dpltm.records import count_outside, from_arrays, prepare
-from dpltm.records.arrays import as_parts, records_of
+from dpltm.records.arrays import records_of, unlabelled
 from dpltm.records.input_parts import MAX_WORDS, InputPart
 from refusals import refused
 
@@ -19,8 +19,8 @@ ROWS = [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
 
 def given_back(x, bounds=(0.0, 1.0), **facts):
     """What a network gets of records."""
-    made, parts = as_parts(x, facts.get("words"), "x")
-    return apart(torch.from_numpy(prepare(made, bounds, (), parts)), parts)
+    raw = unlabelled(x, facts.get("words"), "it", "x")
+    return apart(torch.from_numpy(prepare(raw.x, bounds, (), raw.parts)), raw.parts)
 
 
 @settings(max_examples=60)
@@ -73,11 +73,11 @@ def test_whatever_a_network_is_tried_on_stays_in_range(values):
 def test_a_row_depends_on_its_own_record_alone():
     draw = np.random.default_rng(1)
     x = {"ids": draw.integers(0, 9, (8, 5)), "level": draw.random((8, 2))}
-    whole, parts = as_parts(x, {"ids": 9}, "x")
+    whole = unlabelled(x, {"ids": 9}, "it", "x")
     for record in range(8):
-        alone, same = as_parts({name: part[record : record + 1] for name, part in x.items()}, {"ids": 9}, "x")
-        assert np.array_equal(alone[0], whole[record])
-        assert same == parts
+        alone = unlabelled({name: part[record : record + 1] for name, part in x.items()}, {"ids": 9}, "it", "x")
+        assert np.array_equal(alone.x[0], whole.x[record])
+        assert alone.parts == whole.parts
 
 
 IDS = np.arange(8).reshape(4, 2)
@@ -120,7 +120,7 @@ NO_NAME = "is no name of an argument; call each part as the network does"
     ],
 )
 def test_bad_parts(x, facts, message):
-    assert refused(as_parts, x, facts.get("words"), "x") == message
+    assert refused(unlabelled, x, facts.get("words"), "it", "x") == message
 
 
 def test_bounds_are_of_quantities():
@@ -149,7 +149,7 @@ def test_splits_have_the_same_parts():
 
 
 def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
-    parts = as_parts({"ids": IDS, "level": IDS / 8}, {"ids": 8}, "x")[1]
+    parts = unlabelled({"ids": IDS, "level": IDS / 8}, {"ids": 8}, "it", "x").parts
     strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
     assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
     assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpltm.privacy.entry import NO_LINEAGE
-from dpltm.records import load, scale
-from dpltm.records.cells import as_days
+from dpltm.records import encode, load, scale
+from dpltm.records.encode import as_days
 from dpltm.records.schema import parse_schema, schema_text
 from dpltm.records.tables import draft, faults_of, read_off
-from dpltm.tickets import encode
 from opened import arrays_of
 from refusals import refused
 

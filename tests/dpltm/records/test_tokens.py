@@ -95,41 +95,6 @@ def test_other_words_or_lengths_are_the_same_records(write):
         assert f"5 of the 5 records of {path} are training records of {path}" in refused(load, path)
 
 
-INTEGERS = "expected integers in one dimension"
-RANGE = "it must go from 0 to the 13 entries of values_train, and never fall"
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"values_train": VALUES.astype(float)}, f"values_train has dtype float64 and shape (13,); {INTEGERS}"),
-        (
-            {"offsets_train": OFFSETS[:1], "y_train": Y[:0]},
-            "offsets_train has 1 entries and so no record; give one more than records",
-        ),
-        ({"offsets_train": np.array([0, 1, 2, 3, 4, 2**62])}, f"offsets_train goes from 0 to {2**62}; {RANGE}"),
-        (
-            {"values_train": VALUES.astype(np.int64) - 1},
-            "values_train holds -1; a word is a rank from 1 up, and 0 an unknown one",
-        ),
-        ({"x_train": Y[:, None]}, "has both x_train and values_train; keep the one with the records"),
-        ({"x_test": Y[:, None], "y_test": Y}, "x_test holds no texts, unlike values_train; give both splits the same"),
-    ],
-)
-def test_wrong_files(write, arrays, message):
-    path = write(**arrays)
-    assert refused(load, path).removeprefix(path).lstrip(": ") == message
-
-
-def test_bad_options(write):
-    words = "must be 5 to 10,000,000; pass the public size of the table, which has 4 positions that are no words"
-    assert refused(load, write(), words=4) == f"`words` 4: {words}"
-    length = "must be 1 to 100,000; pass how many words of a text to keep"
-    assert refused(load, write(), length=10**6) == f"`length` 1000000: {length}"
-    message = "`bounds`: is for quantities, and these records hold positions in a table; drop `bounds`"
-    assert refused(load, write(), bounds=(0, 1)) == message
-
-
 def test_nothing_is_allocated_by_numbers_in_a_file(write):
     """A hundred kilobytes of offsets that all are 0 would become gigabytes."""
     labels = np.arange(20_000) % 2
@@ -150,13 +115,6 @@ def test_features_that_are_positions(write):
     found = load(features(x.astype(">f4")), words=10)
     assert np.array_equal(arrays_of(found.train).x, x)
     assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
-    path = features(x)
-    assert refused(load, path, length=2) == (
-        f"`length` 2: {path} holds no texts (values_train, offsets_train); drop `length`"
-    )
-    assert refused(load, path, words=9).startswith(
-        f"{path}: x_train has 9 at record 1, place 0 (counted from 0); with"
-    )
 
 
 @pytest.mark.parametrize("names", [("values", "offsets"), ("values_test", "offsets_test")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dpltm
 from dpltm.errors import DpltmError
 from dpltm.records import at_unit, from_arrays, load
-from dpltm.records.units import ABSENT, by_unit, whose
+from dpltm.records.units import ABSENT, whose
 from opened import arrays_of, units_of
 from refusals import refused
 
@@ -62,7 +62,7 @@ def by_hand(x, y, units, hashes, slots):
 def test_a_person_is_the_records_of_lowest_hash(slots, seed, persons):
     x, y, units = people(seed=seed, persons=persons)
     dataset = from_arrays(x, y, classes=2, units=units)
-    found = by_unit(dataset, slots)
+    found = at_unit(dataset, slots)
     expected = by_hand(x, y, units, dataset.rows.public_hashes(), slots)
     assert arrays_of(found.train).x.shape == (len(expected), slots, 5)
     for records, labels, given_ in zip(*arrays_of(found.train), expected, strict=True):
@@ -81,8 +81,8 @@ def test_one_person_more_or_less_is_one_row_more_or_less(slots, seed, who):
     there = units != who
     if there.all() or len(set(units[there].tolist())) < 2:
         return
-    whole = arrays_of(by_unit(from_arrays(x, y, classes=2, units=units), slots).train)
-    without = arrays_of(by_unit(from_arrays(x[there], y[there], classes=2, units=units[there]), slots).train)
+    whole = arrays_of(at_unit(from_arrays(x, y, classes=2, units=units), slots).train)
+    without = arrays_of(at_unit(from_arrays(x[there], y[there], classes=2, units=units[there]), slots).train)
     place = sorted(set(units.tolist())).index(who)
     assert np.array_equal(np.delete(whole.x, place, axis=0), without.x)
     assert np.array_equal(np.delete(whole.y, place, axis=0), without.y)
@@ -94,18 +94,18 @@ def test_a_word_among_numbers_makes_no_two_persons_of_one():
     for last in ("ann", "9"):
         dataset = from_arrays(x, y, classes=2, units=np.array(["7", "7.0", "8", "08", "8.", last]))
         assert len(set(units_of(dataset)[:2].tolist())) == len(set(units_of(dataset)[2:5].tolist())) == 1
-        assert len(by_unit(dataset, 4).train) == 3
+        assert len(at_unit(dataset, 4).train) == 3
 
 
 def test_what_is_public_of_persons():
     x, y, units = people()
     dataset = from_arrays(x, y, classes=2, units=units)
-    found = by_unit(dataset, 4)
+    found = at_unit(dataset, 4)
     assert (found.unit, found.records, found.records_origin) == ("user", len(set(units.tolist())), "counted")
     assert (found.train.slots, found.row_shape, found.input_shape, found.features) == (4, (5,), (5,), 5)
     assert found.content_digest() == dataset.content_digest(), "the same data, so that a ledger adds up both"
     assert not found.names_units
-    declared = by_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
+    declared = at_unit(from_arrays(x, y, classes=2, records=11, units=units), 4)
     assert (declared.records, declared.records_origin) == (11, "declared")
     assert at_unit(dataset, None).train.slots == 64
     assert at_unit(found, None) is found

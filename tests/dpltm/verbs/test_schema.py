@@ -198,7 +198,8 @@ def test_few_values_are_outside_and_it_is_told_how_many(std, most, mean):
     values = {name: law(draw).astype(float) for name, law in LAWS.items()}
     columns = tuple(Column(name, "?", wanted=True) for name in values)
     codes = np.stack(
-        [np.searchsorted(private_columns._EDGES["number"], each, side="right") for each in values.values()], 1
+        [np.searchsorted(private_columns.HISTOGRAMS["number"].edges, each, side="right") for each in values.values()],
+        1,
     )
     found = find_columns(ColumnQuery(columns), codes, {}, std, 1e-7, FastSource(1))
     outside = [
@@ -217,7 +218,9 @@ def test_an_empty_group_beside_others_is_hardly_ever_taken_for_theirs():
     """Years from 1950 on then would begin at 512 or before, which leaves a tenth of the range to them; once in 40 at 2."""
     years = np.random.default_rng(5).integers(1950, 2006, 10_000).astype(float)
     columns = tuple(Column(str(place), "number", wanted=True) for place in range(40))
-    codes = np.repeat(np.searchsorted(private_columns._EDGES["number"], years, side="right")[:, None], 40, axis=1)
+    codes = np.repeat(
+        np.searchsorted(private_columns.HISTOGRAMS["number"].edges, years, side="right")[:, None], 40, axis=1
+    )
     found = [
         column.bounds[0]
         for seed in range(10)

@@ -148,8 +148,8 @@ def test_a_start_that_says_too_little_or_too_much():
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
         (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
     ):
-        assert refused(starting_point, target, dataset, **options).startswith(message)
-    whole, _ = starting_point(tickets, dataset, dense=True)
+        assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
+    whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
 

@@ -15,8 +15,8 @@ from torch import nn
 
 import dpltm
 from dpltm.errors import DpltmError, InputError
+from dpltm.records import encode
 from dpltm.records.load import load, load_records
-from dpltm.tickets import encode
 from dpltm.tickets.workbench import handover
 from dpltm.tickets.workbench.handover import export_run
 from dpltm.verbs.evaluate import predict

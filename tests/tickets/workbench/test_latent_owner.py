@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +19,17 @@ from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, pay, price
+from dpltm.privacy.statement import statement
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.latent import check_scheme_options, encoding, make_scheme, messages_of_one
+from dpltm.tickets.workbench.latent import (
+    check_scheme_options,
+    encoding,
+    encoding_notes,
+    make_scheme,
+    messages_of_one,
+)
 from opened import arrays_of
 from refusals import refused
 
@@ -111,13 +119,18 @@ def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> Non
 # --- what is entered ---
 
 
-def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[np.ndarray]:
+def paid(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE, **options: Any) -> Paid[Iterator[np.ndarray]]:
     plan = encoding(scheme, dataset, replace(SEND, **options), ledger)
     return pay(lambda *_: plan, ledger)
 
 
-def sent(scheme: Scheme, ledger: Ledger, dataset: Dataset = PRIVATE) -> np.ndarray:
-    return np.concatenate(list(paid(scheme, ledger, dataset).values))
+def rows_of(release: Paid[Iterator[np.ndarray]]) -> np.ndarray:
+    (blocks,) = release.values
+    return np.concatenate(list(blocks))
+
+
+def sent(scheme: Scheme, ledger: Ledger) -> np.ndarray:
+    return rows_of(paid(scheme, ledger))
 
 
 def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> None:
@@ -129,16 +142,14 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert first.entry.mechanisms == (Guarantee(scheme.answer.certified, adjacency="replace-one"),)
     assert ledger.entries == (first.entry,)
     assert first.lineage.entries == (*scheme.lineage.entries, first.entry)
-    report = plan.report(first.account, 1e-5)
-    assert report.certified.epsilon == pytest.approx(132)
-    assert (report.certified.adjacency, report.certified.sampling, report.certified.unit) == (
-        *("replace-one", "none", "record"),
-    )
-    rows = np.concatenate(list(first.values))
+    certified = statement(first.account, 1e-5).certified
+    assert certified.epsilon == pytest.approx(132)
+    assert (certified.adjacency, certified.sampling, certified.unit) == ("replace-one", "none", "record")
+    rows = rows_of(first)
     assert rows.shape == (897, 10)
     again = paid(scheme, ledger)
     assert again.account.epsilon(1e-5) == pytest.approx(264)
-    assert not np.array_equal(np.concatenate(list(again.values)), rows), "coins of its own"
+    assert not np.array_equal(rows_of(again), rows), "coins of its own"
     assert len(ledger.entries) == 2
 
 
@@ -175,10 +186,9 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
 
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
-    plan = encoding(scheme, PRIVATE, SEND, ledger)
-    report = plan.report(price(plan, ledger.book), 1e-5)
-    assert "labels are sent as they are: declared public, and not counted" in report.notes
-    assert report.certified.epsilon == pytest.approx(128)
+    account = price(encoding(scheme, PRIVATE, SEND, ledger), ledger.book)
+    assert "labels are sent as they are: declared public, and not counted" in encoding_notes(scheme, PRIVATE)
+    assert account.epsilon(1e-5) == pytest.approx(128)
     assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
 
@@ -231,7 +241,7 @@ def test_augmented_images_are_messages_more_and_add_up(scheme: Scheme, ledger: L
     assert first.entry.mechanisms == 3 * (Guarantee(scheme.answer.certified, adjacency="replace-one"),)
     assert first.account.epsilon(1e-5) == pytest.approx(3 * 132)
     assert messages_of_one(first.lineage) == 3
-    rows = np.concatenate(list(first.values))
+    rows = rows_of(first)
     assert rows.shape == (300, 10)
     flipped = np.unpackbits(rows[:100, :8] ^ scheme.answer.form.encode(scheme.scores(arrays_of(few.train).x)))
     varied = np.unpackbits(rows[100:200, :8] ^ rows[:100, :8])

@@ -212,8 +212,8 @@ def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:
     of_any, one_hot = (claim(protocol="oue", bits=10, epsilon=2.0, one_hot=one) for one in (False, True))
     assert one_hot["certified"] == pytest.approx(2)
     assert of_any["certified"] == pytest.approx(10 * -math.log(2 / (1 + math.exp(2))), rel=1e-9)
-    assert any("--one-hot" in note for note in of_any["notes"])
-    assert not any("--one-hot" in note for note in one_hot["notes"])
+    assert any("`one_hot`" in note for note in of_any["notes"])
+    assert not any("`one_hot`" in note for note in one_hot["notes"])
 
 
 def test_labels_and_copies_add_up() -> None:

@@ -3,16 +3,21 @@
     python encode.py new.csv inputs.json
     from encode import inputs; inputs("new.csv")     # a list for each input of the network, by name
 
-``dpltm export`` writes this file beside a network, with the settings of its table.
+``dpltm export`` writes this file beside a network, with the settings of its table. dpltm itself reads rows, numbers and
+dates by it: what a cell means is said here alone.
 """
 
+import codecs
 import csv
 import datetime
+import functools
 import gzip
 import json
 import math
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -31,27 +36,39 @@ def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[s
 
 
 def _table(path: str | Path, settings: dict[str, Any]) -> tuple[dict[str, list[str]], list[int]]:
-    skip, mark, name = settings["skip"], settings["separator"], Path(path).name.lower()
-    mark = "\t" if mark == "," and name.removesuffix(".gz").endswith(".tsv") else mark
-    csv.field_size_limit(2**31 - 1)
-    opening: Any = gzip.open if name.endswith(".gz") else open
-    with opening(path, "rt", newline="", encoding=settings["encoding"]) as stream:
-        lines_read = ("" if skip and line.startswith(skip) else line for line in stream)
-        rows = csv.reader(lines_read, strict=True, skipinitialspace=True, delimiter=mark)
-        filled = (row for row in rows if len(row) > 1 or "".join(row).strip())
-        names = settings["names"] or [name.strip() for name in next(filled, [])]
+    with rows_of(path, settings["skip"], settings["separator"], settings["encoding"]) as rows:
+        names = settings["names"] or [name.strip() for name in next(rows, (0, []))[1]]
         cells: list[list[str]] = [[] for _ in names]
         lines: list[int] = []
-        for row in filled:
+        for line, row in rows:
             if len(row) != len(names):
-                raise ValueError(f"{path}: line {rows.line_num} has {len(row)} cells in place of {len(names)}")
-            lines.append(rows.line_num)
+                raise ValueError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}")
+            lines.append(line)
             for column, cell in zip(cells, row, strict=True):
                 column.append(cell.strip())
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: has twice the columns {', '.join(twice)}")
     return dict(zip(names, cells, strict=True)), lines
+
+
+@contextmanager
+def rows_of(path: str | Path, skip: str, separator: str, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Yield the lines of a file that are not blank, the header among them, and their cells: what Python's reader takes for
+    rows and cells is what a table holds."""
+    csv.field_size_limit(2**31 - 1)  # of a cell, in all of the process: long texts are no fault
+    opening: Any = gzip.open if str(path).lower().endswith(".gz") else open
+    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    with opening(path, "rt", newline="", encoding=encoding) as stream:
+        lines = ("" if skip and line.startswith(skip) else line for line in stream)
+        rows = csv.reader(lines, strict=True, skipinitialspace=True, delimiter=separator_of(path, separator))
+        yield ((rows.line_num, row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+
+
+def separator_of(path: str | Path, separator: str) -> str:
+    """Return what stands between the cells of a file: tabs in a ``.tsv`` file where nothing but a comma is said."""
+    tabs = separator == "," and str(path).lower().removesuffix(".gz").endswith(".tsv")
+    return "\t" if tabs else separator
 
 
 def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, list[Any]]:
@@ -90,13 +107,12 @@ def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | in
             raise ValueError(" is empty, which is not allowed")
         return cell if kind == "category" else -1 if kind == "hashed" else math.nan
     if kind == "hashed":
-        buckets: int = column["buckets"]
-        return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % buckets
+        return bucket_of(cell, column["buckets"])
     if kind == "category":
         if cell not in column["values"] and not column["other"]:
             raise ValueError(f": {cell!r:.40} is none of its values")
         return cell
-    value = _days(cell) if kind == "date" else _number(cell, column)
+    value = as_days(cell) if kind == "date" else as_number(cell, *column.get("marks", ()))
     if value is not None and not math.isnan(value) and not (kind == "quantity" and math.isinf(value)):
         return value
     if not column["other"]:
@@ -104,28 +120,40 @@ def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | in
     return math.nan
 
 
-def _days(cell: str) -> float | None:
+def bucket_of(cell: str, buckets: int) -> int:
+    """Return the number that a word is hashed to, below ``buckets``."""
+    return int.from_bytes(blake2b(cell.encode(), digest_size=8).digest(), "big") % buckets
+
+
+def as_days(cell: str) -> float | None:
     """Return the days from the year 1 to a date, YYYY-MM-DD and perhaps a time; None where a cell holds none."""
-    found = DAY.fullmatch(cell)
+    day = DAY.fullmatch(cell)
     try:
-        return None if found is None else float(datetime.date.fromisoformat(found[1]).toordinal())
+        return None if day is None else float(datetime.date.fromisoformat(day[1]).toordinal())
     except ValueError:
         return None
 
 
-def _number(cell: str, column: dict[str, Any]) -> float | None:
-    """Return the number that a cell holds, written as a column says; None where it holds none."""
-    written = column.get("written")
-    if written is not None:
-        decimal, thousands = column["decimal"], column["thousands"]
-        cell = cell.removesuffix(column["suffix"]).rstrip()
-        if not re.fullmatch(written, cell):
+def as_number(cell: str, suffix: str = "", decimal: str = ".", thousands: str = "") -> float | None:
+    """Return the number that a cell holds, written with these marks; None where it holds none."""
+    if (suffix, decimal, thousands) != ("", ".", ""):
+        cell = cell.removesuffix(suffix).rstrip()
+        if not written(decimal, thousands).fullmatch(cell):
             return None
         cell = cell.replace(thousands, "").replace(decimal, ".")
     try:
         return None if "_" in cell else float(cell)  # 1_05 is no number, but of Python
     except ValueError:
         return None
+
+
+@functools.cache
+def written(decimal: str, thousands: str) -> re.Pattern[str]:
+    """Numbers with such a point; groups are of three digits, so that a point is not taken for what stands between them."""
+    grouped = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
+    return re.compile(
+        rf"[+-]?(?:(?:{grouped}\d+)(?:{re.escape(decimal)}\d*)?|{re.escape(decimal)}\d+)(?:[eE][+-]?\d+)?"
+    )
 
 
 def main() -> None:
