@@ -338,7 +338,7 @@ class Learned:
     """
 
     spec: ModelSpec
-    weights: dict[str, torch.Tensor]
+    model: nn.Module
     facts: dict[str, Any]
     metrics: list[dict[str, Any]]
 
@@ -420,7 +420,7 @@ def learn(
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
-    return Learned(spec, weights_of(model), facts, metrics)
+    return Learned(spec, model, facts, metrics)
 
 
 def check_server_options(options: TrainRequest) -> None:
@@ -665,9 +665,7 @@ def save_learned(
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    spec, model = learned.spec, build(learned.spec)
-    model.load_state_dict(learned.weights)
-    mask = Mask.dense(model)
+    spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         files.write_json(folder / "result.json", {**result, **stated})
