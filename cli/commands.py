@@ -207,23 +207,12 @@ def _shown(default: object) -> str:
 def _common() -> list[inspect.Parameter]:
     option = partial(typer.Option, rich_help_panel=EVERY_COMMAND)
     config = option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
+    every = option("--help-all", is_eager=True, callback=_every_option, help="Show every option and exit.")
     return [
         _keyword("config", Annotated[Optional[str], config]),  # noqa: UP045
         _keyword("json", Annotated[bool, option("--json", help="Print one JSON object.")], False),
         _keyword("quiet", Annotated[bool, option("--quiet", help="Print nothing but errors.")], False),
-        _keyword(
-            "help_all",
-            Annotated[
-                bool,
-                option(
-                    "--help-all",
-                    is_eager=True,
-                    callback=_every_option,
-                    help="Show every option and exit.",
-                ),
-            ],
-            False,
-        ),
+        _keyword("help_all", Annotated[bool, every], False),
     ]
 
 
@@ -275,13 +264,10 @@ EVERY_COMMAND = "Every command"
 PAGE = 20
 """Options that a first page has at most."""
 
-FIRST = frozenset(
-    (
-        "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds",
-        "criterion", "eps1", "score", "rule", "filter", "clip_norm", "epsilon", "epochs",
-        "lr", "trials", "input", "ledger", "out", "dry_run",
-    )
-)  # fmt: skip
+FIRST = frozenset((
+    "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds", "criterion", "eps1",
+    "score", "rule", "filter", "clip_norm", "epsilon", "epochs", "lr", "trials", "input", "ledger", "out", "dry_run",
+))  # fmt: skip
 """Options that the first page of a command with more than ``PAGE`` shows, beside those of every command."""
 
 FIRST_EXAMPLES = 3

@@ -58,18 +58,14 @@ def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     fetched = bool(catalogue()[name].openml) and not file.is_file()
     if fetched:
         check_writable(file)
-        train, test = download(name)
+        train, test = download(catalogue()[name], home)
         assert train.y is not None
         assert test.y is not None
         progress.say(f"{name}: writing {file}")
         with new_file(file) as staging, staging.open("wb") as stream:  # numpy would add a suffix to a name
             np.savez_compressed(stream, x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
-    dataset = load(name)
-    lies = file if file.is_file() else None
-    return {
-        "name": name, "records": dataset.records, "fetched": fetched, "file": None if lies is None else str(lies),
-        "sha256": None if lies is None else file_digest(lies),
-    }  # fmt: skip
+    lies = {"file": str(file), "sha256": file_digest(file)} if file.is_file() else {"file": None, "sha256": None}
+    return {"name": name, "records": load(name).records, "fetched": fetched, **lies}
 
 
 def show_fetched(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -91,9 +87,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
         "features": dataset.features,
         "classes": dataset.classes,
         "classes_origin": dataset.classes_origin,
-        **(
-            {} if dataset.target is None else {"classes": None, "classes_origin": None, "target": list(dataset.target)}
-        ),
+        **({"classes": None, "classes_origin": None, "target": list(dataset.target)} if dataset.target else {}),
         "bounds": None if dataset.tables else list(dataset.bounds),
         "bounds_origin": None if dataset.tables else dataset.bounds_origin,
         "tables": list(dataset.tables) or None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,57 +127,46 @@ def _write(
     out: Path, predictions: stage.Predictions, names: Sequence[str] | None, ids: tuple[str, list[str]] | None
 ) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
-    numbers = predictions.target is not None
-    told = {"prediction": predictions.values} if numbers else {
+    columns: list[tuple[str, Iterable[Any]]] = [] if ids is None else [(no_formula(ids[0]), map(no_formula, ids[1]))]
+    arrays: dict[str, Any] = {"prediction": predictions.values} if predictions.target is not None else {
         "label": predictions.labels, "probabilities": predictions.probabilities,
+        **({"classes": np.array(names)} if names else {}),
     }  # fmt: skip
+    arrays |= {} if ids is None else {"id": np.array(ids[1])}
+    if predictions.target is not None:
+        columns.append(("prediction", map("{:.9g}".format, predictions.values)))
+    else:
+        labels, chances = predictions.labels, predictions.probabilities.T
+        columns.append(("label", labels if names is None else (no_formula(names[label]) for label in labels)))
+        heads = (f"p{number}" if names is None else f"p {names[number]}" for number in range(len(chances)))
+        columns += [(head, map("{:.9g}".format, column)) for head, column in zip(heads, chances, strict=True)]
     with new_file(out) as staging:
         if out.suffix.lower() == ".npz":
-            told |= {"classes": np.array(names)} if names and not numbers else {}
-            told |= {} if ids is None else {"id": np.array(ids[1])}
             with staging.open("wb") as stream:
-                np.savez(stream, **told)  # type: ignore[arg-type]
+                np.savez(stream, **arrays)
             return
-        if numbers:
-            heads, cells = ["prediction"], ([f"{value:.9g}"] for value in told["prediction"])
-        else:
-            chances = told["probabilities"]
-            named = (
-                [f"p{number}" for number in range(chances.shape[1])] if names is None else [f"p {n}" for n in names]
-            )
-            heads, cells = ["label", *named], (
-                [label if names is None else no_formula(names[label]), *(f"{chance:.9g}" for chance in row)]
-                for label, row in zip(told["label"], chances, strict=True)
-            )  # fmt: skip
         with staging.open("w", encoding="utf-8", newline="") as text:
             rows = csv.writer(text, lineterminator="\n")
-            rows.writerow([*([] if ids is None else [no_formula(ids[0])]), *heads])
-            for place, row in enumerate(cells):
-                rows.writerow([*([] if ids is None else [no_formula(ids[1][place])]), *row])
+            rows.writerow(head for head, _ in columns)
+            rows.writerows(zip(*(column for _, column in columns), strict=True))
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
     """Write a run's network for use without dpltm."""
     run = opened_run(request.run, request.model)
-    made = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
+    export = exported(run, Path(request.out or ""), consent=request.yes, progress=progress)
     return {
-        "run": run.label,
-        "form": made.about["form"],
-        "written": str(made.path),
-        "files": sorted(path.name for path in made.path.iterdir()),
-        "difference": made.difference,
-        "compared": made.records,
-        "about": made.about,
-        "notes": list(made.notes),
-    }
+        "run": run.label, "form": export.about["form"], "written": str(export.path),
+        "files": sorted(path.name for path in export.path.iterdir()), "difference": export.difference,
+        "compared": export.records, "about": export.about, "notes": list(export.notes),
+    }  # fmt: skip
 
 
 def show_export(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show what was written, how near it is to dpltm, and what it cost."""
     rich.print(f"wrote {body['written']}: {', '.join(body['files'])}")
     rich.print(
-        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records",
-        style="dim",
+        f"the same answers as dpltm to {body['difference']:.1g}, on {body['compared']} made-up records", style="dim"
     )
     rich.print(guarantee(body["about"]["certified"]), style="bold")
     show_notes(rich, body)

@@ -84,15 +84,9 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
     found = audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
     )
-    return {
-        **found.to_json(),
-        "delta": 0.0,
-        "method": MASKS,
-        "canaries": found.canaries,
-        "correct": found.correct,
-        "supermask": found.supermask,
-        "shuffled_mask": found.shuffled,
-    }
+    counts = {"canaries": found.canaries, "correct": found.correct}
+    masks = {"supermask": found.supermask, "shuffled_mask": found.shuffled}
+    return {**found.to_json(), "delta": 0.0, "method": MASKS, **counts, **masks}
 
 
 def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:

@@ -110,8 +110,7 @@ def budgets(options: BudgetRequest, _: Progress) -> dict[str, Any]:
 
 def _budget(book: Book) -> list[dict[str, Any]]:
     account = book.account()
-    limit = account.budget
-    if limit is None:
+    if (limit := account.budget) is None:
         return []
     spent = min(account.epsilon(limit.delta, method) for method in ("rdp", "pld"))
     row = {"epsilon": limit.epsilon, "delta": limit.delta, "unit": book.unit, "population": book.population}
@@ -143,13 +142,9 @@ def read_book(path: Path) -> Book:
 
 FIND_RUN = Deferred("dpltm.tickets.run:find_run")  # a card needs no torch
 
-COMPARED = (
-    "compared with the entries: both epsilons, the attacker's figures, sampling, steps, noise, sensitivity, records, batch"
-    " and divisor, notes that are due"
-)
-FIGURES = (
-    "compared with the entries: both epsilons, the attacker's figures, notes that are due; no settings of a training"
-)
+_BOTH = "compared with the entries: both epsilons, the attacker's figures,"
+COMPARED = f"{_BOTH} sampling, steps, noise, sensitivity, records, batch and divisor, notes that are due"
+FIGURES = f"{_BOTH} notes that are due; no settings of a training"
 WORD = (
     "the writer's word: the entries themselves, accuracy, audit, budget asked for, names of datasets, filter, clip norm,"
     " live coordinates, bounds, how sums were rounded, where tickets come from, the network, columns, purpose, contact, what"
@@ -179,14 +174,11 @@ def check(options: CheckRequest, _: Progress) -> dict[str, Any]:
         problems += _other_weights(weights, FIND_RUN(Path(options.run)).weights, options.run)
     elif weights is not None:
         notes.append(f"its weights (SHA-256 {weights!s:.12}) were not compared; name their run by `run`")
+    privacy = {key: body[key] for key in ("certified", "nominal", "notes")}
     return {
-        "card": str(path),
-        "ok": not problems,
-        "problems": problems,
-        "entries": len(body["entries"]),
-        "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
-        "notes": notes,
-    }
+        "card": str(path), "ok": not problems, "problems": problems, "entries": len(body["entries"]),
+        "privacy": privacy, "notes": notes,
+    }  # fmt: skip
 
 
 def _check_run(path: Path) -> dict[str, Any]:
@@ -198,15 +190,10 @@ def _check_run(path: Path) -> dict[str, Any]:
         differing += _other_weights(body["settings"].get("weights"), run.weights, str(path))
         problems += [f"{card}: {line}" for line in differing]
     return {
-        "card": str(path),
-        "ok": not problems,
-        "problems": problems,
-        "weights": run.weights,
-        "cards": list(map(str, cards)),
-        "entries": len(run.lineage.entries),
-        "privacy": run.privacy,
+        "card": str(path), "ok": not problems, "problems": problems, "weights": run.weights,
+        "cards": list(map(str, cards)), "entries": len(run.lineage.entries), "privacy": run.privacy,
         "notes": [OF_RUN, UNSIGNED],
-    }
+    }  # fmt: skip
 
 
 def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
@@ -227,9 +214,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         raise ArtifactError(f"{path}: not a text; name a card or a page that dpltm report wrote") from None
     body, notes = read_statement(str(path), text), [UNSIGNED]
     if "<html" in text[:1000]:
-        problems = (
-            [] if body["digest"] == digest_of(body) else ["digest: the statement was changed after it was written"]
-        )
+        changed = body["digest"] != digest_of(body)
+        problems = ["digest: the statement was changed after it was written"] if changed else []
         notes.append(PAGE)
     else:
         problems = edits(body, text)

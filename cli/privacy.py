@@ -28,11 +28,7 @@ from dpltm.privacy.account import Planned
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
 from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
-from dpltm.privacy.checks import (
-    MAX_STEPS,
-    participations_of,
-    steps_of,
-)
+from dpltm.privacy.checks import MAX_STEPS, participations_of, steps_of
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
     Adjacency,
@@ -78,13 +74,10 @@ def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     mechanisms = _releases(options)
     figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
     return {
-        "mechanism": options.mechanism,
-        "noise_multiplier": options.noise_multiplier,
-        "eps1": options.eps1,
+        **{name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1")},
         "categories": options.categories if options.mechanism == "randomized-response" else None,
         "steps": options.steps or 1,
-        "group": options.group,
-        "delta": options.delta,
+        **{name: getattr(options, name) for name in ("group", "delta")},
         "adjacency": mechanisms[0].adjacency,
         **{known: json_figure(figure) for known, figure in figures.items()},
         "notes": [SEARCH_NOTE],
@@ -193,14 +186,10 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
         write_csv(Path(options.csv), priced)
     if picture is not None:
         write_charts(picture, [trade_off(priced)], title)
-    misses = priced.misses_at(0.05)
-    nominal = None
+    misses, nominal = priced.misses_at(0.05), None
     if priced.misses_gdp is not None:
-        nominal = {
-            "mu": json_figure(priced.mu or 0.0),
-            "beta": priced.misses_gdp.tolist(),
-            "source": ACCOUNTANTS["clt"].source,
-        }
+        mu, source = json_figure(priced.mu or 0.0), ACCOUNTANTS["clt"].source
+        nominal = {"mu": mu, "beta": priced.misses_gdp.tolist(), "source": source}
     return {
         "of": title,
         "certified": {

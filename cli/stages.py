@@ -14,6 +14,7 @@ from rich.console import Console as RichConsole
 from dpltm.cli.commands import Call
 from dpltm.cli.console import answering
 from dpltm.cli.show import (
+    Cell,
     show_notes,
     show_pairs,
     show_privacy,
@@ -72,12 +73,8 @@ def show_draw(rich: RichConsole, body: dict[str, Any]) -> None:
             style="bold",
         )
     if "revealed" in body:
-        names = ("round", "density", "accuracy", "score")
-        show_table(
-            rich,
-            body["revealed"],
-            {**{name: name for name in names}, "probability": lambda row: percent(row["probability"])},
-        )
+        columns: dict[str, Cell] = {name: name for name in ("round", "density", "accuracy", "score")}
+        show_table(rich, body["revealed"], columns | {"probability": lambda row: percent(row["probability"])})
     show_privacy(rich, body["privacy"])
 
 

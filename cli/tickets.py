@@ -13,14 +13,7 @@ from dpltm.cli.console import answering
 from dpltm.cli.show import show_notes, show_pairs, show_table, show_tickets
 from dpltm.errors import InputError
 from dpltm.networks import model_spec
-from dpltm.options.tickets import (
-    CompactRequest,
-    ExportRequest,
-    ImportRequest,
-    LsRequest,
-    ShowRequest,
-    VerifyRequest,
-)
+from dpltm.options.tickets import CompactRequest, ExportRequest, ImportRequest, LsRequest, ShowRequest, VerifyRequest
 from dpltm.privacy.describe import describe, percent
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import Progress
@@ -92,14 +85,9 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
         export.export_set(tickets, path, predictors=not request.no_predictors)
     else:
         _export_ticket(tickets, number, request, path)
-    return {
-        "ticket_set": name,
-        "id": tickets.id,
-        "round": number,
-        "form": request.to,
-        "written": str(path),
-        "notes": export.sharing_notes(tickets, whole=whole),
-    }
+    notes = export.sharing_notes(tickets, whole=whole)
+    facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": request.to}
+    return {**facts, "written": str(path), "notes": notes}
 
 
 def _check_form(request: ExportRequest, number: int | None) -> None:

@@ -162,7 +162,7 @@ class Spent:
                 part = ledger.part(dataset)
                 check_private(ledger.account(self.lineage), part)
                 fitted = any(entry.part.snapshot == part.snapshot for entry in self.lineage.paid)
-                same = not rows_coincide and RecordSet().with_all_of(*self.protected).has_all(dataset.rows)
+                same = not rows_coincide and RecordSet.have_all(self.protected, dataset.rows)
                 if self.looked and not fitted and not same:
                     raise InputError(
                         "`X`: an exact score was measured, and these are other records than those of the fits before:"

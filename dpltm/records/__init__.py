@@ -8,13 +8,13 @@ from dpltm.records.arrays import from_arrays
 from dpltm.records.catalogue import Description, cache_home, catalogue, data_home
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
-from dpltm.records.load import DatasetCache, load, load_records
+from dpltm.records.load import load, load_records
 from dpltm.records.scaling import affine, count_outside, prepare, scale
 from dpltm.records.split import Arrays, Public, RecordSet, Rows, Split
 from dpltm.records.units import at_unit
 
 __all__ = [
-    "Arrays", "Dataset", "DatasetCache", "Description", "Layout", "Public", "RecordSet", "Rows", "Split", "affine",
+    "Arrays", "Dataset", "Description", "Layout", "Public", "RecordSet", "Rows", "Split", "affine",
     "at_unit", "cache_home", "catalogue", "count_outside", "data_home", "from_arrays", "load",
     "load_records", "prepare", "scale",
 ]  # fmt: skip

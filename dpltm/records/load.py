@@ -64,7 +64,7 @@ def load(
     rows_coincide: bool = False,
     home: Path | None = None,
     for_training: bool = True,
-    dataset_cache: DatasetCache | None = None,
+    cached: bool = False,
 ) -> Dataset:
     """Read a dataset, check every record and settle its public inputs.
 
@@ -93,7 +93,8 @@ def load(
         rows_coincide: whether a test record may equal a training record.
         home: the data home, instead of ``data_home()``.
         for_training: whether there must be something to learn; one record will do otherwise.
-        dataset_cache: holds what was read before; None to read it now.
+        cached: take what was read before, unless a file is another, or its size or time has changed. Such datasets share
+            their arrays, which are marked read-only.
 
     Returns:
         The dataset; ``x`` as stored, views where ``subset`` cuts.
@@ -119,7 +120,7 @@ def load(
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
     source = _Source(dataset, label, units, known, said, test, words, length, home)
-    everybody = source.read() if dataset_cache is None else dataset_cache.dataset(source)
+    everybody = _read_only(source.versions(), source) if cached else source.read()
     return take_part(everybody, subset, said.records, for_training)
 
 
@@ -197,7 +198,7 @@ class _Source:
             raise DataError(
                 f"`unit_column` {self.units}: nothing says whose the records of {dataset} are; leave it out"
             )
-        splits = _digits() if dataset == "digits" else _fetch(description, cache_home(), self.home)
+        splits = _digits() if dataset == "digits" else download(description, self.home)
         return description, dataset, *splits
 
     def _file(self, path: Path, option: str, layout: Layout) -> tuple[RawSplit, RawSplit | None]:
@@ -275,24 +276,10 @@ def _digits_table() -> np.ndarray:
 
 
 MAX_DATASETS = 3
-"""Datasets that are held at a time."""
+"""Datasets that are held at a time, for stages and trials that come back to the same records."""
 
 
-class DatasetCache:
-    """Reads and checks a file once, for stages and trials that come back to the same records.
-
-    What is loaded shares its arrays, which are marked read-only. A file is read again when it is another, or when its
-    size or its time changes.
-    """
-
-    def __init__(self) -> None:
-        self._read = functools.lru_cache(maxsize=MAX_DATASETS)(_read_only)
-
-    def dataset(self, source: _Source) -> Dataset:
-        """Return a dataset with all its records, as it was read now or before."""
-        return self._read(source.versions(), source)
-
-
+@functools.lru_cache(maxsize=MAX_DATASETS)
 def _read_only(_versions: object, source: _Source) -> Dataset:
     """Return a dataset in arrays that are marked read-only; ``_versions`` tell those of its files apart."""
     dataset = source.read()
@@ -311,13 +298,11 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return known if stat.S_ISREG(state.st_mode) else None
 
 
-def download(name: str) -> tuple[RawSplit, RawSplit]:
-    """Return both splits of a dataset of OpenML that is known by name; DataError as :func:`load`."""
-    return _fetch(catalogue()[name], cache_home(), data_home())
+def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
+    """Return both splits of a known dataset from OpenML, downloaded into the cache folder or from an earlier download.
 
-
-def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit, RawSplit]:
-    """Return both splits of a known dataset from OpenML, downloaded into ``cache`` or from an earlier download."""
+    DataError as :func:`load`, which says that ``home`` may hold them.
+    """
     from http.client import HTTPException
 
     from sklearn.datasets import fetch_openml
@@ -325,12 +310,12 @@ def _fetch(description: Description, cache: Path, home: Path) -> tuple[RawSplit,
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    misnamed = []
+    misnamed, cache = [], str(cache_home())
     for data_id in description.openml:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "A network error occurred")
-                bunch = fetch_openml(data_id=data_id, data_home=str(cache), as_frame=False, parser=parser, n_retries=1)
+                bunch = fetch_openml(data_id=data_id, data_home=cache, as_frame=False, parser=parser, n_retries=1)
         except (OSError, ValueError, HTTPException) as error:
             raise DataError(
                 f"{description.name}: not in the data home, and OpenML dataset {data_id} could not be fetched "

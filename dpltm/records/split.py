@@ -161,8 +161,7 @@ class Rows:
         """
         if self._names is None:
             return _public(_hashed(self._bytes()))
-        order = self._names[0]
-        return _public(_hashed(row.tobytes() for rows in self._chunks(label=True) for row in rows[:, order]))
+        return _public(_hashed(self._bytes(self._names[0], label=True)))
 
     def cut_hashes(self) -> np.ndarray:
         """Return the hashes of cuts: the public hash of each record, or of its person, where something says whose it is."""
@@ -197,18 +196,13 @@ class Rows:
     def identities(self, *, of_persons: bool = False) -> np.ndarray:
         """Return a digest of each record, ``(n,)`` uint64: of its features and their names, or of whose it is. Private.
 
-        It is the same within a process alone. Of arrays it is a sum with secret weights, which is quick enough to go along
-        with predictions: two records that differ share one with chance 2^-49 at most.
+        It is that of public hashes under a secret key, without labels: the same within a process alone.
         """
         if of_persons:
             assert self._units is not None
             return _hashed(map(str.encode, self._units.tolist()), b"persons")
         names = hashlib.sha256(_secret() + repr(sorted(self.columns or ())).encode()).digest()
-        if self._ragged is not None:
-            return _hashed(self._bytes(), names)
-        order = slice(None) if self.columns is None else np.argsort(self.columns)
-        digests = [_summed(rows[:, order], names) for rows in self._chunks()]
-        return np.concatenate([np.zeros(0, np.uint64), *digests])
+        return _hashed(self._bytes(slice(None) if self.columns is None else np.argsort(self.columns)), names)
 
     @property
     def _names(self) -> tuple[np.ndarray, list[str]] | None:
@@ -218,10 +212,10 @@ class Rows:
         names = [*self.columns, self.label]
         return np.array(sorted(range(len(names)), key=names.__getitem__)), sorted(names)
 
-    def _bytes(self) -> Iterator[bytes]:
-        """Yield the bytes of each record without its label."""
+    def _bytes(self, order: slice | np.ndarray = slice(None), label: bool = False) -> Iterator[bytes]:
+        """Yield the bytes of each record: its values in this order, the label's behind the features if asked."""
         if self._ragged is None:
-            yield from (row.tobytes() for rows in self._chunks() for row in rows)
+            yield from (row.tobytes() for rows in self._chunks(label) for row in rows[:, order])
             return
         values, offsets = self._ragged
         for start, stop in itertools.pairwise(offsets):
@@ -240,38 +234,25 @@ class Rows:
 class RecordSet:
     """Records and persons, by which a refusal knows them again: private, and in the memory of one process alone."""
 
-    def __init__(self, rows: Rows | None = None) -> None:
-        records = [] if rows is None else [rows.identities()]
-        persons = [] if rows is None or rows._units is None else [rows.identities(of_persons=True)]
-        self._digests = np.unique(np.concatenate([*records, *persons])) if records else np.zeros(0, np.uint64)
-
-    def with_all_of(self, *others: RecordSet) -> RecordSet:
-        """Return the records and persons of this set and of others."""
-        joined = RecordSet()
-        joined._digests = np.unique(np.concatenate([each._digests for each in (self, *others)]))
-        return joined
+    def __init__(self, rows: Rows) -> None:
+        persons = [] if rows._units is None else [rows.identities(of_persons=True)]
+        self._digests = np.unique(np.concatenate([rows.identities(), *persons]))
 
     def has_any(self, rows: Rows, *, of_persons: bool) -> bool:
         """Return whether it has some of these records, or of the persons whose they are."""
         return bool(np.isin(rows.identities(of_persons=of_persons), self._digests).any())
 
-    def has_all(self, rows: Rows) -> bool:
-        """Return whether it has all of these records."""
-        return bool(np.isin(rows.identities(), self._digests).all())
+    @staticmethod
+    def have_all(sets: Iterable[RecordSet], rows: Rows) -> bool:
+        """Return whether some sets together have all of these records."""
+        digests = np.concatenate([np.zeros(0, np.uint64), *(records._digests for records in sets)])
+        return bool(np.isin(rows.identities(), digests).all())
 
 
 @cache
 def _secret() -> bytes:
     """Of this process: what identities are computed with."""
     return secrets.token_bytes(24)
-
-
-def _summed(rows: np.ndarray, names: bytes) -> np.ndarray:
-    """A sum over each row of float32, ``(n, columns)``, with weights that names and the number of columns decide."""
-    weights = np.random.default_rng([*names, rows.shape[1]]).integers(2**64 - 1, size=rows.shape[1], dtype=np.uint64)
-    bits = np.ascontiguousarray(rows).view("<u4")
-    bits = bits ^ bits >> np.uint32(16)  # where floats differ in their high bits alone, a product would lose them
-    return np.asarray(bits.astype(np.uint64) @ weights)
 
 
 def _hashed(values: Iterable[bytes], key: bytes = b"") -> np.ndarray:

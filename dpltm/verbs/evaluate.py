@@ -120,9 +120,8 @@ def evaluate(
 
 def _run_bounds_notes(run: Run) -> list[str]:
     """Return a note on bounds that nobody gave: those of a run scale whatever its network is given."""
-    if run.config.get("bounds_origin") != "assumed":
-        return []
-    return [assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")]
+    note = assumed_bounds(f"the records that {run.label} was trained on", run.bounds, "train with `bounds` LO,HI")
+    return [note] if run.config.get("bounds_origin") == "assumed" else []
 
 
 def _metric(run: Run) -> str:
@@ -201,10 +200,8 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
     elif saturated:
         ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
-    outputs = _outputs(rows, run, source, progress)
-    return Predictions(
-        outputs, saturated, (*_run_bounds_notes(run), *network_notes(run.spec)), run.spec.labels is None, run.target
-    )
+    notes = (*_run_bounds_notes(run), *network_notes(run.spec))
+    return Predictions(_outputs(rows, run, source, progress), saturated, notes, run.spec.labels is None, run.target)
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:

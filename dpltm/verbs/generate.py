@@ -79,18 +79,6 @@ class Generation:
     metric: str = "accuracy"
 
     @property
-    def under_dp(self) -> bool:
-        """Tell whether a mechanism is run, rather than none needed or none there."""
-        return self.provenance == "dp"
-
-    @property
-    def steps(self) -> int:
-        """Training steps in all."""
-        if self.under_dp:
-            return self.config.iterations
-        return 0 if self.provenance == "data-free" else self.config.steps
-
-    @property
     def entries(self) -> tuple[Entry, ...]:
         """Drafts of all that would be entered and has a say in a figure."""
         training = () if self.training is None else (self.training.entry,)
@@ -112,7 +100,7 @@ class Generation:
             "dataset": self.dataset.name,
             "records": self.dataset.records,
             "model": self.spec.text,
-            "steps": self.steps,
+            "steps": {"dp": self.config.iterations, "data-free": 0}.get(self.provenance, self.config.steps),
             "privacy": statement(account, self.options.delta, notes=_input_notes(self)).to_json(),
         }
 
@@ -175,7 +163,7 @@ def plan(
         return settled
     account.check_budget(looks)
     check_unprotected(ledger.account(), looks, options.unprotected or own)
-    if not settled.under_dp:
+    if provenance != "dp":
         return settled
     start, asked = fresh(spec, options.seed), _training_options(settled)
     settled_training = replace(settle_training(start, dataset, asked, ledger, services), purpose=FOR_TICKETS)
@@ -215,7 +203,7 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         on disk does: its text (``repr``) leaves them out, and so does the set that is written.
     """
     options = plan.options
-    if plan.under_dp:
+    if plan.provenance == "dp":
         body, lineage = _under_dp(plan, checkpoints)
     elif plan.provenance == "data-free":
         lineage = plan.lineage | plan.ledger.declare_once(*plan.beside)
@@ -384,17 +372,15 @@ def _facts(plan: Generation) -> str:
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    settings, options = asdict(plan.config), plan.options
+    settings, dataset = asdict(plan.config), plan.dataset
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
-    if plan.under_dp:
-        settings |= {"criterion": options.criterion, "epsilon": options.epsilon, "delta": options.delta}
-    if plan.metric != "accuracy":
-        settings["metric"] = plan.metric
-    dataset = plan.dataset
-    named = {"columns": list(dataset.columns)} if dataset.columns else {}
-    return {**settings, **named, **({"table_schema": dataset.schema} if dataset.schema else {})}
+    if plan.provenance == "dp":
+        settings |= {name: getattr(plan.options, name) for name in ("criterion", "epsilon", "delta")}
+    settings |= {"metric": plan.metric} if plan.metric != "accuracy" else {}
+    settings |= {"columns": list(dataset.columns)} if dataset.columns else {}
+    return settings | ({"table_schema": dataset.schema} if dataset.schema else {})
 
 
 # --- options --------------------------------------------------------------------------------------------------------

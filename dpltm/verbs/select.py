@@ -252,8 +252,7 @@ def select_public(tickets: TicketSet, options: SelectOptions) -> Winner:
             f" accuracy {dense.accuracy:.4f}; raise `tolerance` or `max_density`"
         )
     facts = {"eps1": 0.0, "mechanism": "smallest-within", "score": None, "sensitivity": None}
-    unit = next((entry.unit for entry in tickets.lineage.paid), RECORD)
-    account = Account.of((), tickets.lineage, unit=unit)
+    account = Account.of((), tickets.lineage, unit=next((entry.unit for entry in tickets.lineage.paid), RECORD))
     privacy = statement(account, options.delta, notes=["chosen on public accuracies: no private record was used"])
     return Winner(candidates[index].round, tickets.lineage, tickets, facts, privacy)
 

@@ -249,9 +249,8 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    noise = calibrate_noise(
-        options.epsilon or 0.0, options.delta, mechanism, accountant=options.accountant
-    ).noise_multiplier
+    budget, delta = options.epsilon or 0.0, options.delta
+    noise = calibrate_noise(budget, delta, mechanism, accountant=options.accountant).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
 
 
@@ -261,9 +260,8 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
     if dataset.target is not None:
-        asked = {"class_weight": options.class_weight, "class_shares": options.class_shares, "by": options.by}
-        for name, value in asked.items():
-            if value is not None:
+        for name in ("class_weight", "class_shares", "by"):
+            if getattr(options, name) is not None:
                 raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
         if spec.loss is not None or spec.score is not None:
             raise InputError(
@@ -413,12 +411,10 @@ def _check_budget(options: TrainOptions) -> None:
         raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
     if options.epsilon is not None:
         check_certifies(options.accountant)
-    if options.eval_private is not None:
+    if (price := options.eval_private) is not None:
         check_priced(options.metric)
-        if options.eval_private < MIN_EPSILON:
-            raise InputError(
-                f"`eval_private`: {options.eval_private:g} is nothing but noise; give at least {MIN_EPSILON:g}"
-            )
+        if price < MIN_EPSILON:
+            raise InputError(f"`eval_private`: {price:g} is nothing but noise; give at least {MIN_EPSILON:g}")
 
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
@@ -440,9 +436,8 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
     """
     options, dataset, mechanism = settled.options, settled.dataset, settled.mechanism
     if options.head == LEAST_SQUARES:
-        return head.releases(
-            dataset, settled.start.mask, mechanism, _whole_noise(options, mechanism, before), mechanism.bits
-        )
+        noise = _whole_noise(options, mechanism, before)
+        return head.releases(dataset, settled.start.mask, mechanism, noise, mechanism.bits)
     if options.centre is None:
         return head.Before()
     check_quantities(dataset, "`centre`")
@@ -529,11 +524,8 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
-        before_steps, counts, (paid,) = (
-            head.Before.of(known.of(GaussianRelease), settled.dataset),
-            known.of(Guarantee),
-            known.of(NoisySgd),
-        )
+        before_steps, counts = head.Before.of(known.of(GaussianRelease), settled.dataset), known.of(Guarantee)
+        (paid,) = known.of(NoisySgd)
         mechanism = replace(draft, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
         account = account.without(known)
     else:
@@ -542,13 +534,9 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        mechanism = _with_noise(
-            head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options,
-            draft,
-            before,
-            settled.services,
-            certified=settled.purpose == FOR_TICKETS,
-        )
+        asked = head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options
+        certified = settled.purpose == FOR_TICKETS
+        mechanism = _with_noise(asked, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)

@@ -101,7 +101,7 @@ def transfer(
         target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
     made = carry_over(body, target, mode, fresh, options.seed)
-    config = {"transfer": {"mode": options.mode, "fresh": options.fresh, "seed": options.seed}}
+    config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
     of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
@@ -252,16 +252,12 @@ def _kept_weights(
     old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
 ) -> dict[str, Tensor]:
     """Return the weights that are taken over: a layer's bias goes with all of its weights."""
-    kept = {}
+    kept, fresh = {}, {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
     for name, value in drawn.items():
-        layer = name.rpartition(".")[0]
-        of_layer = [relation for weight, relation in relations.items() if weight.rpartition(".")[0] == layer]
+        goes_along = name not in relations and name.rpartition(".")[0] not in fresh
         if relations.get(name) == "repeated":
             kept[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
-        elif name in relations:
-            if relations[name] == "kept":
-                kept[name] = old[name].clone()
-        elif "fresh" not in of_layer and name in old and old[name].shape == value.shape:
+        elif relations.get(name) == "kept" or (goes_along and name in old and old[name].shape == value.shape):
             kept[name] = old[name].clone()
     return kept
 

@@ -48,8 +48,6 @@ def test_a_mark_of_byte_order_in_front_is_passed_over(cli, config):
         ("qqqq = 1", "--config c.toml: unknown key 'qqqq' for train"),
         ('steps = "3"', "--config c.toml: --steps: '3' is not a whole number"),
         ("steps = true", "--config c.toml: --steps: True is not a whole number"),
-        ("epsilon = true", "--config c.toml: --epsilon: True is not a number"),
-        ("dense = 1", "--config c.toml: --dense: 1 is not true or false"),
         ("noise-multiplier = [1]", "--config c.toml: --noise-multiplier: a value of type list is not a number"),
         ("epsilon = -1", "--config c.toml: --epsilon: -1 is not a positive number"),
         ("train = 1\n[select]", "--config c.toml: train "),

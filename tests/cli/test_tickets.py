@@ -197,7 +197,7 @@ def test_a_kill_before_the_winner_is_on_record_leaves_the_set_marked(cli, pays, 
 
     write_set("set", "public")
     with monkeypatch.context() as patch:
-        patch.setattr("dpltm.tickets.workbench.stages.save_winner", killed)
+        patch.setattr("dpltm.tickets.ticket_set.save_winner", killed)
         assert cli(f"select set {PRIVATE} --eps1 {EPS1} --ledger l.jsonl").code == 130
     assert not Path("set/winner.json").exists()
     assert len(draws("set")) == 1

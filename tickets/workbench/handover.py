@@ -134,8 +134,8 @@ def exported(run: Run, folder: Path, *, consent: bool, progress: Progress) -> Ex
 
 def _unprotected(lineage: Lineage) -> bool:
     """Tell whether something was released with no mechanism, or with one that adds no noise."""
-    bare = (sgd for entry in lineage.entries for sgd in entry.of(NoisySgd) if sgd.noise_multiplier == 0)
-    return any(entry.of(Unprotected) for entry in lineage.entries) or next(bare, None) is not None
+    bare = (sgd.noise_multiplier == 0 for entry in lineage.entries for sgd in entry.of(NoisySgd))
+    return any(entry.of(Unprotected) for entry in lineage.entries) or any(bare)
 
 
 def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
@@ -161,8 +161,8 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
             " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
             " `yes`"
         )
-    known = {each.id for each in run.lineage.entries}
-    if run.schema is not None and not all(each.id in known for each in run.schema.lineage.entries):
+    known = {entry.id for entry in run.lineage.entries}
+    if run.schema is not None and not {entry.id for entry in run.schema.lineage.entries} <= known:
         raise DpltmError(
             f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
         )
@@ -212,13 +212,6 @@ class _Network:
         return "probabilities" if self.run.target is None else "prediction"
 
     @property
-    def _labels(self) -> dict[str, Any]:
-        if self.run.target is not None:
-            return {"target": list(self.run.target)}
-        names = [str(number) for number in range(self.run.spec.classes)]
-        return {"classes": names if self.schema is None else list(self.schema.class_names)}
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of one record that is no row of a schema."""
         return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
@@ -255,6 +248,7 @@ class _Network:
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
         entry, guarantee = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
+        names = map(str, range(run.spec.classes)) if self.schema is None else self.schema.class_names
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -264,7 +258,7 @@ class _Network:
             "network": run.spec.text,
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],
-            **self._labels,
+            **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
             "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
             "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
@@ -300,17 +294,15 @@ def _places(column: Column) -> dict[str, int]:
 
 
 def _input(column: Column) -> dict[str, Any]:
-    dtype = "float64" if _is_number(column) else "string" if column.kind == "category" else "int64"
-    holds = {
-        "number": "a number", "date": "days, 1 for 0001-01-01", "category": "one of its values",
-        "hashed": f"a bucket, 0 to {column.buckets - 1}",
-    }[column.kind]  # fmt: skip
-    hole = {"float64": "NaN", "string": "a text for holes", "int64": f"{_HOLE}"}[dtype]
+    dtype, holds, hole = {
+        "number": ("float64", "a number", "NaN"),
+        "date": ("float64", "days, 1 for 0001-01-01", "NaN"),
+        "category": ("string", "one of its values", "a text for holes"),
+        "hashed": ("int64", f"a bucket, 0 to {column.buckets - 1}", f"{_HOLE}"),
+    }[column.kind]
     values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
-    return {
-        "name": column.name, "dtype": dtype, "shape": [], "holds": holds,
-        "hole": hole if column.missing else None, **values,
-    }  # fmt: skip
+    hole_or_none = hole if column.missing else None
+    return {"name": column.name, "dtype": dtype, "shape": [], "holds": holds, "hole": hole_or_none, **values}
 
 
 class _Served(nn.Module):
@@ -569,17 +561,16 @@ def _run(folder: Path, given: dict[str, np.ndarray], output: str) -> np.ndarray:
 def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
-    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
+    parts, bounds = fractions(MADE_UP, int(np.prod(shape))).numpy(), network.bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
-    bounds = network.bounds
     if not spec.parts:
         return _spread(parts, bounds).reshape(MADE_UP, *shape)
-    made = [
-        _spread(some, part.bounds(bounds)) for some, part in zip(split(parts, spec.parts), spec.parts, strict=True)
+    values = [
+        (_spread(x, part.bounds(bounds)), part) for x, part in zip(split(parts, spec.parts), spec.parts, strict=True)
     ]
-    return np.concatenate([np.round(x) if part.words else x for x, part in zip(made, spec.parts, strict=True)], 1)
+    return np.concatenate([np.round(x) if part.words else x for x, part in values], 1)
 
 
 def _spread(parts: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:

@@ -10,7 +10,7 @@ from dpltm.options import parse_pair
 from dpltm.options.data import DataOptions
 from dpltm.progress import Progress
 from dpltm.records.dataset import Dataset
-from dpltm.records.load import DatasetCache, load
+from dpltm.records.load import load
 from dpltm.records.schema import Schema
 from dpltm.training.launcher import launched
 
@@ -24,10 +24,6 @@ def table_first(stage: Callable[..., Any]) -> Callable[[Any, Progress], Any]:
         return stage(request, progress)
 
     return looked
-
-
-_CACHE = DatasetCache()
-"""Of this process: stages and trials come back to the same records."""
 
 
 def open_dataset(
@@ -48,5 +44,5 @@ def open_dataset(
         units=request.unit_column,
         schema=schema if request.schema is None else request.schema,
         for_training=for_training,
-        dataset_cache=_CACHE,
+        cached=True,
     )

@@ -207,7 +207,7 @@ def _plan(options: RunRequest, pipeline: Pipeline, load: Callable[[DataOptions],
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:
-        if isinstance(error, BudgetError) and (made.under_dp or ledger.account().paid):
+        if isinstance(error, BudgetError) and (made.provenance == "dp" or ledger.account().paid):
             raise  # it says what took the budget
         raise InputError(
             f"`epsilon`, `split`: {options.split:g} of {options.epsilon:g} is too little for the training; raise `epsilon`,"

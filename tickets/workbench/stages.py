@@ -36,6 +36,7 @@ from dpltm.pruning.generation import Tickets
 from dpltm.records.dataset import Dataset
 from dpltm.records.files import stem_of
 from dpltm.records.units import check_per_unit
+from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
 from dpltm.tickets.feature_files import services
@@ -43,20 +44,6 @@ from dpltm.tickets.files import check_free, check_writable, free_name, new_file,
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.ticket_set import (
-    check_size,
-    check_text,
-    folder_of,
-    is_bundled,
-    last_winner,
-    load_winner,
-    new_ticket_set,
-    private_path,
-    save_ticket_set,
-    save_winner,
-    ticket_rows,
-    winner_path,
-)
 from dpltm.tickets.workbench.code import code_named, opened_set, own_of
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Parent, ProvenanceKind, StartingPoint, TicketSet, Winner, starting_point
@@ -96,26 +83,26 @@ def generate(
         if going_on := checkpoints.held is not None:
             progress.say(f"going on from {checkpoints.held.place}")
         plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
-        check_size("`rounds`", plan.spec, plan.config.rounds + 1)  # or the set could not be written, or read again
-        check_text("`name`", request.name or "")
-        check_text("`dataset`: its name", dataset.name)
+        # or the set could not be written, or read again
+        ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
+        ticket_set.check_text("`name`", request.name or "")
+        ticket_set.check_text("`dataset`: its name", dataset.name)
         if provenance == "private" and not checkpoints.interrupted:
-            check_free(private_path(out))
+            check_free(ticket_set.private_path(out))
         if request.dry_run:
             return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
-        tickets = generation.generate(plan, kept_in=private_path(out).name, checkpoints=checkpoints)
+        tickets = generation.generate(plan, kept_in=ticket_set.private_path(out).name, checkpoints=checkpoints)
         assert tickets.privacy is not None  # the verb made it
-        body = as_flags(
-            {
-                "ticket_set": str(out),
-                "id": tickets.id,
-                "provenance": tickets.provenance,
-                "metric": tickets.config.get("metric", "accuracy"),
-                "tickets": ticket_rows(tickets.body, measured=tickets.provenance != "private" or request.reveal),
-                "privacy": tickets.privacy.to_json(),
-            }
-        )
-        with new_ticket_set(out, tickets, again=checkpoints.interrupted):
+        shown = tickets.provenance != "private" or request.reveal
+        body = as_flags({
+            "ticket_set": str(out),
+            "id": tickets.id,
+            "provenance": tickets.provenance,
+            "metric": tickets.config.get("metric", "accuracy"),
+            "tickets": ticket_set.ticket_rows(tickets.body, measured=shown),
+            "privacy": tickets.privacy.to_json(),
+        })  # fmt: skip
+        with ticket_set.new_ticket_set(out, tickets, again=checkpoints.interrupted):
             ending(body)
         checkpoints.forget()
     progress.say(f"wrote {out}")
@@ -129,8 +116,8 @@ def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothi
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
-    folder, dry = folder_of(tickets), {"dry_run": True} if request.dry_run else {}
-    if is_bundled(folder):
+    folder, dry = ticket_set.folder_of(tickets), {"dry_run": True} if request.dry_run else {}
+    if ticket_set.is_bundled(folder):
         raise InputError(
             f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
             f" {request.set} `out` DIR"
@@ -138,29 +125,27 @@ def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothi
     if request.rule == "smallest-within":
         winner = selection.select_public(tickets, request)
     else:
-        last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
+        ticket_set.last_winner(tickets)  # a damaged record of earlier draws is refused before another is paid for
         selection.check_options(request)
         dataset = open_dataset(request)
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
-        check_writable(winner_path(tickets))
+        check_writable(ticket_set.winner_path(tickets))
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
-    body = as_flags(
-        {
-            **dry,
-            "ticket_set": tickets.label,
-            "winner": {"round": winner.round, "density": winner.ticket.mask.density},
-            **winner.facts,
-            "privacy": winner.privacy.to_json(),
-            **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
-        }
-    )
+    body = as_flags({
+        **dry,
+        "ticket_set": tickets.label,
+        "winner": {"round": winner.round, "density": winner.ticket.mask.density},
+        **winner.facts,
+        "privacy": winner.privacy.to_json(),
+        **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
+    })  # fmt: skip
     if not request.dry_run:
         ending(body)
-        save_winner(folder, winner)
+        ticket_set.save_winner(folder, winner)
     return body
 
 
@@ -235,7 +220,7 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
         if number is not None:
             tickets.ticket(number)  # or it would be refused after records are read
         elif not request.dense:
-            ticket = load_winner(tickets)
+            ticket = ticket_set.load_winner(tickets)
     dataset = open_dataset(request)
     if ticket is None:
         # or one that cannot pay would be refused after features are made
@@ -354,31 +339,29 @@ def transfer(request: TransferRequest, progress: Progress) -> dict[str, Any]:
     model = None if request.model is None else code_named(request.model, start_provenance=request.start_provenance)
     dataset = open_dataset(request)
     carried = transferred(tickets, dataset, request, round=number, model=model)
-    saved = save_ticket_set(out, carried.tickets)
-    return as_flags(
-        {
-            "ticket_set": str(out),
-            "id": saved.id,
-            "model": saved.body.spec.text,
-            "mode": request.mode,
-            "provenance": saved.provenance,
-            "layers": [asdict(layer) for layer in carried.layers],
-            "tickets": ticket_rows(saved.body),
-            "notes": list(carried.notes),
-        }
-    )
+    saved = ticket_set.save_ticket_set(out, carried.tickets)
+    return as_flags({
+        "ticket_set": str(out),
+        "id": saved.id,
+        "model": saved.body.spec.text,
+        "mode": request.mode,
+        "provenance": saved.provenance,
+        "layers": [asdict(layer) for layer in carried.layers],
+        "tickets": ticket_set.ticket_rows(saved.body),
+        "notes": list(carried.notes),
+    })  # fmt: skip
 
 
 def front_of_import(
     dataset: Dataset, origin: Origin | None, features: str | None, *, file: str
 ) -> tuple[Dataset, list[str]]:
     """Return the records with the map that the file says its network stands behind, or that options name."""
+    if origin is None and features is not None:
+        return with_feature_map(dataset, features), []
     if origin is None:
-        if features is not None:
-            return with_feature_map(dataset, features), []
         return dataset, [
             f"{file} does not say what stands in front of its network; records as they are is what is taken: if it is"
-            " features, name them with `features`, since what they were made from counts as well",
+            " features, name them with `features`, since what they were made from counts as well"
         ]
     if origin.front is None:
         if features is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpltm.privacy.entry import HASHES, Part
-from dpltm.records import DatasetCache, catalogue, from_arrays, load
+from dpltm.records import catalogue, from_arrays, load
 from dpltm.records import data_home as default_home
 from dpltm.records.notes import bounds_notes, public_input_notes
 from dpltm.records.schema import parse_schema
@@ -287,29 +287,26 @@ def test_npz_with_test_option(write):
 
 
 def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
-    path, cache = write(x_test=X + 100, y_test=Y), DatasetCache()
-    first, part = load(path, dataset_cache=cache), load(path, subset="0.4:0.9", dataset_cache=cache)
-    assert np.shares_memory(arrays_of(first.test).x, arrays_of(load(path, dataset_cache=cache).test).x)
+    path = write(x_test=X + 100, y_test=Y)
+    first, part = load(path, cached=True), load(path, subset="0.4:0.9", cached=True)
+    assert np.shares_memory(arrays_of(first.test).x, arrays_of(load(path, cached=True).test).x)
     assert part.train.file is first.rows  # hashed once
     for array in (*arrays_of(first.train), *arrays_of(first.test), arrays_of(part.test).x):
         with pytest.raises(ValueError, match="read-only"):
             array[:1] = 0
-    assert not np.shares_memory(
-        arrays_of(first.train).x, arrays_of(load(path, bounds=(0, 30), dataset_cache=cache).train).x
-    )
-    assert load(path, subset="0.4:0.9", dataset_cache=cache).content_digest() == part.content_digest()
+    assert not np.shares_memory(arrays_of(first.train).x, arrays_of(load(path, bounds=(0, 30), cached=True).train).x)
+    assert load(path, subset="0.4:0.9", cached=True).content_digest() == part.content_digest()
     again = load(path)
     assert not np.shares_memory(arrays_of(first.train).x, arrays_of(again.train).x)
     arrays_of(again.train).x[:1] = 0
 
 
 def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
-    cache = DatasetCache()
     for name, values in {"x_train": X, "y_train": Y, "patient_train": np.arange(6)}.items():
         np.save(tmp_path / f"{name}.npy", values)
 
     def persons():
-        return len(np.unique(load(f"{tmp_path}/", units="patient", dataset_cache=cache).rows._units))
+        return len(np.unique(load(f"{tmp_path}/", units="patient", cached=True).rows._units))
 
     assert persons() == 6
     np.save(tmp_path / "patient_train.npy", np.arange(6) // 2)
@@ -317,7 +314,7 @@ def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
     state = (tmp_path / "y_train.npy").stat()
     np.save(tmp_path / "y_train.npy", Y[::-1])  # of the same size, and of the same time
     os.utime(tmp_path / "y_train.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", dataset_cache=cache).train).y, Y[::-1])
+    assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", cached=True).train).y, Y[::-1])
 
 
 # --- what is said of bounds: by type and by who gave what, never by the values ---

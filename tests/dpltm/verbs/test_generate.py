@@ -150,7 +150,7 @@ def test_late_rewinding_and_no_predictors():
     early = made(PUBLIC, options_of("magnitude", provenance="public"))
     late = options_of("magnitude", provenance="public", rewind=4)
     assert made(PUBLIC, late).id != early.id
-    assert plan(PUBLIC, late, Ledger(), QUIET).steps == 5 + 2 * 1
+    assert plan(PUBLIC, late, Ledger(), QUIET).config.steps == 5 + 2 * 1
     bare = made(PUBLIC, options_of("magnitude", provenance="public", no_predictors=True))
     assert (bare.is_scored, bare.id) == (False, early.id)
 

@@ -62,14 +62,10 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
 def test_what_cannot_be_transferred() -> None:
     with pytest.raises(ArtifactError, match="mine@7: no such round; it has rounds 0 to 2"):
         moved(round=7)
-    with pytest.raises(InputError, match=r"`mode`: 'mlp:8' has no projection to drop"):
-        moved(mode="drop-projection")
     with pytest.raises(InputError, match=r"has no projection to drop"):
         transfer(
             own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers)
         )
-    with pytest.raises(InputError, match=r"`seed`: .* is not a whole number from 0 to 4,611"):
-        TransferOptions(seed=2**62)
 
 
 class Layers(torch.nn.Module):
