@@ -81,7 +81,7 @@ COMMANDS: Mapping[str, tuple[type[Options], Callable[[Any], object]]] = {
     "tune": (TuneRequest, tune.check_request),
     "generate": (GenerateRequest, generate.check_options),
     "transfer": (TransferRequest, str),  # whose options say all by themselves
-    "latent scheme": (latent_options.SchemeRequest, latent.check_scheme_options),
+    "latent scheme": (latent_options.SchemeRequest, latent.answer_of),
     "latent encode": (latent_options.EncodeRequest, str),
     "latent train": (latent_options.TrainRequest, latent.check_server_options),
 }
