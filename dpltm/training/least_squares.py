@@ -9,7 +9,7 @@ Behind ``splines``, the features of a table, there are three more: class sums, b
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
 which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
 Gradients of records are not clipped below the longest that there is: so a rare class counts as much as it is off. Those of
-persons, means over their rows, are mostly far shorter. They are clipped at two deviations of such means, as targets are.
+persons, means over their rows, are mostly far shorter, and so are targets: they are clipped at some deviations of such.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
 on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (docs/results.md). Then they were frozen.
@@ -41,6 +41,7 @@ from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records.dataset import Dataset
+from dpltm.records.made_up import bits_hold
 from dpltm.records.split import Arrays, pieces
 from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint, fresh
@@ -77,8 +78,9 @@ LEAST_CURVATURE = 0.02
 CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
-RESIDUALS, LEAST_SCALE = 2.0, 0.01
-"""Deviations of targets, or of persons' labels, that residuals are clipped to; and the least deviation, in a range of 1."""
+RESIDUALS, EVEN, LEAST_SCALE = 2.0, 0.4, 0.01
+"""Deviations that residuals of targets are clipped to; those of persons' labels to as many where a class is rare, and to
+``EVEN`` over the deviation of single labels, so to 0.8, where classes are even; and the least deviation, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -87,7 +89,7 @@ CLIPPED = 0.7
 """Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
 
 ROWS = 1024
-"""Records at a time: no vector or thread has a remainder of so many."""
+"""Records at a time, of persons as well, at most: no vector or thread has a remainder of so many."""
 
 _SCALE = NORM**2 + 1
 """Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
@@ -357,27 +359,39 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
 
 def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
     """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those.
+    Rows of zeros fill the last of them up.
 
-    Each is computed beside as many others, since products of another size may round in another way.
+    Each is computed beside as many others, since products of another size may round in another way; alone, where made-up
+    rows show that it depends on them even so.
 
     Args:
         compute: of what the map stores of records, ``(n, stored)``, and their labels, ``(n,)``.
         of_unit: takes rows, those of persons once they are means, to what is summed; None for as they are.
     """
-    done = 0
-    for some in pieces(opened.x, ROWS):
-        count = len(some)
-        values, labels = np.zeros((ROWS, *some.shape[1:]), np.float32), np.full((ROWS, *opened.y.shape[1:]), ABSENT)
-        values[:count], labels[:count] = some, opened.y[done : done + count]
-        done += count
-        rows, codes = torch.from_numpy(values), torch.from_numpy(labels)
+
+    def computed(rows: Tensor, codes: Tensor) -> Tensor:
         if codes.ndim == 1:
             of_units = compute(rows, codes.clamp_min(0))
         else:
             there = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
             of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
-        yield (of_units if of_unit is None else of_unit(of_units))[:count]
+        return of_units if of_unit is None else of_unit(of_units)
+
+    slots = math.prod(opened.y.shape[1:])
+    together = 2 ** ((ROWS // slots).bit_length() - 1)
+    like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
+    together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
+    done = 0
+    for some in pieces(opened.x, together):
+        count = len(some)
+        values = np.zeros((together, *some.shape[1:]), np.float32)
+        labels = np.full((together, *opened.y.shape[1:]), ABSENT)
+        values[:count], labels[:count] = some, opened.y[done : done + count]
+        done += count
+        made = computed(torch.from_numpy(values), torch.from_numpy(labels))
+        made[count:] = 0.0
+        yield made
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,13 +401,15 @@ class Labels:
     Attributes:
         spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
-        scale: what residuals are clipped to: their deviation, times ``RESIDUALS``; 1 where they do not spread.
+        scale: what residuals are clipped to; 1 where they do not spread.
+        left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
     """
 
     targets: bool
     spread: bool
     shares: Tensor
     scale: float = 1.0
+    left: float = 1.0
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
@@ -404,6 +420,11 @@ class Labels:
     @property
     def classes(self) -> int:
         return len(self.shares)
+
+    @property
+    def are_means(self) -> bool:
+        """Tell whether they are means over persons' labels."""
+        return self.spread and not self.targets
 
     @property
     def width(self) -> int:
@@ -432,7 +453,10 @@ class Labels:
         # mean squared distance from the shares, over the largest there is, which is 2: of two classes, the variance
         variance = (float(sums[-1]) / records - float(plain.square().sum())) / 2
         variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
-        return replace(self, shares=shares, scale=min(RESIDUALS * math.sqrt(variance), 1.0))
+        single = (1 - float(plain.square().sum())) / 2
+        many, left = min(EVEN / math.sqrt(single), RESIDUALS), min(variance / single, 1.0)
+        many, left = (many, left) if self.are_means else (RESIDUALS, 1.0)
+        return replace(self, shares=shares, scale=min(many * math.sqrt(variance), 1.0), left=left)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -479,10 +503,10 @@ class Screen:
 
     @property
     def _longest(self) -> float:
-        """Longest row of residuals: of targets the scale, of two classes the larger share, else the distance of corners."""
-        if self.labels.targets:
-            return self.labels.scale
-        return float(self.labels.shares.max()) if self._two else math.sqrt(2)
+        """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
+        whole = 1.0 if self._two else math.sqrt(2)
+        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
+        return min(largest, self.labels.scale * whole)
 
     @property
     def width(self) -> int:
@@ -494,19 +518,24 @@ class Screen:
         return screened(self.feature_map, self.labels.classes)
 
     def rows(self, values: Tensor, labels: Tensor) -> Tensor:
-        """Cross moments of each record, ``(n, width)``, of norm 1 at most: products, clipped, times residuals."""
+        """Cross moments of each record, ``(n, width)``: products, clipped, times residuals, of norm 1 at most.
+
+        Those of a person's records may be longer; their mean is clipped where it is summed.
+        """
         z, (one, other) = self.feature_map.standardised(values), self.pairs.T
         products = z[:, one] * z[:, other]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
-        residuals = residuals[:, 1:].clamp(-1, 1) if self._two else residuals
+        residuals = residuals[:, 1:] if self._two else residuals
+        if self._two and not self.labels.are_means:
+            residuals = residuals.clamp(-1, 1)
         return (products[:, :, None] * residuals[:, None]).flatten(1)
 
     def kept(self, cross: Tensor, noise_std: float, records: int) -> tuple[tuple[int, int], ...]:
         """Pairs whose moments stand out of noise and sampling, the farthest first."""
         count = len(self.pairs)
-        variance = self.labels.shares * (1 - self.labels.shares) / self._longest**2
+        variance = self.labels.shares * (1 - self.labels.shares) * self.labels.left / self._longest**2
         if self.labels.targets:
             variance = torch.full_like(variance, RESIDUALS**-2)
         variance = noise_std**2 + records * (variance[1:] if self._two else variance) / (CLIPPED**2 * count)

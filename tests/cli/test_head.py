@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.nn import functional
 from commands import certified
 from dpltm.features import parse
 from dpltm.features.feature_map import SplineMap, map_of
+from dpltm.features.normalisation import noisy_sum
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import entry_from_json
 from dpltm.privacy.mechanisms import GaussianRelease
@@ -133,7 +135,9 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
     if targets and classes == 3:
         return
     x = torch.from_numpy(made()[:4000, :6]).float()
-    screen = Screen(known(x), Labels(targets, targets, torch.full((classes,), 1 / classes).double(), 0.6))
+    screen = Screen(
+        known(x), Labels(targets, targets, torch.full((classes,), 1 / classes).double(), 0.6 if targets else 1.0)
+    )
     product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
     told = {
         "noise": torch.rand(4000, generator=draw),
@@ -143,6 +147,16 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
         labels = (values * LEVELS).long() if targets else (values * classes).long().clamp_max(classes - 1)
         kept = screen.kept(screen.rows(x, labels).double().sum(0), 3.0, 4000)
         assert kept[:1] == (() if name == "noise" else ((0, 1),))
+        if targets:
+            continue
+        # of persons who have four records, by the mean of theirs; without noise it is by far what stands out
+        indicators = functional.one_hot(labels, classes).double().view(1000, 4, classes).mean(1)
+        plain = Labels(False, True, torch.full((classes,), 1 / classes).double())
+        whose = Screen(known(x), plain.counted(plain.rows(indicators).sum(0), 0.0, 1000))
+        means = whose.rows(x, labels).double().view(1000, 4, -1).mean(1)
+        kept = whose.kept(noisy_sum([means], whose.width, 1.0, 1e-3, FastSource(0)), 3.0, 1000)
+        assert kept[:1] == (() if name == "noise" else ((0, 1),))
+        assert 0.5 < means.norm(dim=1).median() < 2, "so that neither signal nor bound is left unused"
 
 
 def known(x: torch.Tensor) -> SplineMap:
@@ -163,14 +177,19 @@ HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])
 def test_no_unit_adds_more_than_one(values, classes, persons):
     """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
     targets, labels = classes == 0, torch.tensor([row[3] for row in values])
-    known_as = Labels(targets, targets or persons, torch.full((classes or 2,), 1 / (classes or 2)).double(), 0.3)
+    known_as = Labels(targets, targets or persons, torch.full((classes or 2,), 1 / (classes or 2)).double())
+    known_as = replace(known_as, scale=0.3 if known_as.spread else 1.0)
     labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
     x = torch.tensor([row[:3] for row in values])
     rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as)
     units = known_as.indicators(labels)
     units = units.mean(0, keepdim=True) if persons else units
-    for norms in (known_as.rows(units).norm(dim=1), rows.rows(x, labels).norm(dim=1)):
+    moments = rows.rows(x, labels)
+    for norms in (known_as.rows(units).norm(dim=1), *([] if known_as.are_means else [moments.norm(dim=1)])):
         assert (norms[norms.isfinite()] <= 1 + 1e-6).all()
+    if known_as.are_means:  # of records that may be longer, the mean is cut where it is summed
+        total = noisy_sum([moments.mean(0, keepdim=True)], rows.width, 1.0, 1e-9, FastSource(0))
+        assert total.norm() <= 1 + 1e-6
 
 
 def mean_chance(share, noise_std, seed=0):
@@ -195,16 +214,25 @@ def test_chances_are_moved_to_the_share_as_far_as_noise_can_tell():
 
 
 @pytest.mark.parametrize("targets", [False, True])
-def test_residuals_of_units_are_clipped_at_two_deviations(targets):
-    """Of targets, and of persons' means of one class or the other; by numpy, which has no noise."""
+def test_residuals_of_units_are_clipped_at_some_deviations(targets):
+    """Two of targets; of persons' means 0.4 over the deviation of single labels; by numpy, which has no noise."""
     share = np.random.default_rng(0).beta(2, 6, 500)
     units = torch.from_numpy(np.stack([1 - share, share], 1))
     plain = Labels(targets, True, torch.full((2,), 0.5).double())
     counted = plain.counted(plain.rows(units).sum(0), 0.0, 500)
-    assert counted.scale == pytest.approx(2 * share.std())
+    many = 2 if targets else 0.4 / math.sqrt(share.mean() * (1 - share.mean()))
+    assert counted.scale == pytest.approx(many * share.std())
     np.testing.assert_allclose(counted.shares, [1 - share.mean(), share.mean()])
     three = Labels(False, True, torch.full((3,), 1 / 3).double())
     corners = functional.one_hot(torch.arange(3)).double()  # mean squared distance from the middle: 2/3, of 2 at most
-    assert three.counted(three.rows(corners).sum(0), 0.0, 3).scale == 1.0
+    single = three.counted(three.rows(corners).sum(0), 0.0, 3)
+    assert (single.scale, single.left) == pytest.approx((0.4, 1.0))
+    rare = Labels(False, True, torch.full((2,), 0.5).double())
+    few = (
+        torch.tensor([[0.99, 0.01]])
+        .double()
+        .where(torch.arange(100)[:, None] > 0, torch.tensor([[0.0, 1.0]]).double())
+    )
+    assert rare.counted(rare.rows(few).sum(0), 0.0, 100).scale == pytest.approx(2 * few[:, 1].std(correction=0).item())
     inner = corners / 4 + 3 / 12
-    assert three.counted(100 * three.rows(inner).sum(0), 0.0, 300).scale == pytest.approx(2 * math.sqrt(1 / 48))
+    assert three.counted(100 * three.rows(inner).sum(0), 0.0, 300).scale == pytest.approx(0.1)  # 0.4, a fourth as far
