@@ -240,19 +240,19 @@ def figure_in(value: object) -> float | None:
 
 
 def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Return accuracy against certified epsilon, for each row with ``value`` and ``epsilon``."""
-    rows = [row for row in rows if row["value"] is not None]
-    finite = [row for row in rows if isinstance(row["epsilon"], (int, float)) and row["epsilon"] > 0]
+    """Return accuracy against certified epsilon, for rows of ``dpltm compare``."""
+    rows = [row for row in rows if row["accuracy"] is not None]
+    finite = [row for row in rows if isinstance(row["certified"], (int, float)) and row["certified"] > 0]
     if not finite:
         return []
-    least, most = (pick(row["epsilon"] for row in finite) for pick in (min, max))
+    least, most = (pick(row["certified"] for row in finite) for pick in (min, max))
     bars, series = any(row["low"] is not None for row in finite), []
     for row in finite:
         spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
-        series.append(Series(row["label"], [(row["epsilon"], 100 * row["value"])], "o", spread))
-    for row in (row for row in rows if row["epsilon"] == "inf"):
-        ends = [(end, 100 * row["value"]) for end in (least, most)]
-        series.append(Series(f"{row['label']} (nothing is certified)", ends, "--"))
+        series.append(Series(row["run"], [(row["certified"], 100 * row["accuracy"])], "o", spread))
+    for row in (row for row in rows if row["certified"] == "inf"):
+        ends = [(end, 100 * row["accuracy"]) for end in (least, most)]
+        series.append(Series(f"{row['run']} (nothing is certified)", ends, "--"))
     axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
     title, caption = "Accuracy against certified epsilon", "Bars: 95 % intervals." if bars else ""
     return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]

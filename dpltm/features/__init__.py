@@ -119,10 +119,6 @@ class MapKind:
             return None
         return (0.5, 0.5) if signed else (2.0, -1.0)
 
-    def _on(self, values: tuple[float, ...], shape: tuple[int, ...], signed: bool) -> Transform:
-        transform, moved = self.transform(*values, shape), self.moved(signed)
-        return transform if moved is None else _Moved(transform, *moved)
-
 
 class _Moved:
     """A transform that takes another range of values than records have."""
@@ -189,8 +185,11 @@ class Choice:
 
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
         """Return the transform for records of this shape, whose unit range has negative values if ``signed``."""
-        first, *more = [kind._on(values, shape, signed) for kind, values in self.parts]
-        joined: Transform = _JOINED([first, *more]) if more else first
+        made = []
+        for kind, values in self.parts:
+            transform, moved = kind.transform(*values, shape), kind.moved(signed)
+            made.append(transform if moved is None else _Moved(transform, *moved))
+        joined: Transform = _JOINED(made) if len(made) > 1 else made[0]
         return joined
 
 

@@ -28,6 +28,7 @@ from dpltm.features.normalisation import (
     pixels_first,
 )
 from dpltm.privacy.entry import Lineage
+from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
 from dpltm.records.split import pieces
 
@@ -149,16 +150,23 @@ class FeatureMap:
         """Return features of records as stored: ``(n, *shape)`` to ``(n, features)`` float32, each row of norm ``NORM``.
 
         Guarantees:
-            Row i depends on record i alone. Libraries round by the size of a batch, so all are of ``ROWS``; by the place in
-            it as well, some of them, in the last bit.
+            Row i depends on record i alone, to a bit. Libraries round by the size of a batch, so all are of ``ROWS``; of one
+            row where made-up ones show that the place, or others, move a bit even so.
         """
         return self.centred(self.stored(x))
 
     @torch.no_grad()
     def stored(self, x: np.ndarray) -> Tensor:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
-        parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((ROWS, *x.shape[1:]), x.dtype)
-        for some in pieces(x, ROWS):
+
+        def made(rows: Tensor) -> Tensor:
+            return self._of(self.transformed(rows.numpy()))
+
+        together = (
+            ROWS if len(x) and bits_hold(made, torch.from_numpy(np.zeros((1, *x.shape[1:]), x.dtype)), ROWS) else 1
+        )
+        parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
+        for some in pieces(x, together):
             rows[: len(some)], rows[len(some) :] = some, 0
             parts.append(self._of(self.transformed(rows))[: len(some)])
         return torch.cat(parts)

@@ -16,7 +16,7 @@ from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
-from dpltm.records.made_up import filled_up
+from dpltm.records.made_up import bits_hold, filled_up
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
@@ -57,20 +57,6 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
             hook.remove()
     rows = min(max(SCORED_BYTES // (4 * max(held, 1)), 32), CHUNK)
     return int(2 ** (rows.bit_length() - 1))
-
-
-@torch.no_grad()
-def _bits_hold(model: nn.Module, like: Tensor, rows: int) -> bool:
-    """True if not a bit of what a network gives for made-up records changes where others are large, or all are moved."""
-    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
-    made = (made if like.is_floating_point() else 2 * made).to(like)
-    other = torch.arange(rows) % 2 == 1
-    replaced = made[:rows].clone()
-    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
-    with evaluating(model):
-        whole, rest, turned = (model(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
-    other = other.to(whole.device)
-    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
 
 
 STEP = 2**20
@@ -177,8 +163,9 @@ def total_score(
     there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
-        if alike and len(x) and not _bits_hold(model, x[:1], chunk):
-            chunk = 1  # alone, what a record gives cannot depend on others
+        if alike and len(x):
+            with evaluating(model):
+                chunk = chunk if bits_hold(model, x[:1], chunk) else 1  # alone, a record cannot depend on others
     for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())

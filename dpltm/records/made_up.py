@@ -444,6 +444,20 @@ class Trial:
             return None
 
 
+@torch.no_grad()
+def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> bool:
+    """True if not a bit of what a function of ``rows`` gives for made-up ones changes where others are large, or all are
+    moved."""
+    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    made = (made if like.is_floating_point() else 2 * made).to(like)
+    other = torch.arange(rows) % 2 == 1
+    replaced = made[:rows].clone()
+    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
+    whole, rest, turned = (function(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
+    other = other.to(whole.device)
+    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
+
+
 def same_numbers(one: Tensor, other: Tensor) -> bool:
     """True if two tensors hold the same numbers, to a bit, and NaN at the same places."""
     return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))

@@ -471,17 +471,16 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
         raise DataError(
             f"{where} has fewer records than its {classes} classes; give as many records as classes or more"
         )
-    if (y == y[0]).all() and dataset.target is not None:
+    if (y != y[0]).any():
+        return
+    if dataset.target is not None:
         raise DataError(
             f"{where} has one target in all of its records, or all are outside of {dataset.target[0]:g} to"
             f" {dataset.target[1]:g}; give the range that they are in by `target_bounds`, or by the schema"
         )
-    if (y == y[0]).all():
-        fix = "give records of two classes or more"
-        if subset is not None:
-            fix = "rows may be grouped by label: shuffle the file or take a wider subset"
-        names = kept_schema(dataset.schema).class_names
-        raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
+    grouped = "rows may be grouped by label: shuffle the file or take a wider subset"
+    fix, names = grouped if subset else "give records of two classes or more", kept_schema(dataset.schema).class_names
+    raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 
 _RECORD = re.compile(r"[0-9]{1,18}")

@@ -41,6 +41,7 @@ from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
 from dpltm.records.dataset import Dataset
+from dpltm.records.made_up import bits_hold
 from dpltm.records.split import Arrays, pieces
 from dpltm.records.units import ABSENT
 from dpltm.training.artifacts import StartingPoint, fresh
@@ -91,7 +92,7 @@ CLIPPED = 0.7
 """Norm that the products of a record are clipped to, over the root of their number: a little below what it usually is."""
 
 ROWS = 1024
-"""Records at a time: no vector or thread has a remainder of so many."""
+"""Records at a time, of persons as well, at most: no vector or thread has a remainder of so many."""
 
 _SCALE = NORM**2 + 1
 """Squared norm of an input: features of norm 8, and the 1 that the bias multiplies."""
@@ -365,27 +366,39 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
 
 def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
     """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those.
+    Rows of zeros fill the last of them up.
 
-    Each is computed beside as many others, since products of another size may round in another way.
+    Each is computed beside as many others, since products of another size may round in another way; alone, where made-up
+    rows show that it depends on them even so.
 
     Args:
         compute: of what the map stores of records, ``(n, stored)``, and their labels, ``(n,)``.
         of_unit: takes rows, those of persons once they are means, to what is summed; None for as they are.
     """
-    done = 0
-    for some in pieces(opened.x, ROWS):
-        count = len(some)
-        values, labels = np.zeros((ROWS, *some.shape[1:]), np.float32), np.full((ROWS, *opened.y.shape[1:]), ABSENT)
-        values[:count], labels[:count] = some, opened.y[done : done + count]
-        done += count
-        rows, codes = torch.from_numpy(values), torch.from_numpy(labels)
+
+    def computed(rows: Tensor, codes: Tensor) -> Tensor:
         if codes.ndim == 1:
             of_units = compute(rows, codes.clamp_min(0))
         else:
             there = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
             of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
-        yield (of_units if of_unit is None else of_unit(of_units))[:count]
+        return of_units if of_unit is None else of_unit(of_units)
+
+    slots = math.prod(opened.y.shape[1:])
+    together = 2 ** ((ROWS // slots).bit_length() - 1)
+    like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
+    together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
+    done = 0
+    for some in pieces(opened.x, together):
+        count = len(some)
+        values = np.zeros((together, *some.shape[1:]), np.float32)
+        labels = np.full((together, *opened.y.shape[1:]), ABSENT)
+        values[:count], labels[:count] = some, opened.y[done : done + count]
+        done += count
+        made = computed(torch.from_numpy(values), torch.from_numpy(labels))
+        made[count:] = 0.0
+        yield made
 
 
 @dataclass(frozen=True, eq=False)

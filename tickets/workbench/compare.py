@@ -45,7 +45,7 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
             runs.append(find_run(path, label))
             step(len(runs))
     body = as_flags(compare(runs))
-    drawn = [] if picture is None else _charts(body["rows"])
+    drawn = against_epsilon([row for row in body["rows"] if row["compared"]]) if picture is not None else []
     if picture is not None and not drawn:
         raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
     for name, path in targets.items():
@@ -67,14 +67,6 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
                 raise InputError(f"RUN: {folder} is named twice; name each run once")
             labels[folder] = label
     return labels
-
-
-def _charts(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    points = [
-        {"label": row["run"], "value": row["accuracy"], "epsilon": row["certified"], "low": row["low"], "high": row["high"]}
-        for row in rows if row["compared"]
-    ]  # fmt: skip
-    return against_epsilon(points)
 
 
 NO_TIMES = (

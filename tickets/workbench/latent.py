@@ -120,36 +120,38 @@ DIRECTIONS = ((0.75, 24), (1.5, 64), (3.0, 192), (math.inf, 256))
 """Directions of drawings for a codebook of less than this epsilon: best for 60,000 messages, by kmnist-7k alone."""
 
 
-def check_scheme_options(options: SchemeOptions) -> tuple[FixedPoint | None, float | None]:
-    """Return the bit form of values, and the epsilon of the label: None where a codebook has none, or it is public."""
+def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitStrings | Codebook:
+    """Return what is sent of records of so many values and classes; InputError for options that contradict each other."""
     if parse(options.features) is None:
         raise InputError("`features`: none leaves values as they are, whose scale differs; take unit")
+    epsilon = options.epsilon or 0.0
     if options.protocol == CODEBOOK.name:
         for name in ("alpha", "format", "label_epsilon"):
             if getattr(options, name) is not None:
                 raise InputError(
                     f"`{name}`: of bits; a codebook has one epsilon for the whole record, so leave it out"
                 )
-        return None, None
+        return best_codebook(values, classes, epsilon)
     bits = parse_numbers("format", options.format or "0,0")
     if len(bits) != 2 or not all(part.is_integer() for part in bits):
         raise InputError(f"`format`: {options.format!r} is not of the form WHOLE,FRACTION, such as 4,5")
     form = FixedPoint(int(bits[0]), int(bits[1]))
-    channel(options.protocol, form.length, options.epsilon or 0.0, options.alpha)
     if options.label_epsilon is None:
         raise InputError(
             "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
             " are no secret"
         )
-    if options.label_epsilon == "public":
-        return form, None
-    try:
-        label = float(options.label_epsilon)
-    except ValueError:
-        raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
-    if label not in EPSILON:
-        raise InputError("label_epsilon", label, EPSILON.describe("a number"))
-    return form, label
+    label = None
+    if options.label_epsilon != "public":
+        try:
+            label = float(options.label_epsilon)
+        except ValueError:
+            raise InputError(
+                f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public"
+            ) from None
+        if label not in EPSILON:
+            raise InputError("label_epsilon", label, EPSILON.describe("a number"))
+    return BitStrings(values, classes, form, options.protocol, epsilon, options.alpha, label)
 
 
 def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progress: Progress = SILENT) -> Scheme:
@@ -159,29 +161,25 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
         options: features, protocol and budget. For a codebook, ``drawings`` without a number has as many directions as suit
             the budget.
     """
-    (form, label), epsilon, features = check_scheme_options(options), options.epsilon or 0.0, options.features
-    if form is None and features == "drawings":
-        features = f"drawings:{next(count for below, count in DIRECTIONS if epsilon < below)}"
+    features = options.features
+    if options.protocol == CODEBOOK.name and features == "drawings":
+        features = f"drawings:{next(count for below, count in DIRECTIONS if (options.epsilon or 0.0) < below)}"
     feature_map = with_feature_map(public, features).feature_map
-    assert feature_map is not None  # ``none`` was refused
-    width, classes = feature_map.features, public.classes
-    answer: Codebook | BitStrings
-    if form is None:
-        answer = best_codebook(width, classes, epsilon)
-    else:
-        answer = BitStrings(width, classes, form, options.protocol, epsilon, options.alpha, label)
-        if answer.channel.bits > MAX_FEATURES:
-            raise InputError(
-                f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
-                f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
-            )
+    width = 1 if feature_map is None else feature_map.features
+    answer = answer_of(options, width, public.classes)  # which refuses ``none``
+    assert feature_map is not None
+    if isinstance(answer, BitStrings) and answer.channel.bits > MAX_FEATURES:
+        raise InputError(
+            f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
+            f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
+        )
     lineage = ledger.declare_public(public, "a scheme of local privacy")
     x = public.train.open(ledger.declared(public)).x
     if feature_map.base.channels:
         progress.say(f"fitting features to {public.name}")
         spaced = np.linspace(0, len(x) - 1, min(MAX_STATISTICS_RECORDS, len(x))).astype(int)
         feature_map = replace(feature_map, statistics=channel_statistics(feature_map, x[spaced]), lineage=lineage)
-    if form is None:
+    if isinstance(answer, Codebook):
         return Scheme(feature_map, *no_statistics(feature_map), answer, lineage)
     rows = x[:MAX_STATISTICS_RECORDS]
     with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
@@ -192,7 +190,7 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     """Make a scheme and write it; return the answer of ``dpltm latent scheme``."""
     out = Path(request.out or "")
     files.check_free(out)
-    check_scheme_options(request)
+    answer_of(request)
     named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
     public = open_dataset(named)
     ledger = ledger_of(request.public, request, public.unit)
@@ -340,7 +338,7 @@ class Learned:
     """
 
     spec: ModelSpec
-    weights: dict[str, torch.Tensor]
+    model: nn.Module
     facts: dict[str, Any]
     metrics: list[dict[str, Any]]
 
@@ -422,7 +420,7 @@ def learn(
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
-    return Learned(spec, weights_of(model), facts, metrics)
+    return Learned(spec, model, facts, metrics)
 
 
 def check_server_options(options: TrainRequest) -> None:
@@ -667,9 +665,7 @@ def save_learned(
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    spec, model = learned.spec, build(learned.spec)
-    model.load_state_dict(learned.weights)
-    mask = Mask.dense(model)
+    spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         files.write_json(folder / "result.json", {**result, **stated})

@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, Command] = {
     "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}, "tickets"),
     "generate": Command(GenerateRequest, generate.check_options),
     "transfer": Command(TransferRequest, _nothing_more, _SEED, "from"),
-    "latent scheme": Command(latent_options.SchemeRequest, latent.check_scheme_options),
+    "latent scheme": Command(latent_options.SchemeRequest, latent.answer_of),
     "latent encode": Command(latent_options.EncodeRequest, _nothing_more),
     "latent train": Command(latent_options.TrainRequest, latent.check_server_options, _SEED),
 }

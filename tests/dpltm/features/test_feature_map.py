@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,3 +162,31 @@ def test_what_no_map_is_made_for():
             "`features`: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
             f" {shape}; take unit"
         )
+
+
+class Rounding:
+    """A transform, and a little that depends on the place of a record, or on the others."""
+
+    def __init__(self, transform: Any, more: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._transform, self._more = transform, more
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transform, name)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        given = self._transform(rows)
+        return given + 2.0**-20 * self._more(given)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [lambda rows: torch.arange(len(rows)).view(-1, 1, 1, 1), lambda rows: rows - rows.mean(0)],
+    ids=["place", "others"],
+)
+def test_records_are_taken_one_by_one_where_others_move_their_last_bits(more):
+    """As on a machine whose libraries round so."""
+    x = np.random.default_rng(3).integers(0, 256, (70, 9, 8), dtype=np.uint8)
+    made = replace(plain())
+    made.__dict__["_transform"] = Rounding(made._transform, more)
+    alone = torch.cat([made.stored(x[row : row + 1]) for row in range(len(x))])
+    assert torch.equal(made.stored(x), alone)

@@ -24,7 +24,7 @@ from dpltm.randomness.noise import KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.latent import (
-    check_scheme_options,
+    answer_of,
     encoding,
     encoding_notes,
     make_scheme,
@@ -95,7 +95,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_schemes_that_cannot_be(message: str) -> None:
-    assert refused(check_scheme_options, replace(BITS, **REFUSED[message])).startswith(message)
+    assert refused(answer_of, replace(BITS, **REFUSED[message])).startswith(message)
 
 
 def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:

@@ -141,8 +141,8 @@ def test_training_is_that_of_an_independent_loop(scheme: Scheme, files: list[np.
         hidden = torch.nn.functional.dropout(first(x[index]).relu(), 0.4)
         torch.nn.functional.cross_entropy(last(hidden), y[index]).backward()
         steps.step()
-    for name, value in model.named_parameters():
-        torch.testing.assert_close(found.weights[name], value.detach(), rtol=1e-4, atol=1e-5)
+    for mine, value in zip(found.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine, value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_codebook_makes_a_linear_network() -> None:

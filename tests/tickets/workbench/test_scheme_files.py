@@ -267,9 +267,8 @@ def test_headers_that_were_changed(header, message):
 def test_a_network_from_a_codebook_is_a_run(tmp_path):
     """With the lineage of the messages, as any run has its own."""
     scheme = replace(SCHEME, answer=Codebook(6, 4, 2.0, "signed", 30))
-    model = build(ModelSpec("mlp", 6, 4), 3)
-    values = {name: value.detach() for name, value in model.named_parameters()}
-    save_learned(tmp_path / "r", scheme, Learned(ModelSpec("mlp", 6, 4), values, {}, []), {}, SENT)
+    spec = ModelSpec("mlp", 6, 4)
+    save_learned(tmp_path / "r", scheme, Learned(spec, build(spec, 3), {}, []), {}, SENT)
     run = load_run(tmp_path / "r")
     assert (run.lineage, run.entry, run.bounds) == (SENT, None, (0.0, 255.0))
     assert run.feature_map == scheme.feature_map
