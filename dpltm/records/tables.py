@@ -170,10 +170,19 @@ class Table:
 
     def joined(self, read: Sequence[int], arrays: Callable[[Block], Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Return arrays of all records, of those that some have at a time; DataError where there is no record."""
-        parts = [arrays(block) for block in self.blocks(read)]
-        if not parts:
+        joined = list[np.ndarray]()
+        for block in self.blocks(read):
+            parts = arrays(block)
+            joined = joined or [np.empty((0, *part.shape[1:]), part.dtype) for part in parts]
+            for at, part in enumerate(parts):
+                done, dtype = len(joined[at]), np.promote_types(joined[at].dtype, part.dtype)
+                joined[at] = joined[at].astype(dtype, copy=False)
+                joined[at].resize(
+                    (done + len(part), *part.shape[1:]), refcheck=False
+                )  # in place: no piece is there twice
+                joined[at][done:] = part
+        if not joined:
             raise DataError(f"{self}: holds no records")
-        joined = list(map(np.concatenate, zip(*parts, strict=True)))
         for array in joined:
             array.flags.writeable = False
         return joined
