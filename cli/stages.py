@@ -44,7 +44,7 @@ def show_training(rich: RichConsole, body: dict[str, Any]) -> None:
     show_verdict(rich, body.get("skill"))
 
 
-train_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:train_with_ranks")), show_training)
+train_command = answering(table_first(Deferred("dpltm.tickets.workbench.stages:train")), show_training)
 
 
 def show_generation(rich: RichConsole, body: dict[str, Any]) -> None:

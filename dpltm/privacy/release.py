@@ -60,7 +60,7 @@ class Release(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """A :class:`Release` of one ``value`` of its secret. An iterator draws on from it, in the process that paid."""
+    """A :class:`Release` of one ``value`` of its secret; an iterator draws on from it, in the process that paid."""
 
     entry: Entry
     lineage: Lineage

@@ -58,6 +58,9 @@ MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 TABLE_SHARES = {"mean": 0.04, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
 """The same behind ``splines``, in the order of the draws."""
 
+OF_PERSONS_SHARES = {"pairs": 0.06, "chances": 0.07}
+"""Of persons, who are fewer than records: a rare class has too few for less, and cross moments of means are less noisy."""
+
 REACH = 10.0
 """Limit of second moments: they are left out where noise alone has eigenvalues above this share of the records, for features
 would have to be nearly one direction to rise above it.
@@ -78,9 +81,9 @@ LEAST_CURVATURE = 0.02
 CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
-RESIDUALS, EVEN, LEAST_SCALE = 2.0, 0.4, 0.01
+RESIDUALS, EVEN, LEAST_SCALE = 2.0, 0.5, 0.01
 """Deviations that residuals of targets are clipped to; those of persons' labels to as many where a class is rare, and to
-``EVEN`` over the deviation of single labels, so to 0.8, where classes are even; and the least deviation, in a range of 1."""
+``EVEN`` over the deviation of single labels, so to 1, where classes are even; and the least deviation, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -186,6 +189,11 @@ def filter_of(dataset: Dataset, other: Filter) -> Filter:
     return make_filter("clip", clip_norm=LONGEST) if isinstance(dataset.feature_map, SplineMap) else other
 
 
+def table_shares(dataset: Dataset) -> dict[str, float]:
+    """Return parts of the budget behind ``splines``, by name."""
+    return TABLE_SHARES | (OF_PERSONS_SHARES if dataset.of_persons else {})
+
+
 @dataclass(frozen=True)
 class Before:
     """Releases beside the steps of a training, in the order in which they are drawn, ``chances`` after the steps; None where
@@ -212,15 +220,14 @@ class Before:
         named = (getattr(self, item.name) for item in fields(self))
         return tuple(mechanism for mechanism in named if mechanism is not None)
 
-    def share(self, name: str) -> float:
+    def share(self, name: str, dataset: Dataset) -> float:
         """Part of the budget of a release that there is; else 0."""
-        usual = {"mean": MEAN_SHARE, "second": SECOND_SHARE} if self.labels is None else TABLE_SHARES
+        usual = {"mean": MEAN_SHARE, "second": SECOND_SHARE} if self.labels is None else table_shares(dataset)
         return usual[name] if getattr(self, name) is not None else 0.0
 
-    @property
-    def shares(self) -> float:
+    def shares(self, dataset: Dataset) -> float:
         """Part of the budget of all of them."""
-        return math.fsum(self.share(item.name) for item in fields(self))
+        return math.fsum(self.share(item.name, dataset) for item in fields(self))
 
 
 def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: Bits) -> Before:
@@ -235,7 +242,7 @@ def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: 
     inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
-        made = {name: release(TABLE_SHARES[name], bound) for name, bound in bounds.items()}
+        made = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
         made = made if feature_map.screens else {name: value for name, value in made.items() if name != "pairs"}
     else:
         made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
@@ -247,7 +254,7 @@ def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: 
     return Before(**made)
 
 
-def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
+def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOptions:
     """Return the options that settle the noise of the steps: a stated noise multiplier is that of the whole.
 
     Guarantees:
@@ -256,7 +263,7 @@ def for_steps(options: TrainOptions, made: Before) -> TrainOptions:
     """
     if options.noise_multiplier is None:
         return options
-    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares)))
+    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares(dataset))))
 
 
 def step_size(plan: NoisySteps, dataset: Dataset) -> float:
@@ -618,7 +625,8 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
     told = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    parts = [f"{100 * before.share(name):g} % for {words}" for name, words in told.items() if before.share(name)]
+    shares = {name: before.share(name, dataset) for name in told}
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in told.items() if shares[name]]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

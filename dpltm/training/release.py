@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import CENTRE, FeatureMap
+from dpltm.features.feature_map import CENTRE
 from dpltm.features.inputs import Services, batched_records, inputs, network_inputs
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
@@ -191,10 +191,6 @@ class TrainingPlan(NoisySteps):
             resolved={**self.resolved, "kernels": dict(kernels)},
         )  # fmt: skip
 
-    def behind(self, feature_map: FeatureMap | None) -> TrainingPlan:
-        """Return the same behind a map, such as one with what was released for it."""
-        return replace(self, dataset=replace(self.dataset, feature_map=feature_map))
-
     def rehearse(self) -> None:
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
@@ -219,7 +215,8 @@ class TrainingPlan(NoisySteps):
             sources.noise,
             released,
         )
-        plan = replace(plan.behind(made.feature_map), loss_scale=made.scale, lr=plan.lr * made.scale)
+        dataset = replace(plan.dataset, feature_map=made.feature_map)
+        plan = replace(plan, dataset=dataset, loss_scale=made.scale, lr=plan.lr * made.scale)
         if ranks is not None:
             centre = released.tensors.get(CENTRE)
             ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
@@ -481,7 +478,7 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     centre = ranks.share({}).get(CENTRE)
     feature_map = plan.dataset.feature_map
     if centre is not None and feature_map is not None:
-        plan = plan.behind(feature_map.centred_at(centre))
+        plan = replace(plan, dataset=replace(plan.dataset, feature_map=feature_map.centred_at(centre)))
     sources = Sources.unused(plan.options)
     descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
     ranks.agree(descent.gradients.kernels)

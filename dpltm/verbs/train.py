@@ -357,13 +357,35 @@ def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     if options.head == LEAST_SQUARES:
         head.check_options(options)
-    _check_noise(options)
+    kind, known = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
+    if kind not in known or (kind != options.noise and kind != BANDED):
+        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(known)}{did_you_mean(kind, known)}")
+    if kind == BANDED and options.adjacency != "add-remove":
+        raise InputError(
+            f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
+            " add-remove; take that, or `noise` secure"
+        )
+    if kind == BANDED:
+        _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
+        if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
+            raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
     filter = make_filter(options.filter, **changed(PARAMETERS, options))
     if options.noise == "nominal" and options.microbatch is None:  # of groups, every filter has the papers' claim
         check_claims(filter, options.filter)
     if options.compile:
         check_compiles(filter, options.filter)
-    _check_budget(options)
+    if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
+        raise InputError("`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent")
+    if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
+        raise InputError("`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1")
+    if options.budget_stop and options.noise == "nominal":
+        raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
+    if options.epsilon is not None:
+        check_certifies(options.accountant)
+    if (price := options.eval_private) is not None:
+        check_priced(options.metric)
+        if price < MIN_EPSILON:
+            raise InputError(f"`eval_private`: {price:g} is nothing but noise; give at least {MIN_EPSILON:g}")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise InputError("`device`: cuda is not there (no such device, or torch was built without it); use cpu")
     if options.epochs is not None and options.steps is not None:
@@ -382,39 +404,6 @@ def _check_alone(options: TrainOptions, asked: str, *names: str) -> None:
     for name in names:
         if getattr(options, name) not in (None, 0, "poisson"):
             raise InputError(f"`{name}`: does not go with {asked}; leave one of them out")
-
-
-def _check_noise(options: TrainOptions) -> None:
-    """Raise InputError for noise that there is not, or options that do not go with it."""
-    kind, known = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
-    if kind not in known or (kind != options.noise and kind != BANDED):
-        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(known)}{did_you_mean(kind, known)}")
-    if kind != BANDED:
-        return
-    if options.adjacency != "add-remove":
-        raise InputError(
-            f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
-            " add-remove; take that, or `noise` secure"
-        )
-    _check_alone(options, f"`noise` {BANDED}", "audit", "microbatch", "sampling")
-    if _bands_asked(options) is None and (options.epsilon is None or options.budget_stop):
-        raise InputError(f"`noise`: {BANDED} needs a budget to choose its bands by; name them, such as {BANDED}:8")
-
-
-def _check_budget(options: TrainOptions) -> None:
-    """Raise InputError for a budget out of range, or where it is not clear what decides the noise."""
-    if options.budget_stop and (options.epsilon is None or options.noise_multiplier is None):
-        raise InputError("`budget_stop`: needs `epsilon`, where to stop, and `noise_multiplier`, how fast it is spent")
-    if not options.budget_stop and (options.epsilon is None) == (options.noise_multiplier is None):
-        raise InputError("`epsilon` or `noise_multiplier`: give one of them; `epsilon` is the whole budget, such as 1")
-    if options.budget_stop and options.noise == "nominal":
-        raise InputError("`budget_stop`: holds for certified noise only; leave `noise` nominal out")
-    if options.epsilon is not None:
-        check_certifies(options.accountant)
-    if (price := options.eval_private) is not None:
-        check_priced(options.metric)
-        if price < MIN_EPSILON:
-            raise InputError(f"`eval_private`: {price:g} is nothing but noise; give at least {MIN_EPSILON:g}")
 
 
 def check_takes_persons(spec: Network, dataset: Dataset) -> None:
@@ -534,7 +523,7 @@ def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: 
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        asked = head.for_steps(options, before_steps) if options.head == LEAST_SQUARES else options
+        asked = head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
         certified = settled.purpose == FOR_TICKETS
         mechanism = _with_noise(asked, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)

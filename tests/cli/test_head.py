@@ -215,18 +215,18 @@ def test_chances_are_moved_to_the_share_as_far_as_noise_can_tell():
 
 @pytest.mark.parametrize("targets", [False, True])
 def test_residuals_of_units_are_clipped_at_some_deviations(targets):
-    """Two of targets; of persons' means 0.4 over the deviation of single labels; by numpy, which has no noise."""
+    """Two of targets; of persons' means half over the deviation of single labels; by numpy, which has no noise."""
     share = np.random.default_rng(0).beta(2, 6, 500)
     units = torch.from_numpy(np.stack([1 - share, share], 1))
     plain = Labels(targets, True, torch.full((2,), 0.5).double())
     counted = plain.counted(plain.rows(units).sum(0), 0.0, 500)
-    many = 2 if targets else 0.4 / math.sqrt(share.mean() * (1 - share.mean()))
+    many = 2 if targets else 0.5 / math.sqrt(share.mean() * (1 - share.mean()))
     assert counted.scale == pytest.approx(many * share.std())
     np.testing.assert_allclose(counted.shares, [1 - share.mean(), share.mean()])
     three = Labels(False, True, torch.full((3,), 1 / 3).double())
     corners = functional.one_hot(torch.arange(3)).double()  # mean squared distance from the middle: 2/3, of 2 at most
     single = three.counted(three.rows(corners).sum(0), 0.0, 3)
-    assert (single.scale, single.left) == pytest.approx((0.4, 1.0))
+    assert (single.scale, single.left) == pytest.approx((0.5, 1.0))
     rare = Labels(False, True, torch.full((2,), 0.5).double())
     few = (
         torch.tensor([[0.99, 0.01]])
@@ -235,4 +235,4 @@ def test_residuals_of_units_are_clipped_at_some_deviations(targets):
     )
     assert rare.counted(rare.rows(few).sum(0), 0.0, 100).scale == pytest.approx(2 * few[:, 1].std(correction=0).item())
     inner = corners / 4 + 3 / 12
-    assert three.counted(100 * three.rows(inner).sum(0), 0.0, 300).scale == pytest.approx(0.1)  # 0.4, a fourth as far
+    assert three.counted(100 * three.rows(inner).sum(0), 0.0, 300).scale == pytest.approx(0.125)  # a fourth of that

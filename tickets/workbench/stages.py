@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, cast
 
@@ -152,16 +153,23 @@ def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothi
 # --- train ------------------------------------------------------------------------------------------------------------
 
 
-def train(
-    request: TrainRequest,
-    progress: Progress,
-    *,
-    ending: Ending = nothing_more,
-    ranks: Ranks | None = None,
-    own: bool = False,
-) -> dict[str, Any]:
-    """Train, write the run, and return what ``dpltm train`` prints as JSON; ``ranks``, of which this is rank 0."""
+def train(request: TrainRequest, progress: Progress, *, ending: Ending = nothing_more, own: bool = False) -> Any:
+    """Train by this process, or by all that ``torchrun`` started, and write the run.
+
+    Returns:
+        What ``dpltm train`` prints as JSON; None on other ranks than 0.
+    """
     check_request(request)
+    ranks, place = None, launched()
+    if place is not None:
+        if request.head == LEAST_SQUARES:
+            check_alone("`head` least-squares")
+        request = replace(request, head=request.head or "dp-sgd")  # which ranks can share
+        ranks = None if request.dry_run else _joined(place, request)
+        if place.rank != 0:
+            if ranks is not None:
+                follow(ranks, partial(_settled, request))
+            return None
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
     if request.out:
@@ -183,9 +191,11 @@ def train(
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        run = training.train_start(
-            start, dataset, request, ledger, services(progress), checkpoints=checkpoints, ranks=ranks, own=own
-        )
+        given = start, dataset, request, ledger, services(progress)
+        try:
+            run = training.train_start(*given, checkpoints=checkpoints, ranks=ranks, own=own)
+        except RankError as error:
+            raise RankError(f"{error}; the same command goes on") from None
         run = replace(run, label=str(out))
         body = as_flags(answer(run))
         with new_folder(out) as folder:
@@ -229,30 +239,9 @@ def open_start(request: TrainRequest) -> tuple[StartingPoint, Dataset]:
     return starting_point(ticket, dataset, request, round=number, dense=request.dense)
 
 
-def train_with_ranks(request: TrainRequest, progress: Progress) -> dict[str, Any] | None:
-    """Train by this process, or by all that ``torchrun`` started; return the answer, but None on other ranks than 0."""
-    place = launched()
-    if place is None:
-        return train(request, progress)
-    check_request(request)
-    if request.head == LEAST_SQUARES:
-        check_alone("`head` least-squares")
-    request = replace(request, head=request.head or "dp-sgd")  # which ranks can share
-    if request.dry_run:
-        return train(request, progress) if place.rank == 0 else None
-    ranks = _joined(place, request)
-    if ranks.first:
-        try:
-            return train(request, progress, ranks=ranks)
-        except RankError as error:
-            raise RankError(f"{error}; the same command goes on") from None
-
-    def settled() -> TrainingPlan:
-        start, dataset = open_start(request)
-        return training.settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
-
-    follow(ranks, settled)
-    return None
+def _settled(request: TrainRequest) -> TrainingPlan:
+    start, dataset = open_start(request)
+    return training.settle(start, dataset, request, Ledger(unit=dataset.noun), services(SILENT))
 
 
 def _joined(place: Place, request: TrainRequest) -> Ranks:
