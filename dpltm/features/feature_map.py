@@ -162,9 +162,7 @@ class FeatureMap:
         def made(rows: Tensor) -> Tensor:
             return self._of(self.transformed(rows.numpy()))
 
-        together = (
-            ROWS if len(x) and bits_hold(made, torch.from_numpy(np.zeros((1, *x.shape[1:]), x.dtype)), ROWS) else 1
-        )
+        together = ROWS if len(x) and bits_hold(made, torch.zeros(1, *x.shape[1:]), ROWS) else 1
         parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
         for some in pieces(x, together):
             rows[: len(some)], rows[len(some) :] = some, 0

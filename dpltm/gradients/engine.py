@@ -543,7 +543,8 @@ class RecordGradients:
                 return None
             if remainder and rows > 1:
                 return remainder
-            if not (first or (tokens and others is never)):  # the first may fill a cache, and makes room
+            fills = first and rows < self.pass_rows  # a cache, perhaps
+            if not (fills or (tokens and others is never)):
                 usual.extend(() if usual else done)
                 if done != usual:
                     return BY_VALUES

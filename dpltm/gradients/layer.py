@@ -97,6 +97,7 @@ class Recorder:
             hook.remove()
         for module, _ in self._instead:
             del module.forward
+        self._instead = ()  # whose functions hold on to this: what was kept would wait for the collector
 
     def _begin(self, _module: nn.Module, _inputs: object) -> None:
         if self._draws is not None:
@@ -167,10 +168,16 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
 
     def forward(input: Tensor) -> Tensor:
         records = len(input)
-        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in (module.weight, module.bias)))
-        beside = input.reshape(1, -1, *input.shape[2:])  # channels of all records
-        groups, (scale, shift) = records * module.num_groups, (value.reshape(-1) for value in own)
-        return functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
+        both = (value for value in (module.weight, module.bias) if value is not None)
+        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in both))
+        beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
+        given = functional.group_norm(beside, groups, *(value.reshape(-1) for value in own), eps=module.eps)
+        given = given.view_as(input)
+        if (
+            input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
+        ):  # channels last, as the module's own
+            return given.contiguous(memory_format=torch.channels_last)
+        return given
 
     return forward
 

@@ -379,8 +379,8 @@ class Probe:
     def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
         with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
             losses = losses_of(self.model, self.loss, x, y, draws)
-        with draws:  # which refuses them here
-            recorder.backward(losses.sum())
+            with draws:  # which refuses them here
+                recorder.backward(losses.sum())
         return _sights(recorder, losses)
 
     def alone(self, x: Tensor, y: Tensor, keys: Tensor) -> Sights:
@@ -434,6 +434,10 @@ class Probe:
                 except InputError as draw:
                     raise InputError(f"{said}; perhaps since {str(draw).removeprefix('model: ')}") from None
             raise InputError(said) from None
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's own code raises
+            raise InputError(f"model or loss: fails on {rows} made-up records: {first_line(error)}") from error
 
     def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()

@@ -16,7 +16,7 @@ from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
 from dpltm.networks.state import evaluating
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
-from dpltm.records.made_up import bits_hold, filled_up
+from dpltm.records.made_up import bits_hold, filled_up, follows
 from dpltm.records.subgroups import Subgroups
 from dpltm.records.units import ABSENT
 
@@ -165,7 +165,8 @@ def total_score(
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
         if alike and len(x):
             with evaluating(model):
-                chunk = chunk if bits_hold(model, x[:1], chunk) else 1  # alone, a record cannot depend on others
+                together = follows(model, x[:1]) and bits_hold(model, x[:1], chunk)
+            chunk = chunk if together else 1  # alone, a record cannot depend on others
     for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (given.argmax(1) == labels).long())

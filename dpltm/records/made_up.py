@@ -135,9 +135,6 @@ ALIKE, COARSE, FLOOR = 1e-9, 1e-3, 1e-3
 BLOCK = 2**16
 """Numbers that are compared at once."""
 
-USUAL = 16
-"""Ordinary rows that are compared with what they are alone, at least."""
-
 DECIDES = (
     "decides by values of the batch (if, while, int(), nonzero()), so that what one record gives may depend on others: no"
     " bound would hold; choose by torch.where, and cut and pad to public lengths"
@@ -364,48 +361,47 @@ class Trial:
 
     def compare(self, *rows: Tensor) -> bool:
         """Raise Mixes where rows are not among ordinary and odd ones what they are alone; or as :func:`alone`. Return
-        whether the function takes any batch of them. Some are there several times, so that it is run on few alone."""
+        whether the function takes any batch of them. All are different: twins would hide what looks at the nearest."""
         waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
             some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
             waiting += [some[start : start + most] for start in range(0, len(some), most)]
-        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0))
+        order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
         compared = False
         while waiting and not (compared and waiting == [[]]):
-            ways = waiting.pop()
-            few = tuple(values[: len(ways) + USUAL].clone() for values in rows)
-            place, smooth = order % len(few[0]), torch.ones(len(few[0]), dtype=torch.bool)
-            for at, (which, row, even) in enumerate(ways):
-                few[which][at], smooth[at] = row, even
-            if (whole := self.seen([values[place.to(values.device)] for values in few])) is not None:
-                own, compared = self.own(*few), True
+            ways, made = waiting.pop(), tuple(values.clone() for values in rows)
+            smooth = torch.ones(len(rows[0]), dtype=torch.bool)
+            for place, (which, row, even) in zip(order, ways, strict=False):
+                made[which][place], smooth[place] = row, even
+            if (whole := self.seen(made)) is not None:
+                own, compared = self.own(*made), True
                 if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
-                apart = {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}
-                self._tell_apart(whole, apart, place, smooth)
+                self._tell_apart(
+                    whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
+                )
             elif len(ways) > 1:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
         return compared
 
-    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], place: Tensor, smooth: Tensor) -> None:
-        """Raise Mixes where a row of ``whole`` is not the one of ``own`` at its ``place``."""
+    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
         pairs = []
         for at, along in self.along.items():
             seen, one, other = whole[at], whole[at].values.movedim(along, 0), own[at]
-            if one.shape[1:] != other.shape[1:] or len(one) != len(place):
+            if one.shape != other.shape:
                 raise Mixes(seen.place)
             if one.numel() and not (seen.slope and self.alike > ALIKE):
-                pairs.append((seen, one.reshape(len(place), -1), other.reshape(len(smooth), -1)))
+                pairs.append((seen, one.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
         sizes = [_size(one) for _, one, _ in pairs]
         floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
         for (seen, one, other), size in zip(pairs, sizes, strict=True):
-            room = torch.maximum(self.alike * size, floor)
-            for rows in torch.arange(len(place)).split(max(1, BLOCK // one.shape[1])):  # what fits a cache is quickest
-                same = place[rows]
-                wrong = _differ(one[rows[0] : rows[-1] + 1], other[same.to(other.device)], room[rows])
-                if bool((wrong.cpu() & (smooth[same] if seen.slope else True)).any()):
+            room, most = torch.maximum(self.alike * size, floor), max(1, BLOCK // one.shape[1])
+            blocks = zip(*(part.split(most) for part in (one, other, room, smooth)), strict=True)
+            for mine, alone, allowed, even in blocks:  # what fits a cache is quickest
+                wrong = _differ(mine, alone, allowed).cpu()
+                if bool((wrong & even if seen.slope else wrong).any()):
                     raise Mixes(seen.place)
 
     def replace(self, *rows: Tensor) -> None:
@@ -445,6 +441,16 @@ class Trial:
 
 
 @torch.no_grad()
+def follows(model: nn.Module, like: Tensor) -> bool:
+    """True if ``vmap`` can follow a network: where it asks for no value, other records cannot make it go another way."""
+    made = (2 * torch.rand(2, *like.shape[1:], generator=torch.Generator().manual_seed(0))).to(like)
+    try:
+        return bool(alone(lambda row: [model(row)], made, model=model))
+    except (CannotFollow, Decides):
+        return False
+
+
+@torch.no_grad()
 def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> bool:
     """True if not a bit of what a function of ``rows`` gives for made-up ones changes where others are large, or all are
     moved."""
@@ -452,7 +458,10 @@ def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> 
     made = (made if like.is_floating_point() else 2 * made).to(like)
     other = torch.arange(rows) % 2 == 1
     replaced = made[:rows].clone()
-    replaced[other] = made[rows:][other] * (1000 if like.is_floating_point() else 1)
+    replaced[other] = made[rows:][other]
+    if like.is_floating_point():
+        for place, factor in enumerate((1e3, 1e30, math.nan)):
+            replaced[1 + 2 * place :: 6] *= factor
     whole, rest, turned = (function(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
     other = other.to(whole.device)
     return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))

@@ -386,7 +386,7 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         return of_units if of_unit is None else of_unit(of_units)
 
     slots = math.prod(opened.y.shape[1:])
-    together = 2 ** ((ROWS // slots).bit_length() - 1)
+    together = 2 ** max((ROWS // slots).bit_length() - 1, 0)
     like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
     together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
     done = 0

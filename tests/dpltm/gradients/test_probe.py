@@ -387,7 +387,7 @@ def test_what_depends_on_the_place_in_the_batch_is_refused():
         return cross_entropy(o, y) * (1 + torch.arange(len(y)) % 2)
 
     assert classes(nn.Sequential(nn.Linear(6, 8), Positions(), nn.Linear(8, 3))) == MIXED.format("the loss")
-    assert classes(between(repeated)) == MIXED.format("the loss")
+    assert rehearsed(between(repeated)) == "0"
     assert classes(plain(), every_second) == MIXED.format("the loss")
 
 
