@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from dpltm.errors import InputError
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.privacy.describe import percent
 from dpltm.registry import Deferred
-from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench.records import table_first
 
 
@@ -108,11 +106,8 @@ def show_search(rich: RichConsole, body: dict[str, Any]) -> None:
 tune_command = answering(Deferred("dpltm.tickets.workbench.stages:tune"), show_search)
 
 
-RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.run:run_file"), Deferred("dpltm.tickets.workbench.run:demo")
-RUN_RECIPE, SHOW_RECIPE = (
-    Deferred("dpltm.tickets.workbench.sweep:run_recipe"),
-    Deferred("dpltm.cli.evaluate:show_recipe"),
-)
+RUN_FILE, DEMO = Deferred("dpltm.tickets.workbench.sweep:run_file"), Deferred("dpltm.tickets.workbench.sweep:demo")
+SHOW_RECIPE = Deferred("dpltm.cli.evaluate:show_recipe")
 
 
 def run_command(options: RunRequest, call: Call) -> None:
@@ -121,21 +116,10 @@ def run_command(options: RunRequest, call: Call) -> None:
         raise InputError(
             "--config is missing: name a TOML file with [generate], [select] and [train]; see examples/digits.toml"
         )
-    console, path = call.console, Path(call.config)
-    if {"recipe", "arm"} & read_toml(path).keys():
-        body = RUN_RECIPE(path, options, console)
-        console.result(body, lambda rich: SHOW_RECIPE(rich, body))
-        if any(row.get("missing") for row in body["arms"]):
-            raise typer.Exit(1)
-        return
-    of_recipes = ("--seeds", options.seeds), ("--quick", options.quick), ("--jobs", options.jobs)
-    for flag, given in (*of_recipes, ("--scheduler", options.scheduler)):
-        if given:
-            raise InputError(f"{flag}: of a recipe, and {path} is none (it has no table [recipe]); leave it out")
-    options = replace(options, out=options.out or "dpltm-run")
-
-    body = RUN_FILE(path, options, console)
-    console.result(body, lambda rich: _show(rich, body))
+    body = RUN_FILE(Path(call.config), options, call.console)
+    call.console.result(body, lambda rich: (SHOW_RECIPE if "arms" in body else _show)(rich, body))
+    if any(row.get("missing") for row in body.get("arms", ())):
+        raise typer.Exit(1)
 
 
 def demo_command(options: DemoRequest, call: Call) -> None:

@@ -145,9 +145,9 @@ def own_network(named: Any, options: dict[str, Any]) -> Any:
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
     """Return the dataset that a caller means; InputError for labels or facts beside a dataset."""
     if isinstance(x, Dataset):
-        beside = [*(["y"] if y is not None else []), *(name for name in FACTS if facts.get(name) is not None)]
-        if beside:
-            raise InputError(f"`{beside[0]}`: {x.name} is a dataset, which says so itself; leave `{beside[0]}` out")
+        for name in ("y", *FACTS):
+            if (y if name == "y" else facts.get(name)) is not None:
+                raise InputError(f"`{name}`: {x.name} is a dataset, which says so itself; leave `{name}` out")
         return x
     check_no_loader(x)
     _check_no_dataset(y, "y")
@@ -161,21 +161,14 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
                 known = {"words": spec.tables[0], **known}
             elif isinstance(x, Mapping):
                 known = {**facts_of(spec.parts, x), **known}
-        if (
-            not {"classes", "schema", "target_bounds"} & known.keys()
-            and y is not None
-            and _are_values(as_array(y, "y"), taker, spec)
-        ):
+        said = y is None or {"classes", "schema", "target_bounds"} & known.keys()
+        if not said and isinstance(taker, OwnModel):  # by their type and shape, and by what takes them
+            labels = as_array(y, "y")
+            quantities = labels.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
+            known |= {"classes": VALUES} if quantities or labels.ndim > 1 else {}
+        elif not said and spec is not None and spec.labels is not None:
             known["classes"] = VALUES
         return from_arrays(x, y, **known)
-
-
-def _are_values(y: np.ndarray, taker: object, spec: Network | None) -> bool:
-    """Tell whether labels are no class numbers, by what takes them and their type and shape alone."""
-    if isinstance(taker, OwnModel):
-        quantities = y.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
-        return quantities or y.ndim > 1
-    return spec is not None and spec.labels is not None
 
 
 def _check_no_dataset(values: object, name: str) -> None:

@@ -33,9 +33,11 @@ class RunRequest(LedgerOptions, DeltaOptions):
     )
     seed: int | None = option(None, "Seed of generation.", "N", shown="0", within=SEED)
     out: str | None = option(None, "Folder to write: tickets/ and run/.", "DIR", shown="dpltm-run, or NAME.sweep")
-    seeds: int | None = option(None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own")
+    seeds: int | None = option(
+        None, "Of a recipe: runs of each arm, with seeds 0 to N - 1.", "N", shown="its own", within=Range(1, 1000)
+    )
     quick: bool = option(False, "Of a recipe: its quick version, which only shows that it works.")
-    jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor")
+    jobs: int | None = option(None, "Of a recipe: processes.", "N", shown="one a processor", within=Range(1, 1024))
     scheduler: str | None = option(
         None, "Of a recipe: your own Dask scheduler, whose workers run the trials.", "ADDRESS"
     )

@@ -26,6 +26,8 @@ class Subgroups(NamedTuple):
 
 def check_column(dataset: Dataset, name: str) -> None:
     """Raise InputError for a column that tells no subgroups of the test split, or where there is none."""
+    if dataset.target is not None:
+        raise InputError("`by`: is for classes, and the target is a number; leave it out")
     if dataset.test is None:
         raise InputError("`by`: subgroups are those of a test split; give `test`, or leave `by` out")
     _find(dataset, name)

@@ -192,11 +192,11 @@ class Table:
 
 
 @contextmanager
-def _rows(path: Path, schema: Schema) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of a file that are not blank, and their cells (see ``encode.rows_of``)."""
+def _rows(path: Path, schema: Schema, start: int = 0) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Yield the lines of a file that are not blank, from one of them on, and their cells (see ``encode.rows_of``)."""
     try:
         with rows_of(path, schema.skip, schema.separator, schema.encoding) as rows:
-            yield rows
+            yield itertools.islice(rows, start, None)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: is damaged ({first_line(error)}); compress it again") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -207,17 +207,10 @@ def _rows(path: Path, schema: Schema) -> Iterator[Iterator[tuple[int, list[str]]
         ) from error
 
 
-@contextmanager
-def _numbered(path: Path, schema: Schema, start: int) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Yield the lines of records, from one of them on, and their cells."""
-    with _rows(path, schema) as rows:
-        yield itertools.islice(rows, start + schema.header, None)
-
-
 def _by_line(table: Table, path: Path, read: Sequence[int], start: int) -> Iterator[Block]:
     """Yield the records of a file from one of them on, by Python's reader."""
     width = len(table.names)
-    with _numbered(path, table.schema, start) as records:
+    with _rows(path, table.schema, start + table.schema.header) as records:
         while block := list(itertools.islice(records, BLOCK)):
             full = [(line, row) for line, row in block if len(row) == width]
             columns = {at: pa.array([row[at] for _, row in full], pa.string()) for at in read}
@@ -231,7 +224,7 @@ def _by_arrow(table: Table, path: Path, read: Sequence[int]) -> Iterator[Block]:
 
     @functools.lru_cache(maxsize=1)
     def lines(start: int, count: int) -> list[int]:
-        with _numbered(path, schema, start) as records:
+        with _rows(path, schema, start + schema.header) as records:
             return [line for line, _ in itertools.islice(records, count)]
 
     with arrow_csv.open_csv(

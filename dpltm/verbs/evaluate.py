@@ -87,8 +87,6 @@ def evaluate(
         raise InputError(
             f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {told}"
         )
-    if run.target is not None and by is not None:
-        raise InputError("`by`: is for classes, and the target is a number; leave it out")
     undeclared = False
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
@@ -155,13 +153,10 @@ class Predictions:
     @cached_property
     def probabilities(self) -> np.ndarray:
         """Class probabilities, ``(n, classes)`` float32, the softmax of ``outputs``; InputError without classes."""
-        if self.target is not None:
-            raise InputError("the run predicts a number, so it gives no classes and no probabilities; take `values`")
-        if not self.tells:
-            raise InputError(
-                "the run was trained on labels that are no class numbers, so it gives no classes and no probabilities; in"
-                " Python, take dpltm.predict(run, x).outputs"
-            )
+        why = "predicts a number" if self.target is not None else "was trained on labels that are no class numbers"
+        fix = "take `values`" if self.target is not None else "in Python, take dpltm.predict(run, x).outputs"
+        if self.target is not None or not self.tells:
+            raise InputError(f"the run {why}, so it gives no classes and no probabilities; {fix}")
         return torch.softmax(torch.from_numpy(self.outputs), 1).numpy()
 
     @property

@@ -260,7 +260,7 @@ def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoin
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
     if dataset.target is not None:
-        for name in ("class_weight", "class_shares", "by"):
+        for name in ("class_weight", "class_shares"):
             if getattr(options, name) is not None:
                 raise InputError(f"`{name}`: is for classes, and the target is a number; leave it out")
         if spec.loss is not None or spec.score is not None:

@@ -125,7 +125,7 @@ def test_a_run_goes_on_wherever_it_died(here, first):
     while dies_at(number, partial(run, command), here):
         spent = kinds()
         assert run(command) == 0
-        assert there(Path("o")) == {"tickets", "run"}
+        assert there(Path("o")) == {"tickets", "run", "recipe.json", "result.json"}
         paid = kinds()
         assert paid >= spent
         assert paid["sgd"] == 1

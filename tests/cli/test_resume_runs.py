@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -64,17 +65,38 @@ def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refu
     done = stopped_at(ctrl_c, number, RUN_IT)
     assert (done.code, hidden in done.err) == (130, True)
     Path("c.toml").write_text(LONGER.replace("steps = 9", "steps = 8"))
-    said = refused(RUN_IT)
-    assert "begun otherwise: `[train] steps` was 9 and is 8" in said
-    assert said.endswith("or move o away to begin again (what was spent stays spent)"), (
-        "--fresh is none of its options"
-    )
+    assert re.search("o is of another recipe, 'three stages [0-9a-f]{16}'; choose another name", refused(RUN_IT))
     Path("c.toml").write_text(LONGER)
     body = cli(f"{RUN_IT} --json").json
     assert set(body) == {"out", "generate", "select", "train", "privacy"}
     assert certified(body) <= 3
     assert releases(LEDGER) == [Selection, NoisySgd]
-    assert [name for name in set(tree()) - set(before) if "/." in name or "unfinished" in name] == []
+    assert {path.name for path in Path("o").iterdir()} == {"tickets", "run", "recipe.json", "result.json"}
+    assert [name for name in set(tree()) - set(before) if "/." in name] == []
+    again, seconds = cli(f"{RUN_IT} --json").json, body["train"].pop("seconds")
+    assert (again, seconds > 0) == ({**body, "train": again["train"]}, True)
+    assert again["train"].items() >= body["train"].items()
+    assert releases(LEDGER) == [Selection, NoisySgd], "a run that is finished is not run again"
+
+
+def test_a_stage_that_died_before_its_answer_was_kept_begins_anew(cli, monkeypatch):
+    """What it paid stays in the ledger, and the training pays with what is left."""
+    Path("c.toml").write_text(RUN)
+    inner = SweepFolder.stage
+
+    def dying(folder, label, name, make):
+        answer = make()
+        if name == "draw.json":
+            interrupt()
+        return inner(folder, label, name, lambda: answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepFolder, "stage", dying)
+        assert cli(RUN_IT).code == 130
+    Path("o/generate.json").unlink()
+    body = cli(f"{RUN_IT} --json").json
+    assert releases(LEDGER) == [Selection, Selection, NoisySgd]
+    assert certified(body) <= 3
 
 
 def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
@@ -82,8 +104,8 @@ def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
     Path("c.toml").write_text(LONGER)
     assert stopped_at(ctrl_c, 14, RUN_IT).code == 130
     Path("o/.run.checkpoint/checkpoint.safetensors").write_bytes(b"not a checkpoint")
-    assert refused(RUN_IT).endswith("damaged; move o away to begin again (what was spent stays spent)")
-    Path("o").rename("away")
+    assert refused(RUN_IT).endswith("damaged; remove o/.run.checkpoint to begin again (what was spent stays spent)")
+    shutil.rmtree("o")
     assert cli(f"{RUN_IT} --ledger again.jsonl").code == 0
     Path("s.toml").write_text(ONE + DENSE)
     assert stopped_at(ctrl_c, 3, SWEEP).code == 130

@@ -99,75 +99,38 @@ def test_the_example_is_sound(cli, tree):
     assert tree() == before
 
 
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (
-            {"train": "[tran]"},
-            "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select], [train]",
-        ),
-        ({"generate": 'out = "x"'}, "--config c.toml: [generate] out: decided by [run] here; set it there"),
-        (
-            {"train": "dense = true"},
-            "[train] dense: a run trains the winner; use dpltm train --dense for the whole network",
-        ),
-    ],
-)
-def test_run_refuses(refused, tables, message):
-    write(**tables)
-    assert refused(*RUN) == message
+HALF, SHARED = ('"0.0:0.5"', '"0.5:1.0"'), ('"0.5:1.0"', '"0.25:0.75"')
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("changes", "tables", "options", "message"),
     [
-        (
-            ("--delta", "0.01"),
-            "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it",
-        ),
-        (("--out", "pub"), "--out: pub exists already; choose another name or remove it first"),
-        (
-            ("--split", "0.01", "--dry-run"),
-            "--epsilon, --split: 0.01 of 2 is too little for the training; raise --epsilon, or --split (0.9 leaves a tenth"
-            " for the selection)",
-        ),
-        (("--seeds", "2"), "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),
+        ((), {"train": "[tran]"}, "", "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select]"),
+        ((), {"generate": 'out = "x"'}, "", "--config c.toml: [generate] out: decided by [run] here; set it there"),
+        ((), {"train": "dense = true"}, "", "[train] dense: a run trains the winner; use dpltm train --dense for the whole"),
+        ((), {}, "--delta 0.01", "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it"),
+        ((), {}, "--out pub", "--out: pub exists already; choose another name or remove it first"),
+        ((), {}, "--split 0.01 --dry-run", "--epsilon, --split: 0.01 of 2 is too little for the training; raise --epsilon"),
+        ((), {}, "--seeds 2", "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),
+        ((SHARED,), {}, "", "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits"),
+        ((('"public"', '"private"'),), {"select": 'rule = "smallest-within"'}, "",
+         "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"),
+        ((), {"generate": "no-predictors = true"}, "", "[generate] no-predictors: the selection needs predictors"),
     ],
-)
-def test_run_refuses_options(refused, options, message):
-    write()
-    assert refused(*RUN, *options) == message
+)  # fmt: skip
+def test_run_refuses_before_the_first_stage(refused, changes, tables, options, message):
+    write(*changes, **tables)
+    assert refused(*RUN, *options.split()).startswith(message)
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
 def test_tickets_under_dp_that_leave_the_training_noise_alone_are_named(refused, more):
     """No --split helps where the tickets take the budget."""
-    changes = ('"0.0:0.5"', '"0.5:1.0"'), ('"public"', '"dp"'), ("split = 0.75", "split = 0.999")
+    changes = HALF, ('"public"', '"dp"'), ("split = 0.75", "split = 0.999")
     write(*changes, generate='criterion = "dp-train"\nepsilon = 1.99')
     message = refused(*RUN, *more, code=1)
     assert message.startswith("budget: on these records epsilon 1.9")
     assert " goes to tickets by dp-train, clip(C=1), 610 live weights" in message
-
-
-@pytest.mark.parametrize(
-    ("change", "select", "message"),
-    [
-        (
-            ('"0.5:1.0"', '"0.25:0.75"'),
-            "",
-            "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits[0.25:0.75] shares records"
-            " with it",
-        ),
-        (
-            ('"public"', '"private"'),
-            'rule = "smallest-within"',
-            "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private",
-        ),
-    ],
-)
-def test_run_looks_at_the_records_of_every_stage_first(refused, change, select, message):
-    write(change, select=select)
-    assert refused(*RUN).startswith(message)
 
 
 def test_an_audit_that_the_sparsest_ticket_has_no_room_for_is_refused_before_the_first_stage(refused, cli):

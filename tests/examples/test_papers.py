@@ -95,8 +95,8 @@ def test_as_it_is_published(path: Path) -> None:
     papers = [arm["paper"] for arm in document["arm"] if "paper" in arm]
     assert all(isinstance(paper, str) for paper in papers), "what a source prints is written in sources.toml alone"
     recipe = read_recipe(document, path)
-    assert recipe.source
-    assert recipe.seeds >= 3
+    assert recipe.head.source
+    assert recipe.head.seeds >= 3
     for arm in recipe.arms:
         private = [name for name in (arm.tickets,) if name and recipe.tickets[name].get("provenance") == "private"]
-        assert not private or any("nothing is certified" in note for note in recipe.notes), arm.name
+        assert not private or any("nothing is certified" in note for note in recipe.head.notes), arm.name

@@ -2,7 +2,7 @@
 
 Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``dpltm/records`` opens files within
 ``dpltm``, and reads records without saying what opens them; and nothing unpickles or runs text as code. The lab can be taken
-out: LATENT, audits and recipes of several arms, with their commands.
+out: LATENT, audits and recipes, with their commands.
 """
 
 from __future__ import annotations
@@ -357,13 +357,14 @@ LAB = (
     "dpltm.options.audit",
     "dpltm.tickets.workbench.latent",
     "dpltm.tickets.workbench.recipes",
+    "dpltm.tickets.workbench.run",
     "dpltm.tickets.workbench.sweep",
     "dpltm.verbs.audit",
 )
 """Modules, or packages with all in them."""
 
-BY_NAME = {("dpltm.cli.stages", "dpltm.tickets.workbench.sweep.run_recipe")}
-"""What is imported when it is called for: by a command that runs a file with one arm as well."""
+BY_NAME = {("dpltm.cli.stages", f"dpltm.tickets.workbench.sweep.{name}") for name in ("run_file", "demo")}
+"""What is imported when it is called for: dpltm run and demo, whose three stages are a recipe of one arm."""
 
 
 def of_lab(name: str) -> bool:

@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from dpltm.experiments import Recipe
 from dpltm.tickets.workbench import recipes as reader
+from dpltm.tickets.workbench.recipes import Recipe
 
 HEAD = """
 [recipe]

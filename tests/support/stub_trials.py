@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from dpltm.errors import InputError
-from dpltm.experiments import Recipe
 from dpltm.networks import ModelSpec
 from dpltm.progress import Progress
 from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.recipes import Recipe
 from dpltm.tickets.workbench.sweep import TrialRunner, Workers, sweep
 from sets import store_set
 
@@ -70,7 +70,7 @@ def make_set(options: Any, progress: Progress) -> dict[str, Any]:
 
 def made(recipe: Recipe, root: Path, workers: Workers | None = None) -> tuple[SweepFolder, dict[str, str]]:
     """The folder of a sweep that has come to its end, and why trials failed."""
-    folder = SweepFolder(root, recipe.title)
+    folder = SweepFolder(root, recipe.head.title)
     return folder, sweep(recipe, TrialRunner(folder, stages=STAGES), workers or Workers(1))
 
 

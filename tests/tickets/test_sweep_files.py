@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.sweep_files import PARTS, SweepFolder
+from dpltm.tickets.sweep_files import PARTS, RESULT_FORMAT, RESULT_SCHEMA, SweepFolder
 from refusals import told
 
 LABEL = "an-arm-s3-01234567"
@@ -91,9 +92,9 @@ def test_text_is_not_written_through_a_name_that_can_be_guessed(folder: SweepFol
 
 
 def put(folder: SweepFolder, **changes: Any) -> Path:
-    folder.trial(LABEL).mkdir(exist_ok=True)
-    folder.finish(LABEL, {**BODY, **changes})
-    return folder.trial(LABEL) / "result.json"
+    path = folder.make(LABEL) / "result.json"
+    path.write_text(json.dumps({"format": RESULT_FORMAT, "schema": RESULT_SCHEMA, **BODY, **changes}))
+    return path
 
 
 def certified(epsilon: object) -> dict[str, Any]:

@@ -1,28 +1,42 @@
-"""Reads a recipe from a TOML document: the form of its tables, what they mean together, and what records say of them.
+"""Recipes, read from TOML (docs/recipes.md has the form): arms and seeds, their trials, and what trials share.
 
-All that is wrong is told at once, in each of the three rounds.
+All that is wrong is told at once, in each of three rounds: the form, contradictions, and what the records say.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import math
+import hashlib
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
-from dpltm.experiments import LATENT_STAGES, SHARED_WITH_SEARCH, Arm, Recipe, Section
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
-from dpltm.networks import model_spec
-from dpltm.options import resolve, section_problems
+from dpltm.options import Options, resolve, section_problems
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.select import SelectRequest, reads_no_records
+from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
@@ -33,26 +47,26 @@ from dpltm.records.units import at_unit
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, select, train, transfer, tune
+from dpltm.verbs import generate, select, train, tune
 
-MAX_SEEDS, MAX_ARMS = 1000, 1000
-"""More is taken for a slip of the finger."""
+Section = Mapping[str, Any]
+"""A table of options, as TOML has it."""
 
+if TYPE_CHECKING:
+    Values = dict[str, Any]
+else:
+    Values = dict[str, JsonValue]
 
-@dataclass(frozen=True)
-class Command:
-    """One command whose options a recipe holds.
-
-    Attributes:
-        decided: keys that a recipe decides itself, beside ``DECIDED``: by its seeds, or since an arm's search is for its
-            own training.
-        beside: key of its tables that names a set, and is no option.
-    """
-
-    request: type[Any]
-    check: Callable[[Any], object]
-    decided: frozenset[str] = frozenset()
-    beside: str | None = None
+SEARCHED = ("lr", "clip-norm", "epochs", "batch-size", "lineage")  # settings of a training that a search decides
+SHARED_WITH_SEARCH = ("model", "features", "epsilon", "delta", "optimizer", "schedule", "average", "accountant")
+REMEMBERED = ("model", "features")  # by ticket sets: a table that all arms share says them for arms without a set
+EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))  # one takes the place of the other
+OF_TRAINING = ("iterations", "batch-size", "lr", "rewind")  # that --quick sets only on sets with a training
+SHARED = ("train", "select", "tune")  # commands whose options all arms can share
+LATENT_STAGES = ("scheme", "encode", "train")
+VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
+VALUE_TYPES = {"int", "float", "str", "bool"}  # of keys that take several
+MOST = 1000  # seeds, and values of one arm: more is taken for a slip of the finger
 
 
 def _check_training(request: TrainRequest) -> None:
@@ -61,67 +75,295 @@ def _check_training(request: TrainRequest) -> None:
         raise InputError("`model`: the ticket set decides the network; leave `model` out")
 
 
-def _nothing_more(request: object) -> None:
-    """Its options say all by themselves."""
-
+COMMANDS: Mapping[str, tuple[type[Options], Callable[[Any], object]]] = {
+    "train": (TrainRequest, _check_training),
+    "select": (SelectRequest, select.check_options),
+    "tune": (TuneRequest, tune.check_request),
+    "generate": (GenerateRequest, generate.check_options),
+    "transfer": (TransferRequest, str),  # whose options say all by themselves
+    "latent scheme": (latent_options.SchemeRequest, latent.answer_of),
+    "latent encode": (latent_options.EncodeRequest, str),
+    "latent train": (latent_options.TrainRequest, latent.check_server_options),
+}
+"""Of each command its options, and what refuses them together."""
 
 DECIDED = frozenset({"ledger", "population", "out", "dry-run", "name", "threads", "set", "ticket", "dense", "lineage",
                      "scheme", "messages"})  # fmt: skip
-"""Keys that a recipe decides itself: by its arms."""
+"""Keys that a recipe decides itself, by its arms; and beside these by seeds, or by the training of a search."""
 
-_SEED = frozenset({"seed"})
-
-COMMANDS: Mapping[str, Command] = {
-    "train": Command(TrainRequest, _check_training, _SEED),
-    "select": Command(SelectRequest, select.check_options),
-    "tune": Command(TuneRequest, tune.check_request, frozenset(SHARED_WITH_SEARCH) - {"model"}, "tickets"),
-    "generate": Command(GenerateRequest, generate.check_options),
-    "transfer": Command(TransferRequest, _nothing_more, _SEED, "from"),
-    "latent scheme": Command(latent_options.SchemeRequest, latent.answer_of),
-    "latent encode": Command(latent_options.EncodeRequest, _nothing_more),
-    "latent train": Command(latent_options.TrainRequest, latent.check_server_options, _SEED),
+DECIDED_OF: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("train", "transfer", "latent train"), frozenset({"seed"})),
+    "tune": frozenset(SHARED_WITH_SEARCH) - {"model"},
 }
-"""By name."""
+NAMES_SET = {"tune": "tickets", "transfer": "from"}  # key of a table that is no option
 
-SHARED = ("train", "select", "tune")
-"""Commands whose options all arms can share."""
 
-REMEMBERED = ("model", "features")
-"""Options that ticket sets remember: where a table that all arms share says one, it is for arms without a set."""
+# --- the form of the file ---------------------------------------------------------------------------------------------
 
-EXCLUSIVE = (("epochs", "steps"), ("epsilon", "noise-multiplier"))
-"""One of each: where a table overrides another, the one it names takes the other's place."""
 
-TRAINING_KEYS = ("iterations", "batch-size", "lr", "rewind")
-"""Options that --quick sets only on ticket sets that something is trained for."""
+class Table(BaseModel):
+    """A table of the file: no other keys, no value of another type, no number that is not finite."""
 
-_LAYER = {**dict(zip(SHARED, SHARED, strict=True)), "latent": {stage: f"latent {stage}" for stage in LATENT_STAGES}}
-"""Tables that the document, its arms and --quick have alike."""
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    prefix: ClassVar[str] = ""
 
-_ARM = {
-    "name": str,
-    "paper": (int, float, str),
-    "tickets": str,
-    "round": (int, str),
-    "against": str,
-    "note": str,
-    **_LAYER,
-}
+    @field_validator("train", "select", "tune", "scheme", "encode", check_fields=False)
+    @classmethod
+    def _options(cls, section: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
+        return section and _checked(f"{cls.prefix}{info.field_name}", section)
 
-_VARIED = (*SHARED, *(f"latent.{stage}" for stage in LATENT_STAGES))
-"""Tables whose options may vary."""
 
-_ROW = {**_ARM, "group": str, "varied": (int, float, str, bool)}
+def _checked(command: str, section: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a command; refused with all that is wrong with each by itself."""
+    own = NAMES_SET.get(command)
+    decided = [key for key in section if key.replace("_", "-") in DECIDED | DECIDED_OF.get(command, frozenset())]
+    problems = [f"{key}: decided by the recipe; leave it out" for key in decided]
+    if own in section and not isinstance(section[own], str):
+        problems.append(f"{own}: {section[own]!r:.80} is not the name of a set")
+    options = {key: value for key, value in section.items() if key not in (own, *decided)}
+    if problems := problems + section_problems(COMMANDS[command][0], options):
+        raise ValueError(problems)
+    return section
 
-_DOCUMENT = {
-    "recipe": {"title": str, "source": str, "seeds": int, "notes": list},
-    "figure": {"over": str, "x": str, "log": bool, "apart": str},
-    "quick": {"seeds": int, "round": int, "tickets": "generate", **_LAYER},
-    **_LAYER,
-}
-"""Form of a document but for its sets and arms: of each key the type or types of its value, its table, or its command."""
 
-_PLAIN = ", with nothing in it but finite numbers, texts, booleans, lists and tables"
+class Latent(Table):
+    """Options of the three commands of ``dpltm latent``."""
+
+    prefix = "latent "
+    scheme: Values = {}
+    encode: Values = {}
+    train: Values = {}
+
+
+class Layer(Table):
+    """Options that the document, its arms and --quick have alike."""
+
+    train: Values = {}
+    select: Values | None = None
+    tune: Values | None = None
+    latent: Latent | None = None
+
+
+class Arm(Layer):
+    """One row of a recipe's table: a training, its records and its tickets.
+
+    Attributes:
+        group: the name before what varies was put behind it; rows of a group are one line of the figure.
+        varied: the value that varies, of its first key, if any.
+        paper: what the paper reports, in percent; in the file, the key of that figure in ``sources.toml`` as well.
+        tickets: name of the set it trains from; None for the whole network.
+        round: of the ticket, ``random`` for one of all, ``tuned`` for the one that a search chose, None where it is drawn.
+    """
+
+    name: str
+    group: str = ""
+    varied: int | float | str | bool | None = None
+    paper: int | float | str | None = None
+    tickets: str | None = None
+    round: int | str | None = None
+    against: str | None = None
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.latent is not None and {*SHARED, "tickets", "round"} & self.model_fields_set:
+            raise ValueError(["an arm is of dpltm latent, or of dpltm train; not of both"])
+        return self
+
+    @property
+    def draw(self) -> Section:
+        """Options of its draw, which is from the records of its training unless it reads none."""
+        section = self.select or {}
+        return section if reads_no_records(section) else {**drawn_from(self.train), **section}
+
+    @property
+    def search(self) -> tuple[str | None, dict[str, Any]]:
+        """The set that its search is with, and the options: its own, and those in common with the training."""
+        options = {key: self.train[key] for key in SHARED_WITH_SEARCH if key in self.train} | (self.tune or {})
+        return options.pop("tickets", self.tickets), options
+
+
+class Head(Table):
+    """What the experiment is."""
+
+    title: str = Field("", min_length=1, validate_default=True)
+    source: str = ""
+    seeds: int = Field(5, ge=1, le=MOST)
+    notes: list[str] = []
+
+
+class Figure(Table):
+    """Accuracy over steps, or over the values that vary along ``x``; ``apart``: whether each dataset has a chart."""
+
+    over: Literal["steps", "values"] = "steps"
+    x: str = "value"
+    log: bool = False
+    apart: Literal["dataset"] | None = None
+
+
+class Quick(Layer):
+    """What --quick puts over all arms and sets."""
+
+    seeds: int | None = None
+    round: int | None = None
+    tickets: Values = {}
+
+
+def _checked_set(section: dict[str, Any]) -> dict[str, Any]:
+    return _checked("transfer" if "from" in section else "generate", section)
+
+
+class Document(Layer):
+    """The whole file; ``arm`` has a row for each value that varies."""
+
+    recipe: Head
+    arm: list[Arm] = Field(min_length=1)
+    tickets: dict[str, Annotated[Values, AfterValidator(_checked_set)]] = {}
+    figure: Figure | None = None
+    quick: Quick | None = None
+
+
+# --- an experiment ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment; ``single``: of one arm with one seed, whose folder is the trial's: the stages of ``dpltm run``."""
+
+    path: Path
+    head: Head
+    arms: tuple[Arm, ...]
+    tickets: Mapping[str, Section]
+    figure: Figure | None = None
+    quick: bool = False
+    single: bool = False
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every arm with every seed; seeds last, so that all rows come to one figure each first."""
+        return tuple(Trial(self, arm, seed) for seed in range(self.head.seeds) for arm in self.arms)
+
+    def chain(self, name: str) -> list[Section]:
+        """Return the options of a set, and of those it is made from: all of them where they go round in a circle."""
+        sections = [self.tickets[name]]
+        while sections[-1].get("from") in self.tickets and len(sections) <= len(self.tickets):
+            sections.append(self.tickets[sections[-1]["from"]])
+        return sections
+
+    def provenance(self, name: str) -> str:
+        """Return the provenance of a set as ``dpltm generate`` will state it: public, private, data-free or dp."""
+        section = self.chain(name)[-1]
+        return str(section.get("provenance", "dp" if section.get("criterion") in DP_CRITERIA else "data-free"))
+
+    def ticket_set(self, name: str | None, seed: int) -> Shared | None:
+        """Return the set of that name for a trial's seed, behind the seed that the set has itself; None for no name."""
+        if name is None:
+            return None
+        options = dict(self.tickets[name])
+        source, seed = options.pop("from", None), options.pop("seed", seed)
+        command = "transfer" if source else "generate"
+        return Shared(self, command, name, options, seed, self.ticket_set(source, seed))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One arm with one seed: one release."""
+
+    recipe: Recipe = field(repr=False)
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name in the sweep, and of its folder."""
+        return f"{slug(self.arm.name)}-s{self.seed}-{self.digest[:8]}"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of all that the recipe says of it: another digest is another experiment, and run anew."""
+        arm, sets = self.arm, (self.arm.tickets, (self.arm.tune or {}).get("tickets"))
+        messages = None if arm.latent is None else dict(arm.latent)
+        parts = [arm.name, arm.train, arm.select, arm.tune, arm.round, messages, self.recipe.quick, self.seed]
+        return digest([*parts, *(None if name is None else self.recipe.chain(name) for name in sets)])
+
+    @property
+    def tickets(self) -> Shared | None:
+        """The set that it trains from; None for the whole network."""
+        return self.recipe.ticket_set(self.arm.tickets, self.seed)
+
+    @property
+    def search(self) -> Shared | None:
+        """The search for its settings, if its arm asks for one."""
+        if self.arm.tune is None:
+            return None
+        name, options = self.arm.search
+        seed = options.pop("seed", 0)
+        if name is not None and name == self.arm.tickets and self.recipe.provenance(name) in ("dp", "private"):
+            seed = self.seed  # so that it depends on one release, rather than two
+        if name is not None and isinstance(self.arm.round, int):
+            options["rounds"] = str(self.arm.round)
+        title = str(options.get("dataset", "records"))
+        return Shared(self.recipe, "tune", title, options, seed, self.recipe.ticket_set(name, seed))
+
+    @property
+    def needs(self) -> tuple[Shared, ...]:
+        """Calls that must be made before it."""
+        return tuple(need for need in (self.search, self.tickets) if need is not None)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Call that trials share: a ticket set that is generated, or carried over from another one; or a search for settings."""
+
+    recipe: Recipe = field(repr=False, compare=False)
+    command: str
+    title: str
+    options: Section
+    seed: int
+    tickets: Shared | None
+
+    @cached_property
+    def name(self) -> str:
+        """Place in the folder of the sweep; another of its options makes another one."""
+        key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.name])[:8]
+        if self.command == "tune":
+            return f"tune/{slug(self.title)}-{key}.toml"
+        return "tickets" if self.recipe.single else f"tickets/{slug(self.title)}-s{self.seed}-{key}"
+
+    @property
+    def needs(self) -> tuple[Shared, ...]:
+        """Calls that must be made before it."""
+        return () if self.tickets is None else (self.tickets,)
+
+    @property
+    def root(self) -> Shared:
+        """The set that was generated, of one that is carried over; itself of all others."""
+        return self if self.tickets is None else self.tickets.root
+
+
+Task = Trial | Shared
+"""Task that can be done by itself, once its needs are there."""
+
+
+def tasks(trials: Iterable[Task]) -> dict[str, Task]:
+    """Return these trials and all that they need, by name, each behind what it needs."""
+    ordered: dict[str, Task] = {}
+    for trial in trials:
+        ordered |= tasks(trial.needs) | {trial.name: trial}
+    return ordered
+
+
+def digest(body: Any) -> str:
+    """SHA-256 (hex) of a JSON value."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def slug(name: str) -> str:
+    """Return a name of a folder that reads like ``name``."""
+    return re.sub("-+", "-", re.sub("[^a-z0-9.]+", "-", name.lower())).strip("-.")[:60] or "arm"
+
+
+# --- from the document to its arms ------------------------------------------------------------------------------------
 
 
 def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
@@ -130,41 +372,21 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
     Args:
         seeds: None for its own number.
     """
-    check_no_problems(path, list(_wrong_form(document)))
-    head, over = document.get("recipe", {}), document.get("quick", {}) if quick else {}
-    arms = []
-    for body in document["arm"]:
-        rows = list(_rows(body))
-        arms += [_arm(row, document, over) for row in (rows[:1] if quick else rows)]
-    recipe = Recipe(
-        path,
-        head.get("title", ""),
-        head.get("source", ""),
-        tuple(head.get("notes", ())),
-        tuple(arms),
-        {name: _quick_set(section, over.get("tickets", {})) for name, section in document.get("tickets", {}).items()},
-        seeds if seeds is not None else over.get("seeds", head.get("seeds", 5)),
-        {"over": "steps", **document["figure"]} if "figure" in document else None,
-        quick,
+    form = _checked_form(document, path, seeds)
+    over = (form.quick if quick else None) or Quick()
+    head = (
+        form.recipe if seeds is not None or over.seeds is None else Head(**{**dict(form.recipe), "seeds": over.seeds})
     )
-    problems = list(_wrong_together(recipe))
-    if quick and not over:
+    first = {arm.group or arm.name: arm for arm in reversed(form.arm)}  # of values that vary
+    arms = [_layered(arm, form, over) for arm in (reversed(first.values()) if quick else form.arm)]
+    sets = {name: _quick_set(section, over.tickets) for name, section in form.tickets.items()}
+    recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
+    problems = [*_contradictions(recipe)]
+    if quick and form.quick is None:
         problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
     check_no_problems(path, problems)
-    quoted = (replace(arm, against=_compared(arm, recipe), paper=_printed(arm.paper, path)) for arm in recipe.arms)
-    return replace(recipe, arms=tuple(quoted))
-
-
-def _printed(paper: Any, path: Path) -> Any:
-    """Return a figure; of a text SOURCE.LINE.FIGURE the one of that name in ``sources.toml`` beside the recipe."""
-    if not isinstance(paper, str):
-        return paper
-    figure: Any = read_toml(path.with_name("sources.toml"))
-    for key in paper.split("."):
-        figure = figure.get(key) if isinstance(figure, dict) else None
-    if type(figure) not in (int, float):
-        raise InputError(f"`config` {path}: paper: {paper!r:.80} names no figure of sources.toml beside it")
-    return figure
+    compared = (arm.model_copy(update={"against": _compared(arm, arms)}) for arm in arms)
+    return replace(recipe, arms=tuple(compared))
 
 
 def check_no_problems(path: Path, problems: list[str]) -> None:
@@ -177,139 +399,126 @@ def check_no_problems(path: Path, problems: list[str]) -> None:
         raise InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
 
 
-# --- the form of tables, keys and values ------------------------------------------------------------------------------
-
-
-def _wrong_form(document: Section) -> Iterator[str]:
-    arms, sets = document.get("arm"), document.get("tickets", {})
-    if not (arms and isinstance(arms, list) and all(isinstance(body, dict) for body in arms)):
-        yield '[[arm]]: missing; say what is trained, as in [[arm]] name = "dense"'
-        return
-    known = {**_DOCUMENT, "arm": None, "tickets": None}
-    for key, value in document.items():
-        if key not in known:
-            yield f"{key!r}: unknown; known: {', '.join(known)}"
-        elif known[key] is not None:
-            yield from _wrong(f"[{key}]", value, known[key])
-    if not isinstance(sets, dict):
-        yield '[tickets]: must be a table of sets, as in [tickets.NAME] dataset = "digits"'
-        return
-    for name, section in sets.items():
-        carried = isinstance(section, dict) and "from" in section
-        yield from _wrong(f"[tickets.{name}]", section, "transfer" if carried else "generate")
-        if carried and section["from"] not in [*sets]:
-            yield f"[tickets.{name}] from: {section['from']!r:.80} is not the name of a set; known: {', '.join(sets)}"
-    for number, body in enumerate(arms, 1):
-        where = f"[[arm]] {body.get('name', number)!r}"
-        problems, rows = list(_wrong(where, body, {**_ARM, "paper": (int, float, str, list), "vary": dict})), []
-        if "name" not in body:
-            problems.append(f"{where}: has no name")
+def _checked_form(document: Section, path: Path, seeds: int | None) -> Document:
+    """Return the tables of a document, each checked by itself; ``paper`` is the figure."""
+    bodies, rows, problems = document.get("arm"), list[dict[str, Any]](), list[str]()
+    for body in (body for body in (bodies if isinstance(bodies, list) else ()) if isinstance(body, dict)):
         try:
-            rows = [] if problems else list(_rows(body))
+            rows += _rows(body, path)
         except InputError as error:
-            problems = [f"{where} {error}"]
-        yield from problems
-        for row in rows:
-            yield from _wrong(where, row, _ROW)
-            if "latent" in row and {*SHARED, "tickets", "round"} & row.keys():
-                yield f"{where} an arm is of dpltm latent, or of dpltm train; not of both"
+            problems.append(f"[[arm]] {body.get('name')!r} {error}")
+            rows.append({"name": "wrong"})  # and said so
+    head, form = document.get("recipe", {}), None
+    if seeds is not None and isinstance(head, dict):
+        head = {**head, "seeds": seeds}
+    try:
+        form = Document.model_validate({**document, "recipe": head, "arm": rows})
+    except ValidationError as error:
+        problems += [problem for item in error.errors(include_url=False) for problem in _problems(item, rows)]
+    check_no_problems(path, problems)
+    assert form is not None
+    return form
 
 
-def _wrong(where: str, value: Any, form: Any) -> Iterator[str]:
-    """Yield what is wrong with the form of a value: of a table, of the options of a command, or of one of some types."""
-    if isinstance(form, (dict, str)) and not isinstance(value, dict):
-        yield f"{where}: must be a table"
-    elif isinstance(form, dict):
-        for key, part in value.items():
-            if key not in form:
-                reason = instead(f"{where} {key}")
-                yield f"{where} {key}{reason}" if reason else f"{where} {key!r}: unknown; known: {', '.join(form)}"
-            else:
-                yield from _wrong(f"{where} {key}", part, form[key])
-    elif isinstance(form, str):
-        command, options = COMMANDS[form], {}
-        for key, part in value.items():
-            if key == command.beside:
-                yield from _wrong(f"{where} {key}", part, str)
-            elif key.replace("_", "-") in DECIDED | command.decided:
-                yield f"{where} {key}: decided by the recipe; leave it out"
-            elif not _is_plain(part):
-                yield f"{where} {key}: {part!r:.80} is not allowed here{_PLAIN}"
-            else:
-                options[key] = part
-        yield from (f"{where} {problem}" for problem in section_problems(command.request, options))
-    else:
-        types = form if isinstance(form, tuple) else (form,)
-        if type(value) not in types or not (type(value) is dict or _is_plain(value)):
-            yield f"{where}: {value!r:.80} must be of type {' or '.join(kind.__name__ for kind in types)}{_PLAIN}"
+_SAID = {
+    **dict.fromkeys(("missing", "too_short", "string_too_short"), "missing"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
+    "extra_forbidden": "no such key; docs/recipes.md has all",
+}
+"""Instead of pydantic's own words."""
 
 
-def _is_plain(value: object) -> bool:
-    """Tell whether a value from TOML can be written as JSON: no date, no nan, no infinity."""
-    if isinstance(value, (dict, list)):
-        return all(_is_plain(part) for part in (value.values() if isinstance(value, dict) else value))
-    return isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong at one place of the document, behind that place: such as ``[[arm]] 'dense' train``."""
+    (head, *rest), types = [part for part in item["loc"] if part not in VALUE_TYPES], set(item["loc"]) & VALUE_TYPES
+    where = f"[{head}]"
+    if head == "arm":
+        row = rows[rest.pop(0)] if rest else {}
+        where = f"[[arm]] {row.get('group') or row.get('name')!r}" if row else "[[arm]]"
+    elif head == "tickets" and rest:
+        where = f"[tickets.{rest.pop(0)}]"
+    where = " ".join(map(str, (where, *rest)))
+    if isinstance(error := item.get("ctx", {}).get("error"), ValueError):
+        return [f"{where} {problem}" for problem in error.args[0]]
+    if item["type"] == "extra_forbidden" and (reason := instead(where)) is not None:
+        return [f"{where}{reason}"]
+    words = "must be a finite number or a text" if types else item["msg"]
+    value = f"{item['input']!r:.80} " if words.startswith(("must be", "Input should")) else ""
+    return [f"{where}: {_SAID.get(item['type']) or value + words.replace('Input should', 'must')}"]
 
 
-def _rows(body: Section) -> Iterator[dict[str, Any]]:
-    """Yield one table for each of the values that vary, whose lists run side by side; named by the first of them."""
+def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
+    """Return one table for each of the values that vary, whose lists run side by side; named by the first of them."""
     plain = {key: value for key, value in body.items() if key != "vary"}
-    if "vary" not in body:
-        yield plain
-        return
-    lists = {key: values if isinstance(values, list) else [values] for key, values in body["vary"].items()}
-    if wrong := [key for key in lists if key.rpartition(".")[0] not in _VARIED]:
-        raise InputError(f"vary: {wrong[0]!r} is not of the form {'.KEY, '.join(_VARIED)}.KEY")
+    if made := {"group", "varied"} & body.keys():
+        raise InputError(f"{min(made)}: vary makes it; leave it out")
+    if "vary" not in body or not isinstance(body.get("name"), str):
+        return [plain | {"paper": _printed(body.get("paper"), path)}]
+    vary = body["vary"] if isinstance(body["vary"], dict) else {}
+    lists = {key: values if isinstance(values, list) else [values] for key, values in vary.items()}
+    if wrong := [key for key in lists if key.rpartition(".")[0] not in VARIED]:
+        raise InputError(f"vary: {wrong[0]!r} is not of the form {'.KEY, '.join(VARIED)}.KEY")
     if isinstance(body.get("paper"), list):
         lists["paper"] = body["paper"]
     sizes = {len(values) for values in lists.values()}
-    if len(sizes) != 1 or not 1 <= max(sizes) <= MAX_ARMS:
-        raise InputError(f"vary: lists, and paper if it is one, must be of one length, from 1 to {MAX_ARMS:,}")
-    what = next(iter(lists)).rpartition(".")[2]
+    if len(sizes) != 1 or not 1 <= max(sizes) <= MOST:
+        raise InputError(f"vary: lists, and paper if it is one, must be of one length, from 1 to {MOST:,}")
+    what, rows = next(iter(lists)).rpartition(".")[2], []
     for values in zip(*lists.values(), strict=True):
         row = copy.deepcopy(plain)
         for key, value in zip(lists, values, strict=True):
             *tables, name = key.split(".")
-            table = row
+            inner = row
             for part in tables:
-                table = table.setdefault(part, {})
-            table[name] = value
-        yield row | {"name": f"{body['name']}, {what} {values[0]}", "group": body["name"], "varied": values[0]}
+                inner = inner.setdefault(part, {})
+                if not isinstance(inner, dict):
+                    raise InputError(f"{part}: must be a table")
+            inner[name] = value
+        title, paper = f"{body['name']}, {what} {values[0]}", _printed(row.get("paper"), path)
+        rows.append({**row, "name": title, "group": body["name"], "varied": values[0], "paper": paper})
+    return rows
 
 
-# --- arms and sets ----------------------------------------------------------------------------------------------------
+def _printed(paper: Any, path: Path) -> Any:
+    """Return a figure; of a text SOURCE.LINE.FIGURE the one of that name in ``sources.toml`` beside the recipe."""
+    if not isinstance(paper, str):
+        return paper
+    figure: Any = read_toml(path.with_name("sources.toml"))
+    for key in paper.split("."):
+        figure = figure.get(key) if isinstance(figure, dict) else None
+    if type(figure) not in (int, float):
+        raise InputError(f"paper: {paper!r:.80} names no figure of sources.toml beside it")
+    return figure
 
 
-def _arm(body: Section, document: Section, over: Section) -> Arm:
-    """Return the arm of a row, with the options of all arms under its own, and those of --quick over them."""
-    options = dict[str, Any]()
+def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
+    """Return an arm with the options of all arms under its own, and those of --quick over them."""
+    options: dict[str, Any] = {"group": arm.group or arm.name}
     for command in SHARED:
-        shared, quick = document.get(command, {}), over.get(command, {})
-        if "tickets" in body:
+        shared, own, quick = (getattr(layer, command) or {} for layer in (form, arm, over))
+        if arm.tickets is not None:
             shared, quick = ({k: v for k, v in part.items() if k not in REMEMBERED} for part in (shared, quick))
         elif command == "tune":
             quick = {key: value for key, value in quick.items() if key != "rounds"}
-        if command == "train" or command in body:
-            options[command] = override(override(shared, body.get(command, {})), quick)
-    if "latent" in body:
-        layers = [tables.get("latent", {}) for tables in (document, body, over)]
-        shared, own, quick = ([layer.get(stage, {}) for stage in LATENT_STAGES] for layer in layers)
-        options["latent"] = dict(zip(LATENT_STAGES, map(override, map(override, shared, own), quick), strict=True))
-    number = body.get("round")
-    if isinstance(number, int):
-        number = over.get("round", number)
-    elif number is None and "tickets" in body and "select" not in body:
-        number = "tuned"
-    rest: dict[str, Any] = {key: body.get(key) for key in ("varied", "paper", "tickets", "against", "note")}
-    return Arm(name=body["name"], group=body.get("group", body["name"]), round=number, **options, **rest)
+        if command == "train" or getattr(arm, command) is not None:
+            options[command] = override(override(shared, own), quick)
+    if arm.latent is not None:
+        shared, own, quick = (dict(layer.latent or Latent()) for layer in (form, arm, over))
+        stages = {name: override(override(shared[name], own[name]), quick[name]) for name in LATENT_STAGES}
+        options["latent"] = arm.latent.model_copy(update=stages)
+    if isinstance(arm.round, int) and over.round is not None:
+        options["round"] = over.round
+    elif arm.round is None and arm.tickets is not None and arm.select is None:
+        options["round"] = "tuned"
+    return arm.model_copy(update=options)
 
 
 def override(under: Section, over: Section) -> dict[str, Any]:
     """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
-    given = {key.replace("_", "-"): value for key, value in over.items()}
-    gone = {key for pair in EXCLUSIVE for key in pair if any(other in given for other in pair)}
+    named = {key.replace("_", "-"): value for key, value in over.items()}
+    gone = {key for pair in EXCLUSIVE for key in pair if any(other in named for other in pair)}
     rest = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
-    return rest | given
+    return rest | named
 
 
 def _quick_set(section: Section, over: Section) -> Section:
@@ -317,61 +526,49 @@ def _quick_set(section: Section, over: Section) -> Section:
     if "from" in section:
         return override(section, {key: over[key] for key in ("dataset", "subset") if key in over})
     untrained = section.get("provenance") == "data-free"
-    return override(section, {key: over[key] for key in over if not (untrained and key in TRAINING_KEYS)})
+    return override(section, {key: over[key] for key in over if not (untrained and key in OF_TRAINING)})
 
 
-def _compared(arm: Arm, recipe: Recipe) -> str | None:
+def _compared(arm: Arm, arms: Iterable[Arm]) -> str | None:
     """Return the full name of the arm that one is compared with: of a group, the row with the same value."""
-    others = (other for other in recipe.arms if other is not arm and arm.against in (other.name, other.group))
+    others = (other for other in arms if other is not arm and arm.against in (other.name, other.group))
     return next((other.name for other in others if arm.against == other.name or arm.varied == other.varied), None)
 
 
 # --- what they mean together ------------------------------------------------------------------------------------------
 
 
-def _wrong_together(recipe: Recipe) -> Iterator[str]:
+def _contradictions(recipe: Recipe) -> Iterator[str]:
     """Yield what contradicts another table, and what a command refuses of its options."""
-    if not 1 <= recipe.seeds <= MAX_SEEDS:
-        yield f"seeds: {recipe.seeds} is not from 1 to {MAX_SEEDS}"
-    if not recipe.title:
-        yield "[recipe] title: missing; say what the experiment is"
-    if len(recipe.arms) > MAX_ARMS:
-        yield f"[[arm]]: {len(recipe.arms):,} of them, more than {MAX_ARMS:,}"
-    counted = Counter(arm.name for arm in recipe.arms)
+    counted, figure, sets = Counter(arm.name for arm in recipe.arms), recipe.figure or Figure(), recipe.tickets
     yield from (f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1)
-    yield from _wrong_figure(recipe)
-    for name, section in recipe.tickets.items():
-        if len(recipe.chain(name)) > len(recipe.tickets):
+    if figure.over == "values" and all(arm.varied is None for arm in recipe.arms):
+        yield "[figure] over: no arm has vary, so there are no values"
+    if figure.over == "values" and figure.apart is not None:
+        yield '[figure] apart: there is "dataset" alone, where the figure is over steps'
+    for name, section in sets.items():
+        source = section.get("from", name)
+        if source not in sets:
+            yield f"[tickets.{name}] from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}"
+        if len(recipe.chain(name)) > len(sets):
             yield f"[tickets.{name}] from: goes round in a circle"
-        yield from (
-            f"[tickets.{name}] {problem}"
-            for problem in _refused("transfer" if "from" in section else "generate", section)
-        )
+        command = "transfer" if "from" in section else "generate"
+        yield from (f"[tickets.{name}] {problem}" for problem in _refused(command, section))
     for arm in recipe.arms:
         yield from (f"[[arm]] {arm.name!r} {problem}" for problem in _wrong_arm(arm, recipe))
-        if arm.against is not None and _compared(arm, recipe) is None and not recipe.quick:  # which leaves rows out
+        if (
+            arm.against is not None and _compared(arm, recipe.arms) is None and not recipe.quick
+        ):  # which leaves rows out
             yield f"[[arm]] {arm.name!r} against: no arm {arm.against!r}"
-
-
-def _wrong_figure(recipe: Recipe) -> Iterator[str]:
-    figure = recipe.figure or {"over": "steps"}
-    over, apart = figure["over"], figure.get("apart")
-    if over not in ("steps", "values"):
-        yield f"[figure] over: {over!r} is not one of steps, values"
-    if over == "values" and not any(arm.varied is not None for arm in recipe.arms):
-        yield "[figure] over: no arm has vary, so there are no values"
-    if apart is not None and (over, apart) != ("steps", "dataset"):
-        yield '[figure] apart: there is "dataset" alone, where the figure is over steps'
 
 
 def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
     if arm.latent is not None:
-        for stage, section in arm.latent.items():
+        for stage, section in arm.latent:
             yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", section))
         return
     searched, search = arm.search
-    named = {"tickets": arm.tickets, "tune tickets": (arm.tune or {}).get("tickets")}
-    for place, name in named.items():
+    for place, name in {"tickets": arm.tickets, "tune tickets": (arm.tune or {}).get("tickets")}.items():
         if name is not None and name not in recipe.tickets:
             yield f"{place}: no set {name!r:.80}; known: {', '.join(recipe.tickets) or 'none'}"
     if arm.tickets is None and not (arm.round is None and arm.select is None):
@@ -380,15 +577,10 @@ def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
         yield f"give one of round and select: which ticket of {arm.tickets} is trained"
     if isinstance(arm.round, str) and arm.round not in ("random", "tuned"):
         yield f"round: {arm.round!r} is neither a number nor random"
-    tried = [("round", arm.tickets, arm.round)] if isinstance(arm.round, int) else []
-    tried += [
-        ("tune rounds", searched, int(part)) for part in str(search.get("rounds", "")).split(",") if part.isdecimal()
-    ]
-    for place, name, number in tried:
-        if name is not None and name in recipe.tickets:
-            rounds = recipe.chain(name)[-1].get("rounds", GenerateRequest().rounds)
-            if not 0 <= number <= rounds:
-                yield f"{place}: {number} is none of the rounds of {name}"
+    elif isinstance(arm.round, int) and arm.tickets in recipe.tickets:
+        last = recipe.chain(str(arm.tickets))[-1].get("rounds", GenerateRequest().rounds)
+        if not 0 <= arm.round <= last:
+            yield f"round: {arm.round} is none of the rounds of {arm.tickets}"
     start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
     yield from (f"train: {problem}" for problem in _refused("train", arm.train, **start))
     if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
@@ -402,25 +594,24 @@ def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
         yield from (f"tune: {problem}" for problem in _refused("tune", search, **start))
 
 
-def _wrong_draw(arm: Arm, select: Section, recipe: Recipe) -> Iterator[str]:
+def _wrong_draw(arm: Arm, section: Section, recipe: Recipe) -> Iterator[str]:
     yield from _refused("select", arm.draw)
-    spent, budget = select.get("eps1"), arm.train.get("epsilon")
-    if select.get("reveal") and budget is not None:
+    spent, budget = section.get("eps1"), arm.train.get("epsilon")
+    if section.get("reveal") and budget is not None:
         yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
     if spent is not None and budget is not None and 0 < budget <= spent:
         yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
-    known = arm.tickets is not None and arm.tickets in recipe.tickets
-    if reads_no_records(select) and known and recipe.provenance(str(arm.tickets)) != "public":
+    if reads_no_records(section) and arm.tickets in recipe.tickets and recipe.provenance(str(arm.tickets)) != "public":
         yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
 
 
-def _refused(name: str, section: Section, **given: Any) -> list[str]:
+def _refused(command: str, section: Section, **start: Any) -> list[str]:
     """Return the first thing that a command refuses of its options, if any; what the recipe will give it is there."""
-    command = COMMANDS[name]
-    needed = {item.name: "X" for item in fields(command.request) if item.metadata["required"] and item.name in DECIDED}
-    options = {key: value for key, value in section.items() if key != command.beside}
+    request, check = COMMANDS[command]
+    needed = {item.name: "X" for item in fields(request) if item.metadata["required"] and item.name in DECIDED}
+    options = {key: value for key, value in section.items() if key != NAMES_SET.get(command)}
     try:
-        command.check(resolve(command.request, {**needed, **given}, options))
+        check(resolve(request, {**needed, **start}, options))
     except DpltmError as error:
         return [str(error)]
     return []
@@ -428,105 +619,55 @@ def _refused(name: str, section: Section, **given: Any) -> list[str]:
 
 # --- what the records at hand say of them -----------------------------------------------------------------------------
 
-Load = Callable[[DataOptions], Dataset]
-"""Reads the records that options name."""
 
-
-def check_ready(recipe: Recipe, load: Load, ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset, check that networks fit, and return each arm's part by name; refuse with all that is missing."""
-    records = _Records(recipe, load)
+def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
+    """Read every dataset, and return each arm's part by name; refuse with all that is missing or cannot be together."""
+    problems, loaded, source = dict[str, str](), dict[str, Dataset | None](), str(recipe.path)
     public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
+
+    @contextlib.contextmanager
+    def noting(where: str) -> Iterator[None]:
+        try:
+            yield
+        except DpltmError as error:  # once: of what arms share
+            problems.setdefault(str(error), where)
+
+    def read(section: Section, where: str) -> Dataset | None:
+        options = data_options(section)
+        key = repr(sorted(options.items()))
+        if key not in loaded:
+            loaded[key] = None
+            with noting(where):
+                loaded[key] = load(resolve(DataOptions, {}, options, source))
+        return loaded[key]
+
     for name, section in recipe.tickets.items():
         where, carried = f"[tickets.{name}]", "from" in section
-        section = section if carried else {"dataset": "digits", **section}
-        dataset = records.read(section, where)
-        if dataset is not None and section.get("mode") == "drop-projection":
-            records.check_projection(recipe.chain(name)[1], dataset, where)
-        if dataset is None or carried:
-            continue
-        records.check_fit(resolve(GenerateRequest, {}, section, str(recipe.path)), dataset, where)
-        if recipe.provenance(name) == "public":
+        dataset = read(section if carried else {"dataset": "digits", **section}, where)
+        if dataset is not None and not carried and recipe.provenance(name) == "public":
             public[where] = ledger.part(dataset)
     for arm in recipe.arms:
         where = f"[[arm]] {arm.name!r}"
-        if arm.latent is not None:
-            records.read(arm.latent["encode"], f"{where} latent.encode")
+        if arm.tune is not None and (dataset := read(arm.tune, f"{where} tune")) is not None:
+            public[f"{where} tune"] = ledger.part(dataset)
+        dataset = read(arm.train if arm.latent is None else arm.latent.encode, f"{where} train")
+        if dataset is None or arm.latent is not None:
             continue
-        dataset = records.read(arm.train, f"{where} train")
-        if dataset is not None:
-            request = resolve(TrainRequest, {"dense": True}, arm.train, str(recipe.path))
-            if arm.tickets is None:
-                records.check_fit(request, dataset, f"{where} train")
-            with records.noting(f"{where} train"):
-                dataset = at_unit(dataset, request.per_unit)
-                train.sampling_of(request, dataset)
-            private[arm.name] = ledger.part(dataset)
-            units[dataset.unit] = None
-            records.problems += [f"{where} train {problem}" for problem in _unsuitable(dataset, units)]
-        if arm.tune is not None and (searched := records.read(arm.tune, f"{where} tune")) is not None:
-            public[f"{where} tune"] = ledger.part(searched)
+        with noting(f"{where} train"):
+            request = resolve(TrainRequest, {"dense": True}, arm.train, source)
+            dataset = at_unit(dataset, request.per_unit)
+            private[arm.name], units[dataset.unit] = ledger.part(dataset), None
+            train.sampling_of(request, dataset)
+            if len(units) > 1:
+                raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
+            if dataset.test is None:
+                raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
     for where, part in public.items():  # all have one ledger
         shared = next(((name, other) for name, other in private.items() if part.overlaps(other)), None)
         if shared is not None:
-            records.problems.append(
-                f"{where} `dataset`: {part} is declared public and shares records with {shared[1]}, which [[arm]]"
-                f" {shared[0]!r} trains on; give them different `subset` or `dataset`, or make two recipes of it"
-            )
-    check_no_problems(recipe.path, records.problems)
+            problems[
+                f"`dataset`: {part} is declared public and shares records with {shared[1]}, which [[arm]] {shared[0]!r}"
+                " trains on; give them different `subset` or `dataset`, or make two recipes of it"
+            ] = where
+    check_no_problems(recipe.path, [f"{where} {problem}" for problem, where in problems.items()])
     return private
-
-
-def _unsuitable(dataset: Dataset, units: Mapping[str, None]) -> Iterator[str]:
-    """Yield why no row can be made of the records of an arm; ``units`` are those of all arms up to it."""
-    if len(units) > 1:
-        yield f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes"
-    if dataset.test is None:
-        yield f"`dataset`: {dataset.name} has no test records, by which its row is measured"
-
-
-class _Records:
-    """The records of a recipe, each read once, and what is wrong with them."""
-
-    def __init__(self, recipe: Recipe, load: Load) -> None:
-        self.recipe, self.load, self.problems = recipe, load, list[str]()
-        self.loaded, self.absent = dict[str, Dataset | None](), set[str]()
-
-    @contextlib.contextmanager
-    def noting(self, where: str) -> Iterator[None]:
-        """Note a refusal within the block, rather than stop at it."""
-        try:
-            yield
-        except DpltmError as error:
-            self.problems.append(f"{where} {error}")
-
-    def read(self, section: Section, where: str) -> Dataset | None:
-        """Return the dataset that a section names; None, noted once, where it cannot be had."""
-        options = data_options(section)
-        key, source = repr(sorted(options.items())), str(section.get("dataset"))
-        if key not in self.loaded and source not in self.absent:
-            self.loaded[key] = None
-            try:
-                self.loaded[key] = self.load(resolve(DataOptions, {}, options, str(self.recipe.path)))
-            except DpltmError as error:
-                self.problems.append(f"{where} {error}")
-                if not (isinstance(error, InputError) and error.option):  # it is not the options: nothing can be had
-                    self.absent.add(source)
-        return self.loaded.get(key)
-
-    def check_fit(self, request: GenerateRequest | TrainRequest, dataset: Dataset, where: str) -> None:
-        """Note where a network does not take the records as they are, or is too small for the rounds of a generation."""
-        if request.features not in (None, "none"):
-            return
-        with self.noting(where):
-            spec = model_spec(request.model or "mlp:300,100", dataset)
-            if isinstance(request, GenerateRequest):
-                generate.check_schedule(request, spec)
-
-    def check_projection(self, source: Section, dataset: Dataset, where: str) -> None:
-        """Note where what is behind a projection will not fit these records, as far as it is known before it is made."""
-        public = None if "from" in source else self.read({"dataset": "digits", **source}, where)
-        request = resolve(GenerateRequest, {}, source, str(self.recipe.path))
-        if public is not None and request.features in (None, "none"):
-            with self.noting(where):
-                spec = model_spec(request.model or "mlp:300,100", public)
-                transfer.without_projection(spec, dataset.features, dataset.classes)

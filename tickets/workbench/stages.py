@@ -1,8 +1,7 @@
 """The stages on files: what ``dpltm generate``, ``select``, ``train``, ``tune`` and ``tickets transfer`` open and write.
 
-Each takes its request and who watches, and datasets that were read already. ``ending`` is called with the answer once all is
-written, before it is in its place. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as in a
-sweep.
+Each takes its request and who watches. ``own``: whether the epsilon asked for is that of the result's own lineage alone, as
+in a sweep.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -59,19 +58,10 @@ from dpltm.verbs.tune import SearchResult
 from dpltm.verbs.tune import check_request as check_tuning
 from dpltm.verbs.tune import tune as search
 
-Ending = Callable[[dict[str, Any]], None]
-
-
-def nothing_more(answer: dict[str, Any]) -> None:
-    """The ``ending`` of a stage that is run by itself."""
-
-
 # --- generate ---------------------------------------------------------------------------------------------------------
 
 
-def generate(
-    request: GenerateRequest, progress: Progress, *, ending: Ending = nothing_more, own: bool = False
-) -> dict[str, Any]:
+def generate(request: GenerateRequest, progress: Progress, *, own: bool = False) -> dict[str, Any]:
     """Make and write the ticket set; return the answer of ``dpltm generate``."""
     provenance = generation.check_options(request)
     unit = request.unit_column if provenance in ("dp", "private") else None
@@ -104,7 +94,7 @@ def generate(
             "privacy": tickets.privacy.to_json(),
         })  # fmt: skip
         with ticket_set.new_ticket_set(out, tickets, again=checkpoints.interrupted):
-            ending(body)
+            pass
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body
@@ -113,7 +103,7 @@ def generate(
 # --- select -----------------------------------------------------------------------------------------------------------
 
 
-def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothing_more) -> dict[str, Any]:
+def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
@@ -145,7 +135,6 @@ def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothi
         **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
     })  # fmt: skip
     if not request.dry_run:
-        ending(body)
         ticket_set.save_winner(folder, winner)
     return body
 
@@ -153,7 +142,7 @@ def select(request: SelectRequest, progress: Progress, *, ending: Ending = nothi
 # --- train ------------------------------------------------------------------------------------------------------------
 
 
-def train(request: TrainRequest, progress: Progress, *, ending: Ending = nothing_more, own: bool = False) -> Any:
+def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> Any:
     """Train by this process, or by all that ``torchrun`` started, and write the run.
 
     Returns:
@@ -200,7 +189,6 @@ def train(request: TrainRequest, progress: Progress, *, ending: Ending = nothing
         body = as_flags(answer(run))
         with new_folder(out) as folder:
             save_run(folder, run)
-            ending(body)
         checkpoints.forget()
     progress.say(f"wrote {out}")
     return body

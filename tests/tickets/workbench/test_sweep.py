@@ -11,8 +11,8 @@ from joblib import Parallel, delayed
 
 import stub_trials
 from dpltm.errors import InputError
-from dpltm.experiments import Recipe, Trial, tasks
 from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.recipes import Recipe, Trial, tasks
 from dpltm.tickets.workbench.sweep import Workers, dask_workers
 from recipes import read_recipe
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
