@@ -81,9 +81,11 @@ LEAST_CURVATURE = 0.02
 CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
-RESIDUALS, EVEN, LEAST_SCALE = 2.0, 0.5, 0.01
+RESIDUALS, EVEN, SCREENED, LEAST_SCALE = 2.0, 0.5, 0.6, 0.01
 """Deviations that residuals of targets are clipped to; those of persons' labels to as many where a class is rare, and to
-``EVEN`` over the deviation of single labels, so to 1, where classes are even; and the least deviation, in a range of 1."""
+``EVEN`` over the deviation of single labels, so to 1, where classes are even; in cross moments to ``SCREENED`` there, since
+noise hides pairs, and sooner to more, since columns that go together would stand out of a rare class that is cut; and the
+least deviation, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -409,6 +411,7 @@ class Labels:
         spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
         scale: what residuals are clipped to; 1 where they do not spread.
+        screened: the same of what cross moments are of.
         left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
     """
 
@@ -416,6 +419,7 @@ class Labels:
     spread: bool
     shares: Tensor
     scale: float = 1.0
+    screened: float = 1.0
     left: float = 1.0
 
     @classmethod
@@ -462,8 +466,10 @@ class Labels:
         variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
         single = (1 - float(plain.square().sum())) / 2
         many, left = min(EVEN / math.sqrt(single), RESIDUALS), min(variance / single, 1.0)
-        many, left = (many, left) if self.are_means else (RESIDUALS, 1.0)
-        return replace(self, shares=shares, scale=min(many * math.sqrt(variance), 1.0), left=left)
+        few = min(SCREENED * ((1 - 1 / self.classes) / 2 / single) ** 2, RESIDUALS)
+        many, few, left = (many, few, left) if self.are_means else (RESIDUALS, RESIDUALS, 1.0)
+        scale, screened = (min(deviations * math.sqrt(variance), 1.0) for deviations in (many, few))
+        return replace(self, shares=shares, scale=scale, screened=screened, left=left)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -513,7 +519,7 @@ class Screen:
         """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
         whole = 1.0 if self._two else math.sqrt(2)
         largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
-        return min(largest, self.labels.scale * whole)
+        return min(largest, self.labels.screened * whole)
 
     @property
     def width(self) -> int:

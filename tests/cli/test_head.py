@@ -136,7 +136,8 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
         return
     x = torch.from_numpy(made()[:4000, :6]).float()
     screen = Screen(
-        known(x), Labels(targets, targets, torch.full((classes,), 1 / classes).double(), 0.6 if targets else 1.0)
+        known(x),
+        Labels(targets, targets, torch.full((classes,), 1 / classes).double(), screened=0.6 if targets else 1.0),
     )
     product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
     told = {
@@ -178,7 +179,7 @@ def test_no_unit_adds_more_than_one(values, classes, persons):
     """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
     targets, labels = classes == 0, torch.tensor([row[3] for row in values])
     known_as = Labels(targets, targets or persons, torch.full((classes or 2,), 1 / (classes or 2)).double())
-    known_as = replace(known_as, scale=0.3 if known_as.spread else 1.0)
+    known_as = replace(known_as, screened=0.3 if known_as.spread else 1.0)
     labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
     x = torch.tensor([row[:3] for row in values])
     rows = Screen(known(torch.rand(50, 3, generator=torch.Generator().manual_seed(0))), known_as)
@@ -226,7 +227,7 @@ def test_residuals_of_units_are_clipped_at_some_deviations(targets):
     three = Labels(False, True, torch.full((3,), 1 / 3).double())
     corners = functional.one_hot(torch.arange(3)).double()  # mean squared distance from the middle: 2/3, of 2 at most
     single = three.counted(three.rows(corners).sum(0), 0.0, 3)
-    assert (single.scale, single.left) == pytest.approx((0.5, 1.0))
+    assert (single.scale, single.screened, single.left) == pytest.approx((0.5, 0.6 * math.sqrt(1 / 3), 1.0))
     rare = Labels(False, True, torch.full((2,), 0.5).double())
     few = (
         torch.tensor([[0.99, 0.01]])
