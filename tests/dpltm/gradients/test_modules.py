@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.checkpoint import checkpoint
 
 from dpltm.filters import Clip, make_filter
 from dpltm.gradients import RecordGradients, explicit_layer, linear_layer, rules
@@ -598,6 +599,32 @@ def kernels() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *second)
 
 
+def checkpointed_norm() -> nn.Module:
+    """Recomputed in the backward pass."""
+    layers = {"first": nn.Conv2d(2, 4, 3, padding=1), "norm": nn.GroupNorm(2, 4), "out": nn.Linear(4, 3)}
+    return Applied(
+        lambda self, x: self.out(checkpoint(self.norm, self.first(x), use_reentrant=False).relu().mean((2, 3))),
+        **layers,
+    )
+
+
+def channels_last() -> nn.Module:
+    """What follows views channels as the last dimension, as the memory of such images allows."""
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x).contiguous(memory_format=torch.channels_last))
+        return self.out(x.permute(0, 2, 3, 1).view(len(x), -1, 4).mean(1))
+
+    return Applied(forward, first=nn.Conv2d(2, 4, 3, padding=1), norm=nn.GroupNorm(2, 4), out=nn.Linear(4, 3))
+
+
+def scaled_norm() -> nn.Module:
+    """Without a shift."""
+    norm = nn.GroupNorm(2, 4)
+    norm.bias = None
+    return nn.Sequential(nn.Linear(3, 4), norm, nn.Tanh())
+
+
 HANDWRITTEN = ["weight", "inner.weight", "inner.bias"]
 WITHOUT_RULE = {
     "attention": (attention, (4, 4), ATTENDED),
@@ -616,6 +643,9 @@ NETWORKS = {
     "tied with a bias": (lambda: tied(True, padding_idx=1), 3, [["table.weight", "out.bias"], TIED[1]]),
     "convolutions in a row": (kernels, (2, 4, 4), None),
     "group norm of one value a channel": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4)), (3,), None),
+    "group norm under a checkpoint": (checkpointed_norm, (2, 4, 4), None),
+    "group norm of channels last": (channels_last, (2, 4, 4), None),
+    "group norm without a shift": (scaled_norm, (3,), None),
     "three times: Linear": (lambda: again(nn.Linear(4, 4)), (4,), None),
     "three times: Linear on rows": (lambda: again(nn.Linear(4, 4)), (2, 4), None),
     "three times: Conv1d": (lambda: again(nn.Conv1d(2, 2, 3, padding=1)), (2, 4), None),

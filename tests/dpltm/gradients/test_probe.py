@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import math
 import random
 from collections.abc import Callable
@@ -19,7 +21,10 @@ from torch.utils.checkpoint import checkpoint
 
 import dpltm
 from dpltm.filters import Clip
-from dpltm.gradients import probe
+from dpltm.gradients import RecordGradients, probe
+from dpltm.gradients.engine import BY_VALUES
+from dpltm.gradients.layer import Recorder
+from dpltm.networks.masks import Mask
 from dpltm.records.made_up import in_float64
 from gradient_cases import MIXED, Applied, checked, cross_entropy, decides, refusal, squared_error
 from refusals import refused
@@ -674,3 +679,51 @@ def test_a_loss_with_a_state_is_refused():
         return cross_entropy(outputs, labels) * len(calls)
 
     assert classes(plain(), counting) == ANOTHER
+
+
+LIBRARY = """
+def tame(x):
+    return x if bool(x.abs().max() <= 1000) else x.clamp(-10, 10)
+"""
+
+
+def test_a_library_that_goes_by_the_largest_value_of_the_batch_is_refused(tmp_path, monkeypatch):
+    """In both batches with odd rows it goes the same way: only ordinary rows show the other one."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "taming_library.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    tame = importlib.import_module("taming_library").tame
+    gradients = checked(before(tame), cross_entropy, torch.zeros(4, 6), CLASSES)
+    assert gradients.unfollowed
+    assert gradients.rehearse(Clip(1.0)) == BY_VALUES
+
+
+def nearest_of_short(self: Applied, x: Tensor) -> Tensor:
+    """Beside its own numbers, a padded record sees how near the nearest other one is."""
+    apart = (x[:, None] - x[None]).nan_to_num().square().sum(2) + 1e9 * torch.eye(len(x), dtype=x.dtype)
+    nearest = apart.amin(1)
+    short = (x[:, 2:] == 0).all(1) & (nearest < 100)
+    return self.layer(torch.cat([x, torch.where(short, nearest, 0.0)[:, None]], 1))
+
+
+def test_records_of_a_trial_have_no_twins():
+    """A twin would be the nearest, at no distance: as if there were no other."""
+    model = Applied(nearest_of_short, layer=nn.Linear(7, 3))
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    gradients.check(torch.zeros(4, 6), CLASSES, apart=False)
+    gradients.settle(200.0)
+    assert gradients.pass_rows > 100
+    assert refused(gradients.rehearse, Clip(1.0)) == MIXED.format("the loss")
+
+
+def test_what_a_pass_left_is_free_when_it_is_over():
+    """No cycle waits for Python's collector: a pass holds all that layers saw."""
+    gc.disable()
+    try:
+        model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 3))
+        gradients = checked(model, cross_entropy, torch.zeros(4, 1, 2, 2), CLASSES)
+        gc.collect()
+        gradients.filtered_sum(torch.rand(4, 1, 2, 2), CLASSES, Clip(1.0))
+        assert not [value for value in gc.get_objects() if isinstance(value, Recorder)]
+    finally:
+        gc.enable()

@@ -149,3 +149,24 @@ def test_records_are_scored_one_by_one_where_others_would_move_their_bits():
     plain.register_forward_hook(lambda _module, inputs, _output: sizes.append(len(inputs[0])))
     assert total_score(plain, x, torch.tensor([0, 1, 1])) == 3
     assert sizes[-1] == 1024
+
+
+class Tamed(nn.Module):
+    """As a library does it that goes by the largest value of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x if bool(x.abs().max() <= 1000) else x.clamp(-10, 10))
+
+
+def test_a_record_that_makes_a_network_go_another_way_counts_for_itself_alone():
+    """``vmap`` cannot follow it, so its records are scored one by one."""
+    torch.manual_seed(0)
+    model = Tamed()
+    x = 900 * torch.rand(200, 8) * (torch.rand(200, 8) < 0.3)
+    x[0] = 2000
+    y = model.layer(x).argmax(1)
+    assert total_score(model, x, y) - total_score(model, x[1:], y[1:]) in (0.0, 1.0)
