@@ -171,8 +171,8 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
         both = (value for value in (module.weight, module.bias) if value is not None)
         own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in both))
         beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
-        given = functional.group_norm(beside, groups, *(value.reshape(-1) for value in own), eps=module.eps)
-        given = given.view_as(input)
+        scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
+        given = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
         if (
             input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
         ):  # channels last, as the module's own
