@@ -33,6 +33,7 @@ from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
+from dpltm.networks import model_spec
 from dpltm.options import Options, resolve, section_problems
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
@@ -46,6 +47,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.units import at_unit
 from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
+from dpltm.training.artifacts import DEFAULT_NETWORK
 from dpltm.training.least_squares import NEEDS_FEATURES
 from dpltm.verbs import generate, select, train, tune
 
@@ -620,6 +622,14 @@ def _refused(command: str, section: Section, **start: Any) -> list[str]:
 # --- what the records at hand say of them -----------------------------------------------------------------------------
 
 
+def _check_fits(request: GenerateRequest | TrainRequest, dataset: Dataset) -> None:
+    """Refuse a network that does not take the records as they are, or is too small for the rounds of a generation."""
+    if request.features in (None, "none"):
+        spec = model_spec(request.model or DEFAULT_NETWORK, dataset)
+        if isinstance(request, GenerateRequest):
+            generate.check_schedule(request, spec)
+
+
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
     """Read every dataset, and return each arm's part by name; refuse with all that is missing or cannot be together."""
     problems, loaded, source = dict[str, str](), dict[str, Dataset | None](), str(recipe.path)
@@ -644,7 +654,11 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
     for name, section in recipe.tickets.items():
         where, carried = f"[tickets.{name}]", "from" in section
         dataset = read(section if carried else {"dataset": "digits", **section}, where)
-        if dataset is not None and not carried and recipe.provenance(name) == "public":
+        if dataset is None or carried:
+            continue
+        with noting(where):
+            _check_fits(resolve(GenerateRequest, {}, section, source), dataset)
+        if recipe.provenance(name) == "public":
             public[where] = ledger.part(dataset)
     for arm in recipe.arms:
         where = f"[[arm]] {arm.name!r}"
@@ -658,6 +672,8 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
             dataset = at_unit(dataset, request.per_unit)
             private[arm.name], units[dataset.unit] = ledger.part(dataset), None
             train.sampling_of(request, dataset)
+            if arm.tickets is None:
+                _check_fits(request, dataset)
             if len(units) > 1:
                 raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
             if dataset.test is None:
