@@ -217,8 +217,8 @@ def test_what_each_arm_trains_on() -> None:
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
         (DENSE + 'train = { model = "cnn" }', "train `model`: cnn:8x8x1: images must be at least 14 x 14"),
-        ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\nmodel = "mlp:4"\n'
-         'provenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
+        ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
+         'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
     ],
 )  # fmt: skip
 def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path, text: str, said: str) -> None:
