@@ -416,7 +416,7 @@ def _check_allocation(samples: list[Sample], stated: AllocatedSgd, found: Findin
             return
         used = sorted(np.concatenate(sample.used).tolist()) if sample.used else []
         words = enumerate(sample.words[0].tolist())
-        inside = [record for record, word in words if (word >> 1) % (stated.steps - step) < left[record]]
+        inside = [record for record, word in words if word % (stated.steps - step) < left[record]]
         if used != inside:
             found.add("coins", f"step {step} took records {used}, and the words say {inside}")
         for record in inside:
