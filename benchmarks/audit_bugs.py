@@ -196,7 +196,7 @@ def differences(seed: int) -> Found:
     """Canaries that are scored by how much they change from step to step: noise that is the same in both cancels."""
     seen: list[np.ndarray] = []
 
-    def observe(canaries: Canaries, released: torch.Tensor, _: float) -> None:
+    def observe(canaries: Canaries, released: torch.Tensor, *_: float) -> None:
         seen.append(released[canaries._places[:, 0]].double().cpu().numpy())
 
     loop, model = private_loop(seed, Clip(1.0), CANARIES)
