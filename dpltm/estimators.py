@@ -60,7 +60,7 @@ from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records.arrays import from_arrays
-from dpltm.records.cells import Cells, text_of
+from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
@@ -292,16 +292,6 @@ class Columns:
 IN_SCHEMA = "the schema says what the columns hold"
 
 
-def owners(units: Any) -> np.ndarray:
-    """Return the owner of each record, ``(n,)``, from a column of pandas, polars or NumPy; of objects as texts."""
-    values = np.asarray(units)
-    if values.ndim != 1:
-        raise InputError(
-            f"`units`: has {values.ndim} dimensions, not one; give a column with the person of each record"
-        )
-    return np.array([text_of(owner) or "" for owner in values], dtype=str) if values.dtype == object else values
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
     """Common part of both estimators: parameters, one training, and the account of all of them."""
@@ -441,7 +431,7 @@ class TicketEstimator(BaseEstimator):
         features = x.shape[1] if schema is None else schema.features
         self._columns, self._warned = Columns.of(self.bounds, features, self.record_shape, schema), False
         targets, declared = self._encoded(y)
-        whose = None if units is None else owners(units)
+        whose = None if units is None else np.asarray(units)
         values, known = self._columns.read(x)
         if schema is None and _is_rescaled(x):
             _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
@@ -610,7 +600,7 @@ class TicketEstimator(BaseEstimator):
         dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
         rows, names = known(dataset.rows), None
         if of_persons:
-            names = checked_units(RawSplit(X, targets, "the scored records", units=owners(units)))
+            names = checked_units(RawSplit(X, targets, "the scored records", units=np.asarray(units)))
             rows = rows.owned(names, self.run_.config["unit"])
         return replace(dataset, train=replace(dataset.train, rows=rows)), names
 

@@ -18,6 +18,7 @@ import numpy as np
 from dpltm.errors import DataError
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import RECORD
+from dpltm.records.cells import text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.encode import as_number
 from dpltm.records.split import Arrays, Rows, Split
@@ -56,6 +57,8 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
     assert values is not None
     if raw.units_name == RECORD:
         raise DataError(f"{where}: a {RECORD} is no person; call the column otherwise, by whom it names")
+    if values.dtype == object and values.ndim == 1:  # as a column of pandas has them
+        values = np.array([text_of(owner) or "" for owner in values], dtype=str)
     if values.dtype.kind not in "iuUSf":
         raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
     if values.shape != (len(raw.x),):

@@ -101,7 +101,7 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
     "two columns": (
         *({}, np.stack([WHO, WHO], 1)),
-        "`units`: has 2 dimensions, not one; give a column with the person of each record",
+        "records: 'user' has shape (200, 2); expected (200,), one value for each record",
     ),
     "NA": (
         *({}, pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64")),

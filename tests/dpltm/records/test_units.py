@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -199,3 +200,15 @@ def test_nobody_is_in_both_splits(tmp_path):
     )
     np.savez(tmp_path / "d.npz", x_train=x, y_train=y, who_train=units, **held, who_test=np.array([40, 41, 42, 42]))
     assert load(path, units="who").test.slots is None
+
+
+@pytest.mark.parametrize("dtype", [object, "string", "category"])
+def test_a_column_of_pandas_says_whose_records_are(dtype):
+    """Texts in objects, as ``read_csv`` gives them, are the texts that a list holds."""
+    names = [f"p{number // 3}" for number in range(12)]
+    x, y = np.arange(24.0).reshape(12, 2), np.arange(12) % 2
+    wanted, given_names = (
+        from_arrays(x, y, bounds=(0, 24), classes=2, records=4, units=units, unit="patient")
+        for units in (names, pandas.Series(names, dtype=dtype))
+    )
+    assert units_of(given_names).tolist() == units_of(wanted).tolist()
