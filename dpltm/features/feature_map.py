@@ -158,16 +158,27 @@ class FeatureMap:
     @torch.no_grad()
     def stored(self, x: np.ndarray) -> Tensor:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
-
-        def made(rows: Tensor) -> Tensor:
-            return self._of(self.transformed(rows.numpy()))
-
-        together = ROWS if len(x) and bits_hold(made, torch.zeros(1, *x.shape[1:]), ROWS) else 1
+        together = self._together if len(x) else ROWS
         parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
         for some in pieces(x, together):
             rows[: len(some)], rows[len(some) :] = some, 0
             parts.append(self._of(self.transformed(rows))[: len(some)])
         return torch.cat(parts)
+
+    @property
+    def _together(self) -> int:
+        """Records that are computed side by side: tried once for a map and a number of threads, not for every piece of a
+        split."""
+        threads = torch.get_num_threads()
+        if threads not in self._tried:
+            like = torch.zeros(1, *self.shape)
+            alike = bits_hold(lambda rows: self._of(self.transformed(rows.numpy())), like, ROWS)
+            self._tried[threads] = ROWS if alike else 1
+        return self._tried[threads]
+
+    @cached_property
+    def _tried(self) -> dict[int, int]:
+        return {}
 
     def centred(self, features: Tensor) -> Tensor:
         """What is ``stored`` as features of this map, ``(n, features)``; again, row by row."""

@@ -78,9 +78,12 @@ class Recorder:
         self._over = False
 
     def __enter__(self) -> Recorder:
-        parts = [(module, way(self._keep, module)) for module in self._modules if (way := _in_parts(module))]
-        whole = [module for module in self._modules if not _in_parts(module)]
-        self._instead = [*self._instead, *parts]
+        ways = [(module, _in_parts(module)) for module in self._modules]
+        whole = [module for module, way in ways if way is None]
+        self._instead = [
+            *self._instead,
+            *((module, way(self._keep, module)) for module, way in ways if way is not None),
+        ]
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
@@ -173,11 +176,8 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
         beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
         scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
         given = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
-        if (
-            input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
-        ):  # channels last, as the module's own
-            return given.contiguous(memory_format=torch.channels_last)
-        return given
+        last = input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
+        return given.contiguous(memory_format=torch.channels_last) if last else given  # as the module's own forward
 
     return forward
 

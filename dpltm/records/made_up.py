@@ -440,12 +440,17 @@ class Trial:
             return None
 
 
+def _ordinary(rows: int, like: Tensor) -> Tensor:
+    """Made-up rows, ``(rows, ...)``: numbers from 0 to 1, or 0 and 1 where they are whole."""
+    made = torch.rand(rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    return (made if like.is_floating_point() else 2 * made).to(like)
+
+
 @torch.no_grad()
 def follows(model: nn.Module, like: Tensor) -> bool:
     """True if ``vmap`` can follow a network: where it asks for no value, other records cannot make it go another way."""
-    made = (2 * torch.rand(2, *like.shape[1:], generator=torch.Generator().manual_seed(0))).to(like)
     try:
-        return bool(alone(lambda row: [model(row)], made, model=model))
+        return bool(alone(lambda row: [model(row)], _ordinary(2, like), model=model))
     except (CannotFollow, Decides):
         return False
 
@@ -454,8 +459,7 @@ def follows(model: nn.Module, like: Tensor) -> bool:
 def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> bool:
     """True if not a bit of what a function of ``rows`` gives for made-up ones changes where others are large, or all are
     moved."""
-    made = torch.rand(2 * rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
-    made = (made if like.is_floating_point() else 2 * made).to(like)
+    made = _ordinary(2 * rows, like)
     other = torch.arange(rows) % 2 == 1
     replaced = made[:rows].clone()
     replaced[other] = made[rows:][other]

@@ -190,3 +190,14 @@ def test_records_are_taken_one_by_one_where_others_move_their_last_bits(more):
     made.__dict__["_transform"] = Rounding(made._transform, more)
     alone = torch.cat([made.stored(x[row : row + 1]) for row in range(len(x))])
     assert torch.equal(made.stored(x), alone)
+
+
+def test_a_map_is_tried_once_for_all_pieces_of_a_split():
+    rows = []
+    made = replace(plain())
+    made.__dict__["_transform"] = Rounding(made._transform, lambda given: rows.append(len(given)) or 0 * given)
+    x = np.zeros((64, 9, 8), np.uint8)
+    made.stored(x)
+    rows.clear()
+    made.stored(x)
+    assert rows == [32, 32]
