@@ -9,7 +9,7 @@ Behind ``splines``, the features of a table, there are three more: class sums, b
 each class has its own curvature; cross moments of the products of two columns with what the class sums leave over, which say
 which pairs become features; and at the end the excess of chances over outcomes, which makes chances right on average.
 Gradients of records are not clipped below the longest that there is: so a rare class counts as much as it is off. Those of
-persons, means over their rows, are mostly far shorter, and so are targets: they are clipped at some deviations of such.
+persons, means over their rows, are mostly far shorter, and so are those of targets: both are clipped at a few deviations.
 
 The constants for images were chosen on kmnist-7k alone, with scattering and drawings, at epsilon 0.2 to 8; those for tables
 on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (docs/results.md). Then they were frozen.
@@ -82,10 +82,10 @@ CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
 RESIDUALS, EVEN, SCREENED, LEAST_SCALE = 2.0, 0.5, 0.6, 0.01
-"""Deviations that residuals of targets are clipped to; those of persons' labels to as many where a class is rare, and to
-``EVEN`` over the deviation of single labels, so to 1, where classes are even; in cross moments to ``SCREENED`` there, since
-noise hides pairs, and sooner to more, since columns that go together would stand out of a rare class that is cut; and the
-least deviation, in a range of 1."""
+"""Residuals of targets are clipped to ``RESIDUALS`` of their deviations. Those of persons' labels are clipped to ``EVEN`` over
+the deviation of single labels: to 1 where classes are even, and to more, at most ``RESIDUALS``, the rarer one is. In cross
+moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, for the cut would make
+columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
