@@ -82,10 +82,10 @@ CHANCE = 6.3e-5
 """Probability that one product is kept though it goes with no class."""
 
 RESIDUALS, EVEN, SCREENED, LEAST_SCALE = 2.0, 0.5, 0.6, 0.01
-"""Residuals of targets are clipped to ``RESIDUALS`` of their deviations. Those of persons' labels are clipped to ``EVEN`` over
-the deviation of single labels: to 1 where classes are even, and to more, at most ``RESIDUALS``, the rarer one is. In cross
-moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, for the cut would make
-columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
+"""Residuals of targets are clipped to ``RESIDUALS`` of their deviations. Those of persons' labels are clipped to ``EVEN``
+over the deviation of single labels: to 1 where classes are even, and to more, at most ``RESIDUALS``, the rarer one is. In
+cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, or the cut
+would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
