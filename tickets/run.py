@@ -267,7 +267,8 @@ class FoundRun:
         of_more = stated.get("adjacency") == "replace-one"  # which its ledger may hold beside
         for term in ("delta", "unit") if of_more else ("delta", "unit", "adjacency"):
             if stated and self.entry is not None and stated.get(term) != due.get(term, stated.get(term)):
-                return f"result.json says {term} {stated.get(term)}, but its settings and lineage give {due[term]}: {CHANGED}"
+                there = f"{stated.get(term)}, but its settings and lineage give {due[term]}"
+                return f"result.json says {term} {there}: {CHANGED}"
         with contextlib.suppress(DpltmError):
             due = to_json(guarantee_of_run(self.config, self.account.replaced).certified) if of_more and due else due
         least = math.inf if due.get("epsilon", "inf") == "inf" else float(due["epsilon"])

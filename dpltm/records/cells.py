@@ -67,8 +67,8 @@ def as_column(cells: list[Any]) -> Any:
     """Return Python's values as an Arrow array: of numbers, truth values or texts.
 
     Guarantees:
-        As a text or a number, a cell is what it would be alone: Arrow, which makes 1 of a truth value beside a fraction, sees
-        cells of one kind, and holes.
+        As a text or a number, a cell is what it would be alone: Arrow, which makes 1 of a truth value beside a fraction,
+        gets cells of one kind, and holes.
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
     types = [({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string())]
