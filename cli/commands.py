@@ -166,10 +166,10 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary:
     app = typer.Typer(add_completion=False)
     help, examples = in_flags("\n\n".join(paragraphs_of(cls)) or summary), "\n".join(examples_of(cls))
     app.command(name, cls=Command, help=help, epilog=examples)(command)
-    made = typer.main.get_command(app)
-    assert isinstance(made, Command)
-    made.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
-    return made
+    click_command = typer.main.get_command(app)
+    assert isinstance(click_command, Command)
+    click_command.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
+    return click_command
 
 
 def paragraphs_of(cls: type) -> list[str]:

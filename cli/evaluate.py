@@ -57,13 +57,13 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         for name in ("dataset", "test", "subset"):
             if getattr(request, name) is not None:
                 raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
-        told = run.schema is not None or request.schema is not None or run.target is not None
-        classes = request.classes or (None if told else run.spec.classes)
+        has_classes = run.schema is not None or request.schema is not None or run.target is not None
+        classes = request.classes or (None if has_classes else run.spec.classes)
         asked = replace(request, dataset=request.input, classes=classes)
-    path, known = Path(asked.dataset or ""), said_in_training(run)
+    path, trained_with = Path(asked.dataset or ""), said_in_training(run)
     if kind_of(path) not in TABLES:  # of names nothing was said
-        known = {name: known[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
-    unsaid: dict[str, Any] = {name: value for name, value in known.items() if getattr(asked, name) is None}
+        trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
+    unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(asked, name) is None}
     asked = replace(asked, **unsaid)
     layout, schema = stage.text_layout(run), run.schema if suffix_of(path) in TABLES else None
     opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
@@ -93,9 +93,9 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
-    known, schema = said_in_training(run), run.schema
+    trained_with, schema = said_in_training(run), run.schema
     features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
-    spare = [known["unit_column"], known["label"] if request.label is None else None, request.id]
+    spare = [trained_with["unit_column"], trained_with["label"] if request.label is None else None, request.id]
     spared = [name for name in spare if name and name not in features]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
@@ -113,14 +113,14 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _beside(source: Path, features: set[str], schema: Schema | None, known: set[str | None]) -> list[str]:
+def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, what is ``known``, and its schema's."""
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = column_names(source, schema)
-    known = known | features | {column.name for column in (() if schema is None else schema.columns)}
-    return [name for name in names if name not in known] if features <= set(names) else []
+    expected = expected | features | {column.name for column in (() if schema is None else schema.columns)}
+    return [name for name in names if name not in expected] if features <= set(names) else []
 
 
 def _write(

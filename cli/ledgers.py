@@ -72,7 +72,7 @@ def total(books: list[Book]) -> Account:
         )
     entries = union(*(book.entries for book in books))  # an owner may have sent messages by each of them: they add up
     return Account.of(
-        (replace(each, home="") if each.kind == "local" else each for each in entries), unit=books[0].unit
+        (replace(entry, home="") if entry.kind == "local" else entry for entry in entries), unit=books[0].unit
     )
 
 

@@ -72,14 +72,14 @@ def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
 def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     """Return the same of releases from all records, for all records of a group together."""
     mechanisms = _releases(options)
-    figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
+    figures = {accountant: epsilon(mechanisms, options.delta, accountant) for accountant in CERTIFIED}
     return {
         **{name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1")},
         "categories": options.categories if options.mechanism == "randomized-response" else None,
         "steps": options.steps or 1,
         **{name: getattr(options, name) for name in ("group", "delta")},
         "adjacency": mechanisms[0].adjacency,
-        **{known: json_figure(figure) for known, figure in figures.items()},
+        **{accountant: json_figure(figure) for accountant, figure in figures.items()},
         "notes": [SEARCH_NOTE],
     }
 
@@ -126,12 +126,12 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: the whole budget, such as 1")
     check_certifies(options.accountant)
-    given = {
+    needed = {
         "noise_multiplier": options.noise_multiplier,
         "sampling_rate": options.sampling_rate or participations_of(options.sampling),
         "steps": options.steps if options.steps is not None else options.epochs,
     }
-    missing = [name for name, value in given.items() if value is None]
+    missing = [name for name, value in needed.items() if value is None]
     if len(missing) != 1:
         raise InputError(
             "`noise_multiplier`, `sampling_rate`, `steps`: give two of them; the third is what the budget allows"
@@ -326,8 +326,8 @@ def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
     less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
-    found = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
-    rich.print(f"{quantity} = {found}", style="bold")
+    shown = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
+    rich.print(f"{quantity} = {shown}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"

@@ -77,7 +77,7 @@ def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
 def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
     name, number = split_round(request.set or "")
-    path, whole = Path(request.out or ""), request.to == "set"
+    path, of_set = Path(request.out or ""), request.to == "set"
     _check_form(request, number)
     tickets = find_set(name)
     export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
@@ -85,19 +85,19 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
         export.export_set(tickets, path, predictors=not request.no_predictors)
     else:
         _export_ticket(tickets, number, request, path)
-    notes = export.sharing_notes(tickets, whole=whole)
+    notes = export.sharing_notes(tickets, of_set=of_set)
     facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": request.to}
     return {**facts, "written": str(path), "notes": notes}
 
 
 def _check_form(request: ExportRequest, number: int | None) -> None:
-    whole = request.to == "set"
-    if whole != (number is None):
-        fix = "takes the whole set; leave @ROUND out" if whole else "takes one round; write SET@ROUND"
+    of_set = request.to == "set"
+    if of_set != (number is None):
+        fix = "takes the whole set; leave @ROUND out" if of_set else "takes one round; write SET@ROUND"
         raise InputError(f"SET@ROUND: {request.to} {fix}")
-    if request.predictor and whole:
+    if request.predictor and of_set:
         raise InputError("`predictor`: for one ticket; a set keeps its predictors unless `no_predictors`")
-    if request.no_predictors and not whole:
+    if request.no_predictors and not of_set:
         raise InputError(f"`no_predictors`: only `to` set; {request.to} has starting weights unless `predictor`")
 
 

@@ -105,12 +105,12 @@ def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent:
         )
 
 
-def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
+def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
     """Notes for whoever hands tickets on."""
     notes = []
     if tickets.provenance == "private":
         notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
-    if tickets.feature_map is not None and not whole:
+    if tickets.feature_map is not None and not of_set:
         notes.append(
             f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
@@ -236,7 +236,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
         value.copy_(tickets.body.theta0[name].flatten()[smaller.places[name]].view(value.shape))
-    made = replace(
+    compacted = replace(
         tickets,
         body=body,
         config={
@@ -245,7 +245,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
         },
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
-    save_ticket_set(path, made)
+    save_ticket_set(path, compacted)
     return _sizes(spec, ticket.mask, smaller)
 
 

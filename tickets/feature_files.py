@@ -167,7 +167,7 @@ def _described_splines(plain: FeatureMap, body: Any, centred: bool) -> FeatureMa
     feature_map, empty = replace(feature_map, slots=slots), partial(torch.empty, device="meta")
     return replace(
         feature_map,
-        pairs=None if pairs is None else tuple((one, other) for one, other in pairs),
+        pairs=None if pairs is None else tuple((first, second) for first, second in pairs),
         centre=empty(feature_map.single) if centred else None,
         moments=empty(2, columns) if centred else None,
     )
@@ -219,8 +219,8 @@ class FeatureCache(FeatureStore):
     def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, dtype)
-        found = _kept(path, split, feature_map, dtype)
-        if found is None:
+        stored = _kept(path, split, feature_map, dtype)
+        if stored is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
@@ -231,10 +231,10 @@ class FeatureCache(FeatureStore):
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
                 return super().kept(split, feature_map, dtype, compute, progress)
-            found = _kept(path, split, feature_map, dtype)
-        if found is None:
+            stored = _kept(path, split, feature_map, dtype)
+        if stored is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return found
+        return stored
 
 
 def services(progress: Progress) -> Services:

@@ -154,9 +154,9 @@ def _staged(target: Path) -> list[Path]:
 def _remove_abandoned(target: Path) -> None:
     for path in _staged(target):
         with contextlib.suppress(OSError):
-            if (held := lock(path)) is not None:
+            if (descriptor := lock(path)) is not None:
                 _remove(path)
-                os.close(held)
+                os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

@@ -194,7 +194,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(
             f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
-    made = TicketSet(
+    loaded = TicketSet(
         body=body,
         name=document["name"],
         criterion=document["criterion"],
@@ -204,7 +204,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         parent=_parent(where, document["parent"]),
         feature_map=feature_map,
     )
-    return lying_in(path, made)
+    return lying_in(path, loaded)
 
 
 def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:

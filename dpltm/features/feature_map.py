@@ -92,10 +92,10 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        whole = hashlib.sha256(json.dumps(self._settings).encode())
+        digest = hashlib.sha256(json.dumps(self._settings).encode())
         for name, value in sorted(self.tensors.items()):
-            whole.update(name.encode() + value.numpy().astype("<f4").tobytes())
-        return whole.hexdigest()
+            digest.update(name.encode() + value.numpy().astype("<f4").tobytes())
+        return digest.hexdigest()
 
     @property
     def _settings(self) -> list[object]:
@@ -321,11 +321,11 @@ class SplineMap(FeatureMap):
         if not self.kept:
             return functional.pad(values, (0, self.features - self.single))
         z = self.standardised(features)
-        one, other = (z[:, list(places)] for places in zip(*(self.pairs or ()), strict=True))
-        first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (one, other))
+        left, right = (z[:, list(places)] for places in zip(*(self.pairs or ()), strict=True))
+        first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (left, right))
         grid = fixed_norm((first[..., :, None] * second[..., None, :]).flatten(1))
         free = self.slots - self.kept
-        both = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(one * other), (0, free))]
+        both = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(left * right), (0, free))]
         return torch.cat([values, torch.cat(both, 1) / math.sqrt(2)], 1) / math.sqrt(2)
 
     def of_single(self, features: Tensor) -> Tensor:

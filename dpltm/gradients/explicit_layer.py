@@ -51,10 +51,10 @@ class ExplicitLayer(ExplicitGradients):
                         live = live_mask[name].flatten().nonzero().squeeze(1)
                         indices[name] = live if places is None else live[places[live].argsort()]
                     index = indices[name] if places is None else places[indices[name]]
-                    self._parts[id(module), id(value)] = (name, None if _whole(index, value) else index)
+                    self._parts[id(module), id(value)] = (name, None if _covers(index, value) else index)
         self._order = {name: _sorting(index) for name, index in indices.items()}
         self._index = {
-            name: None if _whole(index, parameters[name]) else index for name, index in indices.items()
+            name: None if _covers(index, parameters[name]) else index for name, index in indices.items()
         }  # an index takes twice the memory of its weights
         self._kind = next(iter(parameters.values()))
         self._dtype = self._kind.dtype
@@ -149,11 +149,11 @@ class ExplicitLayer(ExplicitGradients):
         for part, (name, values) in zip(total.split(self.sizes), self._values.items(), strict=True):
             order = self._order[name]
             for rows in chunks:
-                found = narrow[rows] @ values[rows]
-                part += found if order is None else found[order]
-            for rows in (some for each in rest for some in _pieces(each, values.shape[1])):
-                found = factor[rows] @ values[rows].double()
-                part += found if order is None else found[order]
+                product = narrow[rows] @ values[rows]
+                part += product if order is None else product[order]
+            for rows in (some for rows_left in rest for some in _pieces(rows_left, values.shape[1])):
+                product = factor[rows] @ values[rows].double()
+                part += product if order is None else product[order]
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros_like(factor)
@@ -189,7 +189,7 @@ def _sorting(index: Tensor) -> Tensor | None:
     return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
 
 
-def _whole(index: Tensor, parameter: Tensor) -> bool:
+def _covers(index: Tensor, parameter: Tensor) -> bool:
     return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
 
 
@@ -253,8 +253,8 @@ class EmbeddingLayer(ExplicitGradients):
 
     def _add_by_token(self, total: Tensor, records: slice, values: Tensor) -> None:
         """Add ``values`` of these records, zero where pruned, to the rows of their tokens."""
-        held = self._held[records]
-        token, values = self._tokens[records][held], values.view(*held.shape, -1)[held]
+        there = self._held[records]
+        token, values = self._tokens[records][there], values.view(*there.shape, -1)[there]
         if self._full:
             total.view(self._mask.shape).index_add_(0, token, values)
             return
@@ -267,9 +267,9 @@ class EmbeddingLayer(ExplicitGradients):
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
         values, tokens = self._values[""][rows], self._tokens[rows]
         at_zero = float(map(values.new_zeros(1)))
-        found = map((values * factor[:, None]).to(self._dtype)).double()
+        mapped = map((values * factor[:, None]).to(self._dtype)).double()
         live = self._mask[tokens] & self._held[rows][:, :, None]
-        return found.masked_fill_(~live.view_as(found), at_zero).sub_(at_zero), at_zero
+        return mapped.masked_fill_(~live.view_as(mapped), at_zero).sub_(at_zero), at_zero
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         """Coordinates of tokens that a record does not hold are zero, and a map may send zero elsewhere."""

@@ -79,7 +79,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         ways = [(module, _in_parts(module)) for module in self._modules]
-        whole = [module for module, way in ways if way is None]
+        hooked = [module for module, way in ways if way is None]
         self._instead = [
             *self._instead,
             *((module, way(self._keep, module)) for module, way in ways if way is not None),
@@ -87,10 +87,10 @@ class Recorder:
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
-            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in whole
+            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in hooked
         ]
         if self._draws is not None:
-            self._hooks += [module.register_forward_pre_hook(self._begin) for module in whole]
+            self._hooks += [module.register_forward_pre_hook(self._begin) for module in hooked]
         return self
 
     def __exit__(
@@ -175,9 +175,11 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
         own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in both))
         beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
         scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
-        given = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
+        normalised = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
         last = input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
-        return given.contiguous(memory_format=torch.channels_last) if last else given  # as the module's own forward
+        return (
+            normalised.contiguous(memory_format=torch.channels_last) if last else normalised
+        )  # as the module's own forward
 
     return forward
 
@@ -198,18 +200,23 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         if query is key is value:
-            given = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(3, -1)
+            projected = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(
+                3, -1
+            )
         else:
             seen, biases = (query, key, value), (None,) * 3 if bias is None else bias.chunk(3)
-            given = keep(
+            projected = keep(
                 module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
             )
-        query, key, value = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in given)
+        query, key, value = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in projected)
         is_causal = is_causal and key_padding_mask is None and not need_weights
         masks = [] if key_padding_mask is None else [key_padding_mask[:, None, None]]
         if attn_mask is not None and not is_causal:
             masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads)))
-        masks = [torch.where(each, -math.inf, 0.0) if each.dtype == torch.bool else each for each in masks]
+        masks = [
+            torch.where(mask_part, -math.inf, 0.0) if mask_part.dtype == torch.bool else mask_part
+            for mask_part in masks
+        ]
         mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
         drop, weights = module.dropout if module.training else 0.0, None
         if need_weights:
@@ -312,12 +319,12 @@ class ExplicitGradients:
         """Squares are added in the gradients' own precision by blocks of ``BLOCK``, and these in float64."""
         squares = []
         for values in self._values.values():
-            whole = values.shape[1] // BLOCK * BLOCK
-            if whole:
-                blocks = values[rows, :whole].unflatten(1, (whole // BLOCK, BLOCK))
+            in_blocks = values.shape[1] // BLOCK * BLOCK
+            if in_blocks:
+                blocks = values[rows, :in_blocks].unflatten(1, (in_blocks // BLOCK, BLOCK))
                 squares.append(torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1))
-            if whole < values.shape[1] or not whole:
-                squares.append(torch.linalg.vector_norm(values[rows, whole:], dim=1).double().square_())
+            if in_blocks < values.shape[1] or not in_blocks:
+                squares.append(torch.linalg.vector_norm(values[rows, in_blocks:], dim=1).double().square_())
         total = torch.stack(squares).sum(0)
         return total.sqrt().to(self._dtype), total  # infinite where the dtype cannot hold it
 

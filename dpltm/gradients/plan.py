@@ -63,7 +63,7 @@ class Plan:
         return [(layer.module, layer.forward) for layer in linear if layer.kernel == "sparse"]
 
     @property
-    def whole(self) -> bool:
+    def by_torch_func(self) -> bool:
         return not self.modules
 
 
@@ -154,11 +154,11 @@ def make_plan(
                 return plan
         except InputError as error:
             refusal = error
-        layer = _whole(model, live_mask)
-        whole = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
+        layer = _one_layer(model, live_mask)
+        one_by_one = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
         try:
-            if _right(probe, whole, live_mask):
-                return whole
+            if _right(probe, one_by_one, live_mask):
+                return one_by_one
         except InputError as error:
             refusal = refusal or error
         probe.check_apart(FEW)  # which says why, if records are mixed
@@ -249,7 +249,7 @@ def _tensors(calls: Sequence[Call]) -> list[Tensor]:
     return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
 
 
-def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
+def _one_layer(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
     return ExplicitLayer({"": model}, live_mask, {id(value): name for name, value in model.named_parameters()})
 
 
@@ -260,12 +260,12 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
     draws = plan.draws(probe.made_up.keys(x))
     total = losses_of(model, probe.loss, x, y, plan.draws(probe.made_up.keys(x))).sum()  # of the model as it is
-    whole = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    of_batch = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     with Recorder(plan.modules, plan.copy, draws=draws, spread=plan.spread, records=len(x)) as recorder:
         recorder.backward(losses_of(model, probe.loss, x, y, draws).sum())
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
-        for (name, value), gradient in zip(parameters.items(), whole, strict=True)
+        for (name, value), gradient in zip(parameters.items(), of_batch, strict=True)
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for (
@@ -302,7 +302,7 @@ def record_batch(
     """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass, over
     ``rows`` of the batch that the layers have begun with: ``x`` and ``y``."""
     for layer, modules in plan.layers:
-        if plan.whole:
+        if plan.by_torch_func:
             assert isinstance(layer, ExplicitLayer)
             layer.hold(rows, rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
         else:

@@ -120,7 +120,8 @@ class Channel:
         """Return each pattern bit's place in the words of a record, and its two thresholds."""
         place = np.arange(wide * 64) % len(self.pattern)
         return [
-            (np.packbits(place == each).view(np.uint64), bit.one, bit.zero) for each, bit in enumerate(self.pattern)
+            (np.packbits(place == number).view(np.uint64), bit.one, bit.zero)
+            for number, bit in enumerate(self.pattern)
         ]
 
 

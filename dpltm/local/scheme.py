@@ -196,10 +196,10 @@ class Scheme:
     def id(self) -> str:
         """SHA-256 (hex) over all that decides messages."""
         settings = [VERSION, self.feature_map.id, type(self.answer).__name__, asdict(self.answer)]
-        whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for value in (self.mean, self.deviation):
-            whole.update(value.astype("<f4").tobytes())
-        return whole.hexdigest()
+            digest.update(value.astype("<f4").tobytes())
+        return digest.hexdigest()
 
     @property
     def notes(self) -> list[str]:

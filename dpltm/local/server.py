@@ -180,8 +180,8 @@ class Messages:
         p, q = answer.channel.probabilities()
         arrived = share * p + (1 - share) * q
         # variance of the mean of a bit, given how it arrived
-        told = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
-        unit = NORM / math.sqrt(max(float(np.square(size) @ told), 1e-300))
+        information = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
+        unit = NORM / math.sqrt(max(float(np.square(size) @ information), 1e-300))
         if not randomised:
             p, q = np.ones_like(p), np.zeros_like(q)
             arrived = share
@@ -217,16 +217,16 @@ def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:
     return of_estimates(answer, estimates(answer, rows), frequencies(answer, rows))
 
 
-def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
+def of_estimates(answer: Codebook, estimates: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
     """Return the same from estimates, with shares of the classes as ``frequencies`` gives them."""
-    means = told.means / (shares * answer.classes)[:, None]
+    means = estimates.means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
-    apart, noise = means - centre, told.variance * answer.values
+    apart, noise = means - centre, estimates.variance * answer.values
     signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, MIN_SIGNAL)
     means = centre + apart * signal / (signal + noise)
     weight = means
-    if told.moments is not None:
-        weight = means @ metric(told.moments - (means.T * shares) @ means, told.deviation)
+    if estimates.moments is not None:
+        weight = means @ metric(estimates.moments - (means.T * shares) @ means, estimates.deviation)
     return {
         "fc1.weight": torch.from_numpy(weight / NORM).float(),
         "fc1.bias": torch.from_numpy(-(weight * means).sum(1) / 2).float(),

@@ -271,8 +271,8 @@ def _kind(text: str) -> NetworkKind:
     if (reason := instead(f"--model {name}")) is not None:
         raise InputError(f"`model` {name}{reason}")
     if name not in KINDS:
-        known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
-        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
+        usages = ", ".join(kind.usage or kind.name for kind in KINDS.values())
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {usages}{did_you_mean(name, KINDS)}")
     kind = KINDS[name]
     if kind.no_tanh is not None and text.partition(":")[0] != name:
         raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")

@@ -124,7 +124,9 @@ class _Settings:
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
         self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
         self._fast_attention = torch.backends.mha.get_fastpath_enabled()
-        self._switches = [each for each in _SWITCHES if bool(getattr(each[0], each[1], each[2])) is not each[2]]
+        self._switches = [
+            switch for switch in _SWITCHES if bool(getattr(switch[0], switch[1], switch[2])) is not switch[2]
+        ]
 
     def turn_off(self) -> None:
         if self._matmul not in (None, "highest"):

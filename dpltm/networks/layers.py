@@ -77,7 +77,7 @@ def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequen
     """Make the network of these layers: Glorot normal weights from ``seed``; None for any weights."""
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with seeded(0):
-        modules = OrderedDict((one.name, _class(one)(*one.arguments, **one.options)) for one in layers)
+        modules = OrderedDict((layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers)
     if tanh:
         modules = OrderedDict(
             (name.replace("relu", "tanh"), nn.Tanh() if isinstance(module, nn.ReLU) else module)

@@ -89,14 +89,14 @@ class OwnModel:
             raise InputError(f"`start_prefix`: no name in {where} begins with {prefix!r:.80}")
         return _fitting(module, weights, where, self.start_skip)
 
-    def provenance(self, module: nn.Module, again: Callable[[], nn.Module], given: bool) -> StartProvenance:
+    def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
         """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
 
         Args:
             again: makes the module under another seed.
-            given: whether weights take the place of the module's.
+            has_start: whether weights take the place of the module's.
         """
-        declared, handed_in = self.start_provenance, given or isinstance(self.code, nn.Module)
+        declared, handed_in = self.start_provenance, has_start or isinstance(self.code, nn.Module)
         if declared == "private":
             raise InputError(
                 "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
@@ -110,7 +110,7 @@ class OwnModel:
             return cast(StartProvenance, declared or "lineage")
         if handed_in or not _is_drawn(module, again()):
             raise InputError(
-                f"`start_provenance` is missing: say what the weights of {'`start`' if given else self.text} depend on:"
+                f"`start_provenance` is missing: say what the weights of {'`start`' if has_start else self.text} depend on:"
                 " data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
                 " start_lineage=run.lineage in Python, RUN/model.safetensors as a file"
                 + ("" if handed_in else ". They are the same under every seed, so they are not drawn at random")
@@ -162,8 +162,8 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
         settings["start"] = Path(settings["start"])
-    given = {name: value for name, value in settings.items() if value is not None}
-    return OwnModel(code=code, text=text, source_sha256=digest, **given)
+    named = {name: value for name, value in settings.items() if value is not None}
+    return OwnModel(code=code, text=text, source_sha256=digest, **named)
 
 
 def check_no_code(name: str) -> None:
@@ -194,16 +194,18 @@ def _described(code: Any) -> tuple[str, str | None]:
 
 
 def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: str) -> set[str]:
-    known, chosen = list(names), set[str]()
+    candidates, chosen = list(names), set[str]()
     for pattern in patterns:
-        found = {name for name in known if fnmatchcase(name, pattern)}
-        if not found:
-            raise InputError(f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, known)}")
-        chosen |= found
+        matches = {name for name in candidates if fnmatchcase(name, pattern)}
+        if not matches:
+            raise InputError(
+                f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, candidates)}"
+            )
+        chosen |= matches
     return chosen
 
 
-def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
+def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
     """Return the starting weights of a module among those given; InputError with everything that does not fit."""
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
@@ -214,7 +216,7 @@ def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: t
         return any(fnmatchcase(name, pattern) for pattern in skip)
 
     values: dict[str, Tensor] = {}
-    for name, value in given.items():
+    for name, value in weights.items():
         values.setdefault(aliases.get(name, name), value)
     values = {name: value for name, value in values.items() if not skipped(name)}
     wrong = {
@@ -227,8 +229,8 @@ def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: t
         ],
     }
     if any(wrong.values()):
-        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
-        raise InputError(f"`start`: {where} does not fit the network. {told}")
+        problems = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
+        raise InputError(f"`start`: {where} does not fit the network. {problems}")
     for name, value in values.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise InputError(f"`start`: {name} of {where} holds a weight that is not finite")
@@ -289,9 +291,9 @@ def check_module(module: nn.Module, text: str) -> None:
             raise InputError(f"{where}: coordinates of {name} share memory (expand); use clone()")
         if not bool(value.isfinite().all()):
             raise InputError(f"{where}: {name} holds a weight that is not finite")
-    for name, held in buffers.items():
-        if str(held.dtype).removeprefix("torch.") not in DTYPES:
-            raise InputError(f"{where}: buffer {name} is of {held.dtype}; take one of {', '.join(DTYPES)}")
+    for name, buffer in buffers.items():
+        if str(buffer.dtype).removeprefix("torch.") not in DTYPES:
+            raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
     check_batch_norm(module)
 
 

@@ -44,11 +44,11 @@ class Checkpoints:
     """Storage for the checkpoints of one piece of work, for one process: here none, since the work ends with its process.
 
     Attributes:
-        held: checkpoint to resume from; None to begin.
+        latest: checkpoint to resume from; None to begin.
     """
 
-    def __init__(self, held: Checkpoint | None = None) -> None:
-        self.held = held
+    def __init__(self, latest: Checkpoint | None = None) -> None:
+        self.latest = latest
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""

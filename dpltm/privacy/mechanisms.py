@@ -72,12 +72,12 @@ class Mechanism:
             )
 
     def __post_init__(self) -> None:
-        for name, value, known in (
+        for name, value, choices in (
             ("adjacency", self.adjacency, get_args(Adjacency)),
             ("bits", self.bits, get_args(Bits)),
         ):
-            if value not in known:
-                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
+            if value not in choices:
+                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(choices)}")
         for name in self.positive:
             check_positive(name, getattr(self, name))
 
@@ -419,7 +419,9 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
             return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
-            trainings = tuple(replace(over_two_steps(each), adjacency="replace-one") for each in mechanism.trainings)
+            trainings = tuple(
+                replace(over_two_steps(training), adjacency="replace-one") for training in mechanism.trainings
+            )
             noise = _half(mechanism.score_noise)
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():

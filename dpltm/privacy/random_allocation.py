@@ -89,7 +89,7 @@ def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> 
         finest * 2.0 ** min(place // 2, int(math.log2(COARSEST / finest))) for place in (depth, depth + 1)
     )
     if terms == 1:
-        return _one(noise_multiplier, width)
+        return _of_step(noise_multiplier, width)
     halves = [_sum(noise_multiplier, part, finest, depth + 1) for part in (terms // 2, terms - terms // 2)]
     first, law = _added(halves, coarser)
     weights = law * (1 + np.exp((first + np.arange(len(law))) * coarser) / terms)
@@ -99,7 +99,7 @@ def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> 
     return (first, law) if coarser == width else (2 * first, np.kron(law, (1.0, 0.0))[:-1])
 
 
-def _one(noise_multiplier: float, width: float) -> Law:
+def _of_step(noise_multiplier: float, width: float) -> Law:
     """W = e^(z / s - 1 / (2 s^2)) of a normal z, within ten deviations of where ln W is under Q, and under P.
 
     Of each interval of the grid the integral of the two parts is taken; at most a quarter of a deviation wide, eight points
@@ -120,8 +120,8 @@ def _added(laws: list[Law], width: float) -> Law:
     With the larger at i and the other at i - d, it lies behind i + k for a range of d for each k: a convolution.
     """
     ends = [(start, start + len(law)) for start, law in laws]
-    low, high = (int(np.logaddexp(*(width * end for end in each)) / width) for each in zip(*ends, strict=True))
-    low, found = low - 2, np.zeros(high - low + 4)
+    low, high = (int(np.logaddexp(*(width * end for end in pair)) / width) for pair in zip(*ends, strict=True))
+    low, added = low - 2, np.zeros(high - low + 4)
     for (first, larger), (below, smaller) in (laws, laws[::-1]):
         apart = np.arange(max(0, first - below - len(smaller) + 1), first + len(larger) - below)
         lower, upper = _split(np.log1p(np.exp(-width * apart)), width)
@@ -131,8 +131,8 @@ def _added(laws: list[Law], width: float) -> Law:
                 met, shift = np.convolve(smaller, parts[start:stop]), below + apart[start] - first
                 inside = slice(max(0, shift), min(len(larger), shift + len(met)))
                 both = larger[inside] * met[inside.start - shift : inside.stop - shift]
-                found[first + inside.start + lower[start] + above - low :][: len(both)] += both
-    return low, found
+                added[first + inside.start + lower[start] + above - low :][: len(both)] += both
+    return low, added
 
 
 def _split(logs: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:

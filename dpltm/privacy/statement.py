@@ -119,10 +119,10 @@ def statement(
 
 def of_run(report: PrivacyReport, account: Account) -> PrivacyReport:
     """Return what is stated of a run: no source claims anything of one whose training is not among its entries."""
-    known = any(
+    states_it = any(
         not isinstance(mechanism, (Unprotected, Selection)) for entry in account.paid for mechanism in entry.mechanisms
     )
-    return report if known or not account.paid else replace(report, nominal=None)
+    return report if states_it or not account.paid else replace(report, nominal=None)
 
 
 def compare_central_limit(approximate: float, certified: float) -> str:
@@ -151,7 +151,7 @@ def claimed(account: Account) -> Account:
     """Return an account as sources account for it: tickets taken as given, claimed bounds in place of true ones."""
     entries = []
     for entry in account.entries:
-        kept = tuple(as_claimed(each) for each in entry.mechanisms if not isinstance(each, Unprotected))
+        kept = tuple(as_claimed(mechanism) for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected))
         if kept or not entry.paid:
             entries.append(replace(entry, mechanisms=kept))
     return replace(account, entries=tuple(entries))
@@ -190,7 +190,7 @@ def _nominal(account: Account, delta: float) -> Nominal | None:
         claimed(account),
         entries=tuple(entry for entry in claimed(account).entries if not entry.of(Selection)),
     )
-    return Nominal(sum(each.eps1 for each in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
+    return Nominal(sum(draw.eps1 for draw in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
 
 
 def entry_notes(account: Account) -> list[str]:

@@ -275,8 +275,8 @@ class Rounds:
             {"epoch": epoch.numpy(), **bits, **numbers},
         )
 
-    def resume(self, held: Checkpoint) -> None:
-        state, tensors, dense = held.state, held.tensors, self._mask
+    def resume(self, latest: Checkpoint) -> None:
+        state, tensors, dense = latest.state, latest.tensors, self._mask
 
         def weights(part: str) -> dict[str, Tensor]:
             return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}
@@ -357,8 +357,8 @@ def generate(
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
     with threads(config.threads):
-        if checkpoints.held is not None:
-            rounds.resume(checkpoints.held)
+        if checkpoints.latest is not None:
+            rounds.resume(checkpoints.latest)
         rounds.run(progress, lambda: checkpoints.offer(lambda: rounds.checkpoint(beside or {})))
     return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 

@@ -136,7 +136,7 @@ class Units:
     def without(self) -> list[str]:
         """Names of the weights that belong to no unit."""
         owned = self.named((self.maker >= 0) | (self.feeder >= 0))
-        return [name for name, one in owned.items() if not bool(one.any())]
+        return [name for name, rows in owned.items() if not bool(rows.any())]
 
     def fewest_live(self) -> int:
         """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
@@ -323,9 +323,9 @@ def _numbers(group: Any, count: int) -> Tensor | None:
             continue
         if not isinstance(norm, nn.GroupNorm):
             return None
-        each = norm.num_channels // norm.num_groups
-        parts = torch.tensor(item.idxs) // each
-        if bool((parts.bincount()[parts] != each).any()):
+        per_group = norm.num_channels // norm.num_groups
+        parts = torch.tensor(item.idxs) // per_group
+        if bool((parts.bincount()[parts] != per_group).any()):
             return None
         joined.append(parts + 1 + joined[-1].max())
         outputs.append(torch.tensor(item.root_idxs))
@@ -400,9 +400,9 @@ def _outgoing(model: nn.Module, uses: Uses, numbers: Tensor) -> dict[str, Coordi
         assert parameter is not None  # every one of _LAYERS has a weight
         name, places = parameter
         columns = places.transpose(0, 1).flatten(1)[inputs]
-        found = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
+        ours = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
         if name in coordinates:
             before = coordinates[name]
-            found = Coordinates(torch.cat([before.units, found.units]), torch.cat([before.positions, found.positions]))
-        coordinates[name] = found
+            ours = Coordinates(torch.cat([before.units, ours.units]), torch.cat([before.positions, ours.positions]))
+        coordinates[name] = ours
     return coordinates

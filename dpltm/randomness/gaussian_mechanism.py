@@ -153,10 +153,10 @@ def _release(
     scale = noise_std / step  # exact, as is whatever else is divided by a power of two
     offset = box_muller(pairs, scale, space[1, : 2 * half])[:count]
     rest = np.multiply(values, 1 / step, out=pairs.reshape(-1)[:count])
-    whole: np.ndarray | None = None
+    integers: np.ndarray | None = None
     if not (rest.max() < LARGE and rest.min() > -LARGE):
-        whole = np.rint(rest)
-        rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
+        integers = np.rint(rest)
+        rest -= integers  # exact, which with the next lower whole number it would not be for small negative values
     offset += rest
     nearest = np.rint(offset, out=space[2, :count])
     offset -= nearest
@@ -169,8 +169,8 @@ def _release(
             nearest[place] = exactly(
                 float(rest[place]), scale, pairs[:, pair], further_bits(seed, pair), place >= half
             )
-    if whole is not None:
-        nearest += whole
+    if integers is not None:
+        nearest += integers
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has
     np.divide(nearest, divisor / step, out=noisy, casting="same_kind")
 

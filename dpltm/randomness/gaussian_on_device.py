@@ -74,13 +74,15 @@ def rounded(words: Tensor, values: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     uniform = (((words >> 12) & (2**52 - 1)).double() + 0.5) * 2.0**-52  # as ``uniform_of``
     radius, turn = (uniform[:, 0].log() * (-2.0 * scales[0] * scales[0])).sqrt(), uniform[:, 1] * (2.0 * math.pi)
     rest = values * scales[1]  # exact
-    whole = torch.where(rest.abs() < LARGE, 0.0, rest.round())
+    integers = torch.where(rest.abs() < LARGE, 0.0, rest.round())
     count = values.shape[1]
-    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count] + (rest - whole)  # the last is exact
+    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count] + (
+        rest - integers
+    )  # the last is exact
     nearest = offset.round()
     at_end = (uniform[:, 0] < OPEN) | (uniform[:, 0] > 1 - OPEN)
     doubtful = ((offset - nearest).abs() > 0.5 - OPEN) | torch.cat([at_end, at_end], 1)[:, :count]
-    noisy = (nearest + whole) * scales[2]
+    noisy = (nearest + integers) * scales[2]
     return torch.where(noisy == 0, 0.0, noisy), doubtful  # zeros without the sign that a sum of zeros has
 
 
@@ -102,7 +104,7 @@ def compiled(device: torch.device) -> Functions:
         "cpp.enable_unsafe_math_opt_flag": False,
         "cpp.enable_floating_point_contract_flag": "off",
     }
-    fused = Functions._make(torch.compile(each, dynamic=True, options=options) for each in PLAIN)
+    fused = Functions._make(torch.compile(function, dynamic=True, options=options) for function in PLAIN)
     state = torch.arange(16 * 96, dtype=torch.int32, device=device).view(16, 96) * 0x9E3779B  # wraps around
     permuted = PLAIN.rounds(state)
     words = PLAIN.joined(permuted, state)
@@ -165,8 +167,8 @@ def _stretched(values: Tensor, source: RandomSource, functions: Functions) -> It
 
 def _sent(values: Tensor, source: RandomSource) -> Iterator[_Piece]:
     """The bytes that the processor would draw, in their order."""
-    whole = len(values) // AT_ONCE * AT_ONCE
-    for some in (values[:whole].view(-1, AT_ONCE), values[None, whole:]):
+    in_batches = len(values) // AT_ONCE * AT_ONCE
+    for some in (values[:in_batches].view(-1, AT_ONCE), values[None, in_batches:]):
         if some.numel():
             half = (some.shape[1] + 1) // 2
             data = [memoryview(source.random_bytes(16 * half + SEED)) for _ in some]
@@ -181,14 +183,17 @@ def _released(values: Tensor, words: Tensor, seeds: list[bytes], noise_std: floa
     block, place = doubtful.nonzero(as_tuple=True)
     if len(place):
         pair = place % half
-        told = torch.stack([block, place, *words[block, :, pair].T, values[block, place].view(torch.int64)]).cpu()
-        uniform, plain = uniform_of(told[2:4].numpy().tobytes()).reshape(2, -1), told[4].view(torch.float64).tolist()
+        undecided = torch.stack([block, place, *words[block, :, pair].T, values[block, place].view(torch.int64)]).cpu()
+        uniform, plain = (
+            uniform_of(undecided[2:4].numpy().tobytes()).reshape(2, -1),
+            undecided[4].view(torch.float64).tolist(),
+        )
         decided = []
-        for at, (value, (of, where)) in enumerate(zip(plain, told[:2].T.tolist(), strict=True)):
+        for at, (value, (of, where)) in enumerate(zip(plain, undecided[:2].T.tolist(), strict=True)):
             rest = value / step
-            whole = 0.0 if abs(rest) < LARGE else float(round(rest))
+            integer = 0.0 if abs(rest) < LARGE else float(round(rest))
             further = further_bits(seeds[of], where % half)
-            found = exactly(rest - whole, scale, uniform[:, at], further, where >= half)
-            decided.append((found + whole + 0.0) * step)
+            draw = exactly(rest - integer, scale, uniform[:, at], further, where >= half)
+            decided.append((draw + integer + 0.0) * step)
         noisy[block, place] = values.new_tensor(decided)
     return noisy

@@ -85,9 +85,9 @@ class FastSource(OneProcess):
     @classmethod
     def of(cls, words: bytes) -> FastSource:
         source = cls()
-        known: Any = source._generator.state  # what numpy says of its type lets nothing be put in
-        known["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
-        source._generator.state = known
+        state: Any = source._generator.state  # what numpy says of its type lets nothing be put in
+        state["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+        source._generator.state = state
         return source
 
     @property

@@ -90,10 +90,10 @@ class Records:
         """Return which of so many parts each record is in, ``(n,)``; InputError where one is empty, or there is no hash."""
         if self._read is None or len(self._read) != len(self) or self.persons is not None:
             raise InputError("`noise`: banded takes single records that have a public hash; take `noise` secure")
-        found = self._read.public_hashes() % count
-        if len(np.unique(found)) < count:
+        parts = self._read.public_hashes() % count
+        if len(np.unique(parts)) < count:
             raise InputError(f"`noise`: a part of {count}, one for each band, has no records; ask for fewer bands")
-        return found
+        return parts
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""
@@ -185,13 +185,13 @@ PREPARED = 128
 
 
 def _in_shape(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    found = []
+    pieces_prepared = []
     for some in rows.split(PREPARED) if len(rows) else (rows,):
-        found.append(prepare(filled_up(some, PREPARED))[: len(some)])
-    if len(found) == 1:
-        return found[0]
+        pieces_prepared.append(prepare(filled_up(some, PREPARED))[: len(some)])
+    if len(pieces_prepared) == 1:
+        return pieces_prepared[0]
     with torch.autocast(rows.device.type, enabled=False):  # in which float16 cannot be joined
-        return torch.cat(found)
+        return torch.cat(pieces_prepared)
 
 
 def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
@@ -209,7 +209,7 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
         return [Sight("", prepare(rows))]
 
     def own(rows: Tensor) -> Sights:
-        return [Sight("", made) for made in alone(lambda row: [prepare(row)], rows)]
+        return [Sight("", prepared) for prepared in alone(lambda row: [prepare(row)], rows)]
 
     pairs = (((short,), (long,)) for short, long in padded(rows))
     trial, same = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE), len(prepare(rows)) == PREPARED

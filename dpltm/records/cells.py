@@ -210,13 +210,13 @@ class Faults:
     """
 
     place: str = "line"
-    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    by_column: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
         """Note a fault of a row, if it is the first of its kind in that column."""
-        if (column, what) not in self.found:
+        if (column, what) not in self.by_column:
             shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
+            self.by_column[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
 
     def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
         """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
@@ -227,7 +227,7 @@ class Faults:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
-        return [(column, *fault) for (column, _), fault in self.found.items()]
+        return [(column, *fault) for (column, _), fault in self.by_column.items()]
 
 
 def encoded(

@@ -110,15 +110,15 @@ def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
 
 def differences(mine: Parts, theirs: Parts) -> str:
     """Return how the parts of some records differ from those that are expected, in words; nothing where they do not."""
-    known, found = {part.name: part for part in mine}, {part.name: part for part in theirs}
-    lacking, strange = sorted(known.keys() - found.keys()), sorted(found.keys() - known.keys())
-    told = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
-    told += [
-        f"have {part} in {name!r} in the place of {known[name]}"
-        for name, part in found.items()
-        if name in known and (part.shape, part.words) != (known[name].shape, known[name].words)
+    expected, present = {part.name: part for part in mine}, {part.name: part for part in theirs}
+    lacking, strange = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
+    problems = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
+    problems += [
+        f"have {part} in {name!r} in the place of {expected[name]}"
+        for name, part in present.items()
+        if name in expected and (part.shape, part.words) != (expected[name].shape, expected[name].words)
     ]
-    return "; ".join(told)
+    return "; ".join(problems)
 
 
 def facts_of(parts: Parts, x: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def side_by_side(
     values = list(arrays.values())
     counts = {part.name: len(value) for part, value in zip(parts, values, strict=True)}
     if len({*counts.values()}) > 1:
-        told = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
-        raise DataError(f"`{where}`: its parts have different numbers of records: {told}; give each a row a record")
+        lengths = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
+        raise DataError(f"`{where}`: its parts have different numbers of records: {lengths}; give each a row a record")
     flat = [value.reshape(len(value), part.size) for part, value in zip(parts, values, strict=True)]
     return np.concatenate(flat, 1), tuple(parts)
 
@@ -176,34 +176,34 @@ _WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")
 def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
     if words is None:
         return {}
-    found: dict[str, Any]
+    numbers: dict[str, Any]
     if isinstance(words, Mapping):
-        found = dict(words)
+        numbers = dict(words)
     else:
-        whole = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
-        if len(whole) != 1:
+        of_numbers = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
+        if len(of_numbers) != 1:
             raise DataError(
-                f"`words` {words}: whole numbers are in {shown(whole)} of {where}; say it by part, such as"
+                f"`words` {words}: whole numbers are in {shown(of_numbers)} of {where}; say it by part, such as"
                 f" words={_of_whole(arrays, {})}"
-                if whole
+                if of_numbers
                 else f"`words` {words}: whole numbers are in no part of {where}; name it, such as"
                 f" words={{{next(iter(arrays))!r}: {words}}}"
             )
-        found = dict.fromkeys(whole, words)
-    for name, value in found.items():
+        numbers = dict.fromkeys(of_numbers, words)
+    for name, value in numbers.items():
         if name not in arrays:
             raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
         if not 1 <= whole_number("words", value) <= MAX_WORDS:
             raise DataError(f"`words` {value}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
-    return {name: int(value) for name, value in found.items()}
+    return {name: int(value) for name, value in numbers.items()}
 
 
 def _of_whole(arrays: Mapping[str, np.ndarray], named: Mapping[str, int]) -> str:
     """Return how ``words`` are said of such parts."""
-    told = (
+    lines = (
         f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or arrays[name].dtype.name in _WHOLE
     )
-    return "{" + ", ".join(told) + "}"
+    return "{" + ", ".join(lines) + "}"
 
 
 def check_words(x: np.ndarray, words: Words, where: str) -> None:

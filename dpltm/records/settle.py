@@ -188,7 +188,7 @@ def settle(
     name: str,
     train: RawSplit,
     test: RawSplit | None = None,
-    said: Declared = Declared(),  # frozen
+    declared: Declared = Declared(),  # frozen
     *,
     description: Description | None = None,
     hold_out: Fraction | None = None,
@@ -196,7 +196,7 @@ def settle(
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        said: what was declared; of a table by a schema not its bounds, classes and target.
+        declared: what was declared; of a table by a schema not its bounds, classes and target.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
     """
     if hold_out is not None and (test is not None or description is not None):
@@ -204,12 +204,15 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    target, declared_classes = said.target_bounds if train.schema is None else train.schema.target, said.classes
+    target, declared_classes = (
+        declared.target_bounds if train.schema is None else train.schema.target,
+        declared.classes,
+    )
     if target is not None:
         train, declared_classes = _with_levels(train, target), 2
         test = None if test is None else _with_levels(test, target)
-    split, places = _checked(train, Part(name), empty=published, valued=said.classes == VALUES)
-    bounds, bounds_origin = _bounds(said.bounds, description, train, test)
+    split, places = _checked(train, Part(name), empty=published, valued=declared.classes == VALUES)
+    bounds, bounds_origin = _bounds(declared.bounds, description, train, test)
     classes, classes_origin = _classes(declared_classes, description, split._closed.y, train)
     labels = classes if target is None else LEVELS + 1
     _check_range(split, labels, train)
@@ -225,7 +228,7 @@ def settle(
             )
         _check_range(tested, labels, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
-        _check_separate(name, split.rows, tested.rows, train, test, apart or said.rows_coincide)
+        _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
     dataset = Dataset(
         name=name,
         train=split,
@@ -236,7 +239,7 @@ def settle(
         classes_origin=classes_origin,
         records_origin="described" if published else "counted",
         lineage=lineage_of(train.schema),
-        known=description is not None,
+        catalogued=description is not None,
         _places=places if published else None,
         tables=train.tables,
         tables_origin="counted" if description is not None and train.tables else "declared",
@@ -383,12 +386,14 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
         )
 
 
-def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
+def _check_separate(
+    name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, may_coincide: bool
+) -> None:
     """Raise DataError if training records, or their persons, are in the test split: a free look at private records."""
     of_persons = rows._units is not None and test_rows._units is not None
-    if not of_persons and said:
+    if not of_persons and may_coincide:
         return
-    trained, tested = (each.identities(of_persons=of_persons) for each in (rows, test_rows))
+    trained, tested = (split_rows.identities(of_persons=of_persons) for split_rows in (rows, test_rows))
     if of_persons and len(shared := np.intersect1d(trained, tested)):
         raise DataError(
             f"{test.source}: {len(shared)} of the {len(np.unique(tested))} values of {test.units_name!r} are in the"
@@ -510,11 +515,11 @@ def parse_subset(
     head, colon, tail = text.partition(":")
     if not colon:  # then a whole number can only be the fraction 1: "500" could mean too many things
         head, tail = "0", head if _FRACTION.fullmatch(head) or head == "1" else "none"
-    given = [end for end in (head, tail) if end]
-    fractions = [end for end in given if _FRACTION.fullmatch(end)]
+    ends = [end for end in (head, tail) if end]
+    fractions = [end for end in ends if _FRACTION.fullmatch(end)]
     of_hashes = not colon or bool(fractions)
     if not all(
-        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in given
+        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in ends
     ):
         raise DataError(
             f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"

@@ -412,10 +412,10 @@ def index_columns(header: Sequence[str]) -> list[int]:
 def _check_names(table: Table, fix: str) -> None:
     """Raise DataError for a first line that may be a record, which would be lost. Names may be numbers that count."""
     numbers = [cell for cell in table.names if as_number(cell) is not None or as_days(cell) is not None]
-    whole = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
+    counted = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
     least = 3 if len(numbers) == len(table.names) else 2
-    counts = len(whole) >= least and whole == list(range(whole[0], whole[0] + len(whole)))
-    if numbers and not (counts and len(whole) == len(numbers)):
+    counts = len(counted) >= least and counted == list(range(counted[0], counted[0] + len(counted)))
+    if numbers and not (counts and len(counted) == len(numbers)):
         raise DataError(f"{table}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
@@ -442,8 +442,11 @@ def read_by_schema(
     schema = table.schema
     if coder is None:
         schema.check_finished()
-    given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(table, label, units, given, spare, coder)
+    label_cells, label = (
+        None if labels is None else Cells.of_objects(list(labels)),
+        schema.label.name if labelled else None,
+    )
+    encoder = _Encoder(table, label, units, label_cells, spare, coder)
     x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
@@ -509,10 +512,12 @@ class _Encoder:
     def __post_init__(self) -> None:
         names = self.table.names
         self.faults = Faults("record" if self.table.is_frame else "line")
-        known = {self.units, *(column.name for column in self.table.schema.columns)}
+        named_columns = {self.units, *(column.name for column in self.table.schema.columns)}
         numbers = index_columns(names)
         self.read = {
-            at: name for at, name in enumerate(names) if name in known or not (at in numbers or name in self.spare)
+            at: name
+            for at, name in enumerate(names)
+            if name in named_columns or not (at in numbers or name in self.spare)
         }
         _check_header(self.table, list(self.read.values()), self.units, self.label is not None and self.labels is None)
         self.columns = [name for name in self.read.values() if name != self.label]
@@ -598,7 +603,7 @@ READ_OFF = "The schema of {name}, read off its records. They were declared publi
 
 def draft(
     path: Path,
-    known: Schema | None,
+    header_schema: Schema | None,
     label: str | None,
     header: bool,
     units: str | None = None,
@@ -608,13 +613,13 @@ def draft(
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
     Args:
-        known: what is known already: of some columns, and of how the table is written.
+        header_schema: what is known already: of some columns, and of how the table is written.
         header: whether the first line has names.
         units: the column of persons, which is no feature.
         classes, target: names of the classes of ``label``, or the range of its numbers.
     """
-    above = Schema((), header, MISSING) if known is None else known
-    if known is None and header and suffix_of(path) == ".csv":
+    above = Schema((), header, MISSING) if header_schema is None else header_schema
+    if header_schema is None and header and suffix_of(path) == ".csv":
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
     names, kinds = _names(path, above), _kinds(path)
@@ -656,11 +661,11 @@ def check_decimal(path: Path, schema: Schema) -> None:
         raise DataError(f"{path}: writes numbers as 1{other}5, not 1{schema.decimal}5; write {marks} into a `schema`")
 
 
-def read_off(path: Path, schema: Schema, said: Sequence[str] = ()) -> Schema:
+def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
     """Return a draft with what is still to be found read off records, which were declared public.
 
     Args:
-        said: columns of which somebody said what they hold, so that they are no identifiers.
+        declared: columns of which somebody said what they hold, so that they are no identifiers.
     """
     table = Table(path, schema)
     names = table.names
@@ -673,7 +678,7 @@ def read_off(path: Path, schema: Schema, said: Sequence[str] = ()) -> Schema:
             counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
             for text, number in zip(cells.texts, counts, strict=True):
                 times[names[at]][text] += number
-    columns = (_read_off(column, times[column.name], column.name in said) for column in schema.columns)
+    columns = (_read_off(column, times[column.name], column.name in declared) for column in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
@@ -731,7 +736,7 @@ NEARLY = 0.95
 _IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNORECASE)
 
 
-def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
+def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
     """Return a column with what is still to be found, by how often each cell is there."""
     there = sorted(cell for cell in times if cell not in MISSING)
     if column.kind == "label":
@@ -741,21 +746,21 @@ def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
     words = tuple((cell,) for cell in there)
     distinct = len(there) >= NEARLY * sum(times[cell] for cell in there)
     named = _IDENTIFIER.fullmatch(column.name) is not None
-    whole = all(cell.isdecimal() for cell in there)
-    if not said and len(there) > FEW and (named or (distinct and whole)):
+    all_digits = all(cell.isdecimal() for cell in there)
+    if not declared and len(there) > FEW and (named or (distinct and all_digits)):
         return Column(column.name, "ignored")
-    known = replace(column, wanted=False, missing=len(there) < len(times))
+    base = replace(column, wanted=False, missing=len(there) < len(times))
     for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
         some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
         others = len(some) < len(there)
         if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
             bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1
-            return replace(known, kind=kind, bounds=bounds, missing=known.missing or others, other=others)
+            return replace(base, kind=kind, bounds=bounds, missing=base.missing or others, other=others)
     if len(there) <= FEW or column.kind == "category":
-        return replace(known, kind="category", other=True, values=words)
+        return replace(base, kind="category", other=True, values=words)
     if distinct:
         return Column(column.name, "ignored")  # each has its own, as an id
-    return replace(known, kind="hashed", buckets=FEW)
+    return replace(base, kind="hashed", buckets=FEW)
 
 
 def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Column:

@@ -45,10 +45,10 @@ def whose(value: object) -> str:
         Depends on this value alone: a record more or less never makes two units of one.
     """
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
+    match = _WHOLE.fullmatch(text)
+    if match is None:
         return unicodedata.normalize("NFC", text)
-    return ("-" if whole[1] == "-" and whole[2] != "0" else "") + whole[2]
+    return ("-" if match[1] == "-" and match[2] != "0" else "") + match[2]
 
 
 def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
@@ -64,7 +64,7 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
     if values.shape != (len(raw.x),):
         raise DataError(f"{where} has shape {values.shape}; expected ({len(raw.x)},), one value for each record")
     distinct, codes = np.unique(values[taken], return_inverse=True)
-    cells = (int(one) if isinstance(one, float) and one.is_integer() else one for one in distinct.tolist())
+    cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))
     holes = [number for number, name in enumerate(names) if name.lower() in _HOLES]
     for name in names:

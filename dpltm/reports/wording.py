@@ -211,14 +211,14 @@ RIGHT_CHANCES = (0.8, 1.25)
 
 def _chances(outcome: _Values) -> Answer:
     (least, most), ratio = RIGHT_CHANCES, outcome["chance_over_share"]
-    told = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
+    shown_ratio = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
     if least <= ratio <= most:
-        return True, told
+        return True, shown_ratio
     ends = f"(95 %: {outcome['chance_low']:.3g} to {outcome['chance_high']:.3g})"
     if outcome["chance_low"] <= most and outcome["chance_high"] >= least:
-        return None, f"{told} {ends}, by too few test records to tell whether its chances are right"
+        return None, f"{shown_ratio} {ends}, by too few test records to tell whether its chances are right"
     fix = "take a larger --epsilon or more records, and the default --head"
-    return False, f"its chances are not right: {told} {ends}, and {least:g} to {most:g} is asked; {fix}"
+    return False, f"its chances are not right: {shown_ratio} {ends}, and {least:g} to {most:g} is asked; {fix}"
 
 
 def _auc(outcome: _Values) -> str:

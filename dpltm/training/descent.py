@@ -217,13 +217,13 @@ class SampleSums:
     ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
         stops, by_itself = [0, *accumulate(chunks)], self._plan.filter.kind == "element-wise"
-        whole = not by_itself or self._grouped
+        shared_shape = not by_itself or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             rows = slice(stops[first], stops[last])
             own = None if keys is None else keys[rows]
             self._total.zero_()
-            failed = self._fails(self._batches(index[rows], chunks[first:last] if whole else None, own))
+            failed = self._fails(self._batches(index[rows], chunks[first:last] if shared_shape else None, own))
             if failed:
                 return failed
             exact.add(self._total)
@@ -283,8 +283,12 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     keys = index[:0] if keys is None else keys
     sizes = ranks.broadcast(torch.tensor([len(chunks), len(index), len(keys)]))
     count, records, drawn = sizes.tolist()
-    told = torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
-    all_of_it = ranks.broadcast(torch.empty(count + records + drawn, dtype=torch.int64) if told is None else told)
+    message = (
+        torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
+    )
+    all_of_it = ranks.broadcast(
+        torch.empty(count + records + drawn, dtype=torch.int64) if message is None else message
+    )
     sizes_of_chunks, index, keys = np.split(all_of_it.numpy(), [count, count + records])
     return index, sizes_of_chunks.tolist(), keys if drawn else None
 
@@ -454,7 +458,7 @@ class NoisyGradients:
         sizes: list[int] | None = None
         if persons is not None:  # by a coin each, with all their records
             theirs = [persons[person] for person in index]
-            index, sizes = np.concatenate([index[:0], *theirs]), [len(each) for each in theirs]
+            index, sizes = np.concatenate([index[:0], *theirs]), [len(of_rank) for of_rank in theirs]
         elif self._chunks is not None:
             index, sizes = in_chunks(self._sampling, index, self._chunks)
         keys = record_keys(self._sampling, self._records.rows)[index] if self.gradients.draws else None

@@ -182,8 +182,8 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
     before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
     before = before if dataset.feature_map.screens else replace(before, pairs=None)
     options, mask = TrainOptions(head=LEAST_SQUARES), Mask({})
-    made = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
-    return replace(dataset, feature_map=made.feature_map)
+    start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
+    return replace(dataset, feature_map=start.feature_map)
 
 
 def filter_of(dataset: Dataset, other: Filter) -> Filter:
@@ -232,31 +232,35 @@ class Before:
         return math.fsum(self.share(item.name, dataset) for item in fields(self))
 
 
-def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: Bits) -> Before:
+def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
     """Return the releases beside the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
     feature_map = dataset.feature_map
 
     def release(share: float, sensitivity: float) -> GaussianRelease:
-        return GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits)
+        return GaussianRelease(
+            multiplier / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits
+        )
 
     places = None if feature_map is None else _live(feature_map, mask)
     inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
-        made = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
-        made = made if feature_map.screens else {name: value for name, value in made.items() if name != "pairs"}
+        by_name = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
+        by_name = (
+            by_name if feature_map.screens else {name: value for name, value in by_name.items() if name != "pairs"}
+        )
     else:
-        made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
-    std = made["second"].noise_std
+        by_name = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
+    std = by_name["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
     if not measurable or inputs > MOST_INPUTS:
-        del made["second"]
-    return Before(**made)
+        del by_name["second"]
+    return Before(**by_name)
 
 
-def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOptions:
+def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainOptions:
     """Return the options that settle the noise of the steps: a stated noise multiplier is that of the whole.
 
     Guarantees:
@@ -265,7 +269,9 @@ def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOpt
     """
     if options.noise_multiplier is None:
         return options
-    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares(dataset))))
+    return replace(
+        options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - before.shares(dataset)))
+    )
 
 
 def step_size(plan: NoisySteps, dataset: Dataset) -> float:
@@ -398,9 +404,9 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         labels = np.full((together, *opened.y.shape[1:]), ABSENT)
         values[:count], labels[:count] = some, opened.y[done : done + count]
         done += count
-        made = computed(torch.from_numpy(values), torch.from_numpy(labels))
-        made[count:] = 0.0
-        yield made
+        summands = computed(torch.from_numpy(values), torch.from_numpy(labels))
+        summands[count:] = 0.0
+        yield summands
 
 
 @dataclass(frozen=True, eq=False)
@@ -517,9 +523,9 @@ class Screen:
     @property
     def _longest(self) -> float:
         """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
-        whole = 1.0 if self._two else math.sqrt(2)
-        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
-        return min(largest, self.labels.screened * whole)
+        widest = 1.0 if self._two else math.sqrt(2)
+        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else widest
+        return min(largest, self.labels.screened * widest)
 
     @property
     def width(self) -> int:
@@ -535,8 +541,8 @@ class Screen:
 
         Those of a person's records may be longer; their mean is clipped where it is summed.
         """
-        z, (one, other) = self.feature_map.standardised(values), self.pairs.T
-        products = z[:, one] * z[:, other]
+        z, (first, second) = self.feature_map.standardised(values), self.pairs.T
+        products = z[:, first] * z[:, second]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
@@ -555,30 +561,30 @@ class Screen:
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
         best = best[statistic[best] > 2 * gammainccinv(len(variance) / 2, CHANCE)]  # of a chi-square
-        return tuple((one, other) for one, other in self.pairs[best].tolist())
+        return tuple((first, second) for first, second in self.pairs[best].tolist())
 
 
 # --- the steps, and what comes after them -------------------------------------------------------------------------------
 
 
-def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
+def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, begun: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
     noise_std = 0.0 if release is None else release.noise_std
-    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(made.feature_map, start.mask)
+    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(begun.feature_map, start.mask)
     parameters = list(start.model.parameters())
-    if made.labels is not None:
-        shares, classes = made.labels.shares, made.labels.classes
+    if begun.labels is not None:
+        shares, classes = begun.labels.shares, begun.labels.classes
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
-        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / made.scale
+        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / begun.scale
         curvature = weights * classes / (classes - 1)
         with torch.no_grad():
             parameters[1].copy_(shares.log())
-    return NewtonSteps(parameters, made.second, noise_std, _SCALE / dataset.records, curvature, live)
+    return NewtonSteps(parameters, begun.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
 @torch.no_grad()
 def calibrate(
-    model: nn.Module, made: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
+    model: nn.Module, begun: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
     released: Released, records: int,
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
@@ -586,7 +592,7 @@ def calibrate(
     An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at the noisy shares, and
     nobody knows which of both is off: the share that is known counts as their middle.
     """
-    feature_map, labels = made.feature_map, made.labels
+    feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
     assert labels is not None
     device = next(model.parameters()).device
@@ -630,9 +636,9 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
-    told = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    shares = {name: before.share(name, dataset) for name in told}
-    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in told.items() if shares[name]]
+    names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
+    shares = {name: before.share(name, dataset) for name in names}
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if shares[name]]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

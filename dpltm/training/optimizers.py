@@ -149,10 +149,10 @@ class WeightAverage:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """For the length of a block, the parameters are the averages."""
-        held = [value.detach().clone() for value in self._parameters] if self._values else []
+        trained = [value.detach().clone() for value in self._parameters] if self._values else []
         self.settle()
         yield
-        self._put(held)
+        self._put(trained)
 
     def settle(self) -> None:
         """The parameters become the averages for good."""

@@ -188,7 +188,7 @@ def _beside(
     if provenance == "private":
         looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
         part, unit = ledger.part(dataset), dataset.noun if dataset.names_units else ledger.unit
-        beside += tuple(Entry("release", part, (Unprotected(),), each, unit=unit) for each in looks)
+        beside += tuple(Entry("release", part, (Unprotected(),), words, unit=unit) for words in looks)
     return beside
 
 
@@ -269,12 +269,12 @@ class Rewound(Checkpoints):
     """Checkpoints of a training that hold ``theta0`` as well: its weights after so many ``steps``."""
 
     def __init__(self, checkpoints: Checkpoints, model: nn.Module, steps: int) -> None:
-        super().__init__(checkpoints.held)
+        super().__init__(checkpoints.latest)
         self._kept_by, self._model, self._steps, self._done = checkpoints, model, steps, 0
         self.theta0 = weights_of(model)
-        if self.held is not None and self.held.tensors:  # of a step, and not of the key before the first
+        if self.latest is not None and self.latest.tensors:  # of a step, and not of the key before the first
             with reading():
-                self._done, tensors = int(self.held.state["step"]), self.held.tensors
+                self._done, tensors = int(self.latest.state["step"]), self.latest.tensors
                 self.theta0 = {name: torch.from_numpy(tensors[f"theta0/{name}"].copy()) for name in self.theta0}
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -304,9 +304,9 @@ def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Line
     config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
     start, options = fresh(spec, config.seed), _training_options(plan)
     rewound = Rewound(checkpoints, start.model, config.rewind)
-    given = start, dataset, options, ledger, plan.services
+    arguments = start, dataset, options, ledger, plan.services
     with threads(config.threads):
-        run = train_start(*given, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
+        run = train_start(*arguments, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
     tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage
@@ -337,14 +337,14 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     Returns:
         Tickets, lineage, and the plan with what the records say of features and metric.
     """
-    config, ledger, dataset, held = plan.config, plan.ledger, plan.dataset, checkpoints.held
+    config, ledger, dataset, latest = plan.config, plan.ledger, plan.dataset, checkpoints.latest
     facts, looks = _facts(plan), [draft for draft in plan.beside if draft.paid]
-    if held is not None and held.state.get("facts") != facts:
+    if latest is not None and latest.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
-    before = [] if held is None else [entry for entry in ledger.entries if entry.id in held.state["entries"]]
-    known = looks and len(before) == len(looks)
-    entered = ledger.declare_once(*(draft for draft in plan.beside if not (known and draft.paid)))
-    entered = entered | ledger.lineage(*before) if known else entered
+    before = [] if latest is None else [entry for entry in ledger.entries if entry.id in latest.state["entries"]]
+    looked = looks and len(before) == len(looks)
+    entered = ledger.declare_once(*(draft for draft in plan.beside if not (looked and draft.paid)))
+    entered = entered | ledger.lineage(*before) if looked else entered
     opened = network_inputs(dataset.train, dataset, plan.services).open(ledger.declared(dataset))
     public = plan.provenance == "public"  # else this would be told of private records, exactly
     dataset = head.from_public(dataset, opened, config.seed) if public else dataset
@@ -357,8 +357,8 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
-        told = generation.by_round(config.iterations, config.rewind, step, cost)
-        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), told, checkpoints, state)
+        watch = generation.by_round(config.iterations, config.rewind, step, cost)
+        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), watch, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
 

@@ -281,11 +281,11 @@ def find_columns(
         words = {
             spelled[code]: count for code, count in zip(np.flatnonzero(met), named, strict=True) if count >= least
         }
-        columns.append(_found(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
+        columns.append(_found_column(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
 
-def _found(
+def _found_column(
     column: Column, cells: np.ndarray, groups: np.ndarray, words: Mapping[str, float], noise_std: float
 ) -> tuple[Column, float]:
     """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values.
@@ -403,14 +403,14 @@ def find_schema(
         raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-    found: tuple[tuple[Column, float], ...] = ()
+    found_columns: tuple[tuple[Column, float], ...] = ()
     if dry_run:
         release, lineage = _release(table, options, ledger, ledger.book), NO_LINEAGE
         entry, account = release.entry, price(release, ledger.book)
     else:
         paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
-        entry, account, lineage, found = paid.entry, paid.account, paid.lineage, next(paid.values)
-    by_name = {column.name: column for column, _ in found}
+        entry, account, lineage, found_columns = paid.entry, paid.account, paid.lineage, next(paid.values)
+    by_name = {column.name: column for column, _ in found_columns}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
     (histograms,) = entry.of(GaussianRelease)
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
@@ -420,7 +420,7 @@ def find_schema(
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
         query.rarest(histograms.noise_std, NAMES_DELTA * options.delta),
         columns,
-        {column.name: share for column, share in found if column.kind in HISTOGRAMS},
+        {column.name: share for column, share in found_columns if column.kind in HISTOGRAMS},
         schema_text(table.schema, columns, lineage, FOUND),
     )
 
@@ -448,11 +448,11 @@ def _release(
             " no,yes, or the range of a number to predict by `target_bounds`, or raise `private`"
         )
 
-    def found(secret: Secret) -> tuple[tuple[Column, float], ...]:
+    def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         codes, source = table.codes.open(secret).x, KeyedSource(secret.child("noise"))
         return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
 
-    return Once(entry, lineage, found)
+    return Once(entry, lineage, columns_found)
 
 
 def _check_size(schema: Schema, entry: Entry) -> None:

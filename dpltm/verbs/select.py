@@ -91,7 +91,7 @@ class Draw:
         ]
 
     @property
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What is told of how a winner is drawn."""
         plan = self.settled
         sensitivity = {"rule": plan.rule, "value": plan.sensitivity}
@@ -202,7 +202,7 @@ def select(plan: Draw) -> Winner:
         *plan.notes,
     ]
     report = statement(plan.ledger.account(lineage), plan.options.delta, notes=notes)
-    return Winner(number, lineage, plan.tickets, plan.told, report, _revealed(plan) if plan.options.reveal else ())
+    return Winner(number, lineage, plan.tickets, plan.facts, report, _revealed(plan) if plan.options.reveal else ())
 
 
 def _revealed(plan: Draw) -> tuple[Candidate, ...]:

@@ -84,9 +84,9 @@ def code_named(text: str, **settings: Any) -> OwnModel:
         path = Path(place)
         if not path.is_file():
             raise InputError(f"`model`: {place}: no such file")
-        module, said, source = _of_file(path), f"{path.name}:{name}", str(path)
+        module, text_of_code, source = _of_file(path), f"{path.name}:{name}", str(path)
     else:
-        module, said = _of_package(place), text
+        module, text_of_code = _of_package(place), text
         source = getattr(module, "__file__", None)
     code: Any = module
     for part in name.split("."):
@@ -96,7 +96,9 @@ def code_named(text: str, **settings: Any) -> OwnModel:
     if not place.endswith(".py") and (inspect.isclass(code) or inspect.isfunction(code)):
         with contextlib.suppress(TypeError, OSError):  # a package may hand on what one of its modules holds
             source = inspect.getsourcefile(code) or source
-    return own_model(code, text=said, source_sha256=None if source is None else file_digest(source), **settings)
+    return own_model(
+        code, text=text_of_code, source_sha256=None if source is None else file_digest(source), **settings
+    )
 
 
 def _of_file(path: Path) -> ModuleType:

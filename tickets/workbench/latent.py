@@ -451,11 +451,11 @@ def _train(
     with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
         torch.manual_seed(options.seed + 2**33)
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
-            told = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
+            watch = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
             left_out = list(model.children())[-1].register_forward_pre_hook(
-                lambda _, given: functional.dropout(given[0], options.dropout)
+                lambda _, batch: functional.dropout(batch[0], options.dropout)
             )
-            train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
+            train_plain(model, Mask.dense(model), records, batches, end - done, descent, watch)
             left_out.remove()
             yield {"step": (done := end), "accuracy": asked and accuracy(model, *asked[1:], chunk=CHUNK)}
 
@@ -578,8 +578,8 @@ def load_scheme(path: Path) -> Scheme:
     try:
         answer, lineage = _answer(body["answer"]), lineage_from_json(body["lineage"])
         scheme = Scheme(feature_map, values["mean"], values["deviation"], answer, lineage)
-        said, held = (body["nominal"], body["certified"]), (answer.nominal, answer.certified)
-        same = all(math.isclose(one, other, rel_tol=1e-9) for one, other in zip(said, held, strict=True))
+        stated, computed = (body["nominal"], body["certified"]), (answer.nominal, answer.certified)
+        same = all(math.isclose(old, new, rel_tol=1e-9) for old, new in zip(stated, computed, strict=True))
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError):

@@ -452,8 +452,8 @@ def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
 def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
     """Return one table for each of the values that vary, whose lists run side by side; named by the first of them."""
     plain = {key: value for key, value in body.items() if key != "vary"}
-    if made := {"group", "varied"} & body.keys():
-        raise InputError(f"{min(made)}: vary makes it; leave it out")
+    if reserved := {"group", "varied"} & body.keys():
+        raise InputError(f"{min(reserved)}: vary makes it; leave it out")
     if "vary" not in body or not isinstance(body.get("name"), str):
         return [plain | {"paper": _printed(body.get("paper"), path)}]
     vary = body["vary"] if isinstance(body["vary"], dict) else {}

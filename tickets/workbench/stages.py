@@ -71,8 +71,8 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        if going_on := checkpoints.held is not None:
-            progress.say(f"going on from {checkpoints.held.place}")
+        if going_on := checkpoints.latest is not None:
+            progress.say(f"going on from {checkpoints.latest.place}")
         plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
         # or the set could not be written, or read again
         ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
@@ -122,7 +122,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
-            return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
+            return as_flags({**dry, "ticket_set": request.set, **draw.facts, "privacy": draw.priced().to_json()})
         check_writable(ticket_set.winner_path(tickets))
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
@@ -174,15 +174,15 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
         plan.rehearse()
         return as_flags({"dry_run": True, **plan.resolved, "privacy": training.stated(plan).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        held = None if checkpoints.held is None else checkpoints.held.state
-        entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
-        if request.resume and (held is None or ("key" in held and not entered)):
+        state = None if checkpoints.latest is None else checkpoints.latest.state
+        entered = state is not None and state.get("id") in {entry.id for entry in ledger.book.entries}
+        if request.resume and (state is None or ("key" in state and not entered)):
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        given = start, dataset, request, ledger, services(progress)
+        arguments = start, dataset, request, ledger, services(progress)
         try:
-            run = training.train_start(*given, checkpoints=checkpoints, ranks=ranks, own=own)
+            run = training.train_start(*arguments, checkpoints=checkpoints, ranks=ranks, own=own)
         except RankError as error:
             raise RankError(f"{error}; the same command goes on") from None
         run = replace(run, label=str(out))

@@ -397,8 +397,8 @@ def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict
             if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
                 for path in (runner.path(shared), private_path(runner.path(shared))):
                     remove(path)
-            made = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
-            body = runner.make(trial, generate=made)
+            generated = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
+            body = runner.make(trial, generate=generated)
     places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
     answers = {
         name: {key: places.get(key, value) for key, value in body[name].items()}

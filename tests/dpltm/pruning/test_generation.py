@@ -402,7 +402,7 @@ class Kept:
     """Checkpoints in memory: ends the work at the nth offer, with what is held then."""
 
     def __init__(self, stop: int, held: Checkpoint | None = None) -> None:
-        self.held, self._left = held, stop
+        self.latest, self._left = held, stop
 
     def keep(self, _: Checkpoint) -> None:
         raise AssertionError
@@ -411,7 +411,7 @@ class Kept:
         self._left -= 1
         if self._left == 0:
             made = make()
-            self.held = replace(made, tensors={name: value.copy() for name, value in made.tensors.items()})
+            self.latest = replace(made, tensors={name: value.copy() for name, value in made.tensors.items()})
             raise Interrupted
         return False
 
@@ -432,7 +432,7 @@ def test_rounds_go_on_to_the_same_bits(config):
             last = generate(SPEC, x, y, config, (x, y), checkpoints=checkpoints)
             break
         except Interrupted:
-            held, stop = checkpoints.held, 2  # the first place is that of before, where a training was at its end
+            held, stop = checkpoints.latest, 2  # the first place is that of before, where a training was at its end
             places.append(held.place)
     assert len(set(places)) == len(places) > 4
     assert same_bits(last.theta0, whole.theta0)
