@@ -138,10 +138,10 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         records = public_records(path, drafted)
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
-        taken = [
+        ignored = [
             column.name for column in finished.columns if column.kind == "ignored" and column.name in unknown_names
         ]
-        notes += [IDENTIFIERS.format(names=shown(taken))] if taken else []
+        notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
         drafted, words = finished, READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
     _write(out, text)

@@ -52,28 +52,28 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """How good a run's network is."""
     run = opened_run(request.run, request.model)
     check_score(run.spec, "evaluate")
-    asked = request
+    resolved = request
     if request.input is not None:  # of persons only where the file tells them apart
         for name in ("dataset", "test", "subset"):
             if getattr(request, name) is not None:
                 raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
         has_classes = run.schema is not None or request.schema is not None or run.target is not None
         classes = request.classes or (None if has_classes else run.spec.classes)
-        asked = replace(request, dataset=request.input, classes=classes)
-    path, trained_with = Path(asked.dataset or ""), said_in_training(run)
+        resolved = replace(request, dataset=request.input, classes=classes)
+    path, trained_with = Path(resolved.dataset or ""), said_in_training(run)
     if kind_of(path) not in TABLES:  # of names nothing was said
         trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
-    unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(asked, name) is None}
-    asked = replace(asked, **unsaid)
+    unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
+    resolved = replace(resolved, **unsaid)
     layout, schema = stage.text_layout(run), run.schema if suffix_of(path) in TABLES else None
-    opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
+    opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
     dataset = opened()
     if layout is not None and dataset.features != layout.length:
         with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
             dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = stage.as_held_out(dataset)
-    ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
+    ledger = ledger_of(resolved.dataset, resolved, str(run.config.get("unit", "record")))
     done = stage.evaluate(run, dataset, ledger, services(progress), request.by)
     return {
         "run": str(run.path),

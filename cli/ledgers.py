@@ -202,8 +202,8 @@ def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
         return ["weights: the statement does not say which it is of; write it again with dpltm report"]
     if stated == weights:
         return []
-    there = "cannot be read" if weights is None else f"have {weights[:12]}"
-    return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {there}"]
+    state = "cannot be read" if weights is None else f"have {weights[:12]}"
+    return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {state}"]
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:

@@ -111,35 +111,35 @@ def records_and_options(
         keywords: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
-    named = "name" in cls.__dataclass_fields__
+    has_name = "name" in cls.__dataclass_fields__
     facts = {name: keywords[name] for name in FACTS if name in keywords}
-    options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (named and k == "name")}, FACTS)
+    options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (has_name and k == "name")}, FACTS)
     if facts.get("name") is not None:
         check_name(facts["name"])
-    if named and isinstance(x, Dataset):
+    if has_name and isinstance(x, Dataset):
         facts.pop("name", None)
     return as_dataset(x, y, facts, taker), options
 
 
-def own_network(named: Any, options: dict[str, Any]) -> Any:
+def own_network(model: Any, options: dict[str, Any]) -> Any:
     """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
 
     Args:
-        named: None for the default of the options. A set, a winner and a run are returned as they are.
+        model: None for the default of the options. A set, a winner and a run are returned as they are.
         options: of the call; settings of a network are taken out.
     """
-    if isinstance(named, (TicketSet, Winner, Run)):
-        return named
+    if isinstance(model, (TicketSet, Winner, Run)):
+        return model
     settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
-    if isinstance(named, OwnModel) and settings:
+    if isinstance(model, OwnModel) and settings:
         raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
-    if isinstance(named, str):
-        if not named:
+    if isinstance(model, str):
+        if not model:
             raise InputError("`model`: is empty; give a value, or leave it out")
-        check_no_code(named)
-    if isinstance(named, OwnModel) or (not settings and (named is None or isinstance(named, str))):
-        return named
-    return own_model(DEFAULT_NETWORK if named is None else named, **settings)
+        check_no_code(model)
+    if isinstance(model, OwnModel) or (not settings and (model is None or isinstance(model, str))):
+        return model
+    return own_model(DEFAULT_NETWORK if model is None else model, **settings)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:

@@ -437,12 +437,12 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
     refutes nothing. The half with the larger scores is taken to be in.
     """
-    taken = np.zeros(len(scores), dtype=bool)
-    taken[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
+    flagged = np.zeros(len(scores), dtype=bool)
+    flagged[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
     one_sided = 1 - (1 - confidence) / 2
     inside, outside = int(included.sum()), int((~included).sum())
-    alarms = clopper_pearson(int((taken & ~included).sum()), outside, one_sided)
-    misses = clopper_pearson(int((~taken & included).sum()), inside, one_sided)
+    alarms = clopper_pearson(int((flagged & ~included).sum()), outside, one_sided)
+    misses = clopper_pearson(int((~flagged & included).sum()), inside, one_sided)
     if alarms + misses >= 1:
         return 0.0
     return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))

@@ -497,12 +497,12 @@ class TicketEstimator(BaseEstimator):
         tickets, options = set_of(self.tickets), arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
-            asked = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
-            draw = select_verb.plan(tickets, dataset, asked, ledger, Services())
+            drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+            draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
             book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, options, round=sparsest)
-            planned = plan(settle(start, behind, options, ledger, Services()), book)
+            start, prepared = starting_point(tickets, dataset, options, round=sparsest)
+            planned = plan(settle(start, prepared, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
@@ -527,10 +527,10 @@ class TicketEstimator(BaseEstimator):
             target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
             check_consistent_length(X, target)
             return X, target
-        asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-        asked |= {"y_numeric": self._numeric} if y else {}
+        checks: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+        checks |= {"y_numeric": self._numeric} if y else {}
         try:
-            checked = validate_data(self, X, *y, reset=reset, **asked)
+            checked = validate_data(self, X, *y, reset=reset, **checks)
         except ValueError as error:
             strange = ("could not convert", "Input X contains NaN", "NAType")
             if is_frame(X) and any(words in str(error) for words in strange):

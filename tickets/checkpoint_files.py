@@ -153,15 +153,15 @@ class CheckpointFolder(Checkpoints):
         self._take_signals()
         if not self._asked and time.monotonic() < self._next:
             return False
-        kept = True
+        saved = True
         try:
             self.keep(make())
         except ArtifactError as error:
-            self._next, kept = time.monotonic() + EVERY, False
+            self._next, saved = time.monotonic() + EVERY, False
             self._progress.say(f"no checkpoint could be written, and the last one stays: {error}")
         if self._asked:
             raise self._interrupted()
-        return kept
+        return saved
 
     def forget(self) -> None:
         """See :meth:`Checkpoints.forget`; a dry run leaves it where it is."""

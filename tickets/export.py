@@ -72,8 +72,8 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         front = None if self.front is None else self.front.to_json()
-        named = {"id": self.id, "name": self.name, "provenance": self.provenance}
-        return {**named, "lineage": to_json(self.lineage), "feature_map": front}
+        body = {"id": self.id, "name": self.name, "provenance": self.provenance}
+        return {**body, "lineage": to_json(self.lineage), "feature_map": front}
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
@@ -115,8 +115,8 @@ def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
             f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
     if tickets.lineage.paid:
-        named = " and ".join(sources(tickets.lineage))
-        notes.append(f"what it depends on goes with the copy: releases from {named}, and what they cost")
+        whose = " and ".join(sources(tickets.lineage))
+        notes.append(f"what it depends on goes with the copy: releases from {whose}, and what they cost")
     return notes
 
 

@@ -154,13 +154,13 @@ def _described(body: Any) -> FeatureMap:
 
 def _described_splines(plain: FeatureMap, body: Any, centred: bool) -> FeatureMap:
     numbers, slots, pairs = body["numbers"], body["slots"], body["pairs"]
-    places = [*numbers, *(place for both in pairs or () for place in both)]
+    places = [*numbers, *(place for pair in pairs or () for place in pair)]
     if set(body) != {"numbers", "slots", "pairs"} or not all(type(place) is int for place in (*places, slots)):
         raise ValueError("splines")
     columns = math.prod(plain.shape)
     if not all(0 <= place < columns for place in places) or numbers != sorted(set(numbers)):
         raise ValueError("numbers")
-    if not len(pairs or ()) <= slots <= PAIRS or any(len(both) != 2 for both in pairs or ()):
+    if not len(pairs or ()) <= slots <= PAIRS or any(len(pair) != 2 for pair in pairs or ()):
         raise ValueError("pairs")
     feature_map = map_of(plain.base, plain.shape, plain.bounds, tuple(numbers))
     assert isinstance(feature_map, SplineMap)

@@ -169,10 +169,10 @@ def _remove(path: Path) -> None:
 def check_free(target: Path, name: str = "out") -> None:
     """Raise ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over."""
     try:
-        taken = target.exists() or target.is_symlink()
+        exists = target.exists() or target.is_symlink()
     except OSError as error:
         raise ArtifactError(f"`{name}`: {str(target)[:80]}...: {error.strerror}; choose another name") from None
-    if taken:
+    if exists:
         raise ArtifactError(f"`{name}`: {target} exists already; choose another name or remove it first")
 
 

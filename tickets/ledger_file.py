@@ -278,8 +278,8 @@ class FileStore:
         body: Any = parse_json(where, line)
         check_schema(where, body, FORMAT, SCHEMA, "price it with the version that made it, and begin another ledger")
         home, population = body.get("id"), body.get("population")
-        named = population is None or (isinstance(population, str) and population.isprintable() and population)
-        if not (named and isinstance(home, str) and _ID.fullmatch(home)):
+        is_name = population is None or (isinstance(population, str) and population.isprintable() and population)
+        if not (is_name and isinstance(home, str) and _ID.fullmatch(home)):
             raise self._bad(1, "not the header of a ledger")
         if line != _header_text(home, population).encode():
             raise self._bad(1, _CHANGED)
@@ -495,15 +495,15 @@ BESIDE = "dpltm.ledger.jsonl"
 """The ledger of all files of one folder: whose records lie side by side are likely the same people."""
 
 
-def ledger_path(dataset: str | None, named: str | None = None) -> Path:
+def ledger_path(dataset: str | None, ledger: str | None = None) -> Path:
     """Return the file of the ledger that pays for releases from a dataset."""
-    if named is not None or dataset is None:
-        return Path(named or BESIDE)
+    if ledger is not None or dataset is None:
+        return Path(ledger or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or suffix_of(path) in SUFFIXES:
-        there = path.resolve().parent  # where it really lies: a link to it is of the same people
-        return (path.parent if path.parent.resolve() == there else there) / BESIDE
+        folder = path.resolve().parent  # where it really lies: a link to it is of the same people
+        return (path.parent if path.parent.resolve() == folder else folder) / BESIDE
     catalogued = catalogue()
     if dataset in catalogued:  # a part, or another form, of one is of the same people
         dataset = next((name for name in catalogued if dataset.startswith(f"{name}-")), dataset)

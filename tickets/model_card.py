@@ -104,8 +104,8 @@ def edits(body: Mapping[str, Any], text: str) -> list[str]:
     return problems + _metadata_edits(lines, written[written.index(PRIVACY_KEY) : written.index("---", 1)])
 
 
-def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
-    pairs = enumerate(itertools.zip_longest(there, written, fillvalue="(no line)"), start=first + 1)
+def _unlike(first: int, lines: Sequence[str], written: Sequence[str]) -> list[str]:
+    pairs = enumerate(itertools.zip_longest(lines, written, fillvalue="(no line)"), start=first + 1)
     wrong = [
         f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
         for number, (line, due) in pairs if line != due
@@ -136,8 +136,8 @@ def front(features: dict[str, Any]) -> str:
 
 def sources(lineage: Lineage) -> list[str]:
     """Names of the records that a lineage speaks of, each once."""
-    named = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
-    return list(dict.fromkeys(named))
+    part_names = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
+    return list(dict.fromkeys(part_names))
 
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:

@@ -356,8 +356,8 @@ def winner_path(tickets: TicketSet) -> Path:
 
 def last_winner(tickets: TicketSet) -> Winner | None:
     """Return the winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
-    there = tickets.path is not None and os.path.lexists(winner_path(tickets))
-    return load_winner(tickets) if there else None
+    has_file = tickets.path is not None and os.path.lexists(winner_path(tickets))
+    return load_winner(tickets) if has_file else None
 
 
 def load_winner(tickets: TicketSet) -> Winner:

@@ -160,9 +160,9 @@ class FeatureMap:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
         together = self._together if len(x) else ROWS
         parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
-        for some in pieces(x, together):
-            rows[: len(some)], rows[len(some) :] = some, 0
-            parts.append(self._of(self.transformed(rows))[: len(some)])
+        for block in pieces(x, together):
+            rows[: len(block)], rows[len(block) :] = block, 0
+            parts.append(self._of(self.transformed(rows))[: len(block)])
         return torch.cat(parts)
 
     @property
@@ -325,8 +325,8 @@ class SplineMap(FeatureMap):
         first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (left, right))
         grid = fixed_norm((first[..., :, None] * second[..., None, :]).flatten(1))
         free = self.slots - self.kept
-        both = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(left * right), (0, free))]
-        return torch.cat([values, torch.cat(both, 1) / math.sqrt(2)], 1) / math.sqrt(2)
+        grids = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(left * right), (0, free))]
+        return torch.cat([values, torch.cat(grids, 1) / math.sqrt(2)], 1) / math.sqrt(2)
 
     def of_single(self, features: Tensor) -> Tensor:
         """Features of single columns before they are centred, ``(n, single)``, each row of norm ``NORM``."""
@@ -372,8 +372,8 @@ class SplineMap(FeatureMap):
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        named = {CENTRE: self.centre, "moments": self.moments}
-        return {name: value for name, value in named.items() if value is not None}
+        tensors = {CENTRE: self.centre, "moments": self.moments}
+        return {name: value for name, value in tensors.items() if value is not None}
 
     @cached_property
     def _knots(self) -> int:

@@ -359,15 +359,15 @@ class RecordGradients:
         for layer in self._layers:
             layer.begin(self._filled(len(x)))
         for rows in self._blocks(len(x)):
-            some, labels = x[rows], y[rows]
+            inputs, labels = x[rows], y[rows]
             own = None if keys is None else keys[rows]
-            if missing := rows.stop - rows.start - len(some):
-                some, labels = (
+            if missing := rows.stop - rows.start - len(inputs):
+                inputs, labels = (
                     filled_up(part, rows.stop - rows.start, row)
-                    for part, row in zip((some, labels), self._filler, strict=True)
+                    for part, row in zip((inputs, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(aligned(some), aligned(labels), own, rows)
+            self._pass(aligned(inputs), aligned(labels), own, rows)
 
     def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         plan = self._plan
@@ -529,14 +529,14 @@ class RecordGradients:
         usual: list[object] = []
 
         def differs(order: Tensor, others: Tensor, factor: Tensor, first: bool = False) -> str | None:
-            now = torch.where(others, places + self.pass_rows, order)
-            other, labels = x[now], y[now]
+            moved_order = torch.where(others, places + self.pass_rows, order)
+            other, labels = x[moved_order], y[moved_order]
             for values in (other, labels):
                 if values.is_floating_point():
                     values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
                 start = 1 if first and rows == self.pass_rows else None
-                done, seen, remainder = self._rehearsed_pass(other, labels, keys[now], filter, start, alone)
+                done, seen, remainder = self._rehearsed_pass(other, labels, keys[moved_order], filter, start, alone)
             except Exception:  # values that a model will not take
                 if others is never:
                     raise

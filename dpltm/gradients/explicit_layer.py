@@ -151,24 +151,24 @@ class ExplicitLayer(ExplicitGradients):
             for rows in chunks:
                 product = narrow[rows] @ values[rows]
                 part += product if order is None else product[order]
-            for rows in (some for rows_left in rest for some in _pieces(rows_left, values.shape[1])):
+            for rows in (block for rows_left in rest for block in _pieces(rows_left, values.shape[1])):
                 product = factor[rows] @ values[rows].double()
                 part += product if order is None else product[order]
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros_like(factor)
         for values in self._values.values():
-            for some, part in self._mapped(values[rows], factor, map):
-                total[some] += part.square_().sum(1, dtype=torch.float64)
+            for columns, part in self._mapped(values[rows], factor, map):
+                total[columns] += part.square_().sum(1, dtype=torch.float64)
         return total
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         totals = []
         for name, values in self._values.items():
             total = torch.zeros(values.shape[1], dtype=torch.float64, device=factor.device)
-            for some, part in self._mapped(values[rows], factor, map):
-                weighted = part if weight is None else part.mul_(weight[some, None].to(part.dtype))
-                total += weighted[: max(0, count - some.start)].sum(0, dtype=torch.float64)
+            for columns, part in self._mapped(values[rows], factor, map):
+                weighted = part if weight is None else part.mul_(weight[columns, None].to(part.dtype))
+                total += weighted[: max(0, count - columns.start)].sum(0, dtype=torch.float64)
             order = self._order[name]
             totals.append(total if order is None else total[order])
         return torch.cat(totals)
@@ -253,8 +253,8 @@ class EmbeddingLayer(ExplicitGradients):
 
     def _add_by_token(self, total: Tensor, records: slice, values: Tensor) -> None:
         """Add ``values`` of these records, zero where pruned, to the rows of their tokens."""
-        there = self._held[records]
-        token, values = self._tokens[records][there], values.view(*there.shape, -1)[there]
+        present = self._held[records]
+        token, values = self._tokens[records][present], values.view(*present.shape, -1)[present]
         if self._full:
             total.view(self._mask.shape).index_add_(0, token, values)
             return

@@ -171,8 +171,8 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
 
     def forward(input: Tensor) -> Tensor:
         records = len(input)
-        both = (value for value in (module.weight, module.bias) if value is not None)
-        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in both))
+        affine = (value for value in (module.weight, module.bias) if value is not None)
+        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in affine))
         beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
         scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
         normalised = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
@@ -361,15 +361,15 @@ class Workspace:
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A contiguous tensor with whatever values it holds, until ``name`` and ``dtype`` are taken again."""
         key = (name, dtype, device)
-        taken = self._taken.get(key)
-        if taken is None or taken.shape != shape:
+        buffer_view = self._taken.get(key)
+        if buffer_view is None or buffer_view.shape != shape:
             count = math.prod(shape)
             buffer = self._buffers.get(key)
             if buffer is None or len(buffer) < count:
                 buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
                 self._buffers[key] = buffer
-            taken = self._taken[key] = buffer[:count].view(shape)
-        return taken
+            buffer_view = self._taken[key] = buffer[:count].view(shape)
+        return buffer_view
 
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The same for ``(rows, width)``, every row beginning at a multiple of 64 bytes: how a linear algebra library

@@ -234,8 +234,8 @@ def kernel_for(operands: Operands, asked: str = "auto") -> str:
 
 def compiler_at_hand() -> bool:
     """True if there is a C++ compiler for torch to call."""
-    named = os.environ.get("CXX")
-    return any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++")))
+    compiler = os.environ.get("CXX")
+    return any(shutil.which(name) for name in ((compiler,) if compiler else ("g++", "clang++", "c++")))
 
 
 @lru_cache(maxsize=16)
@@ -392,9 +392,9 @@ class LinearLayer:
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
         (inputs, gradient), operands, parts = self._scaled(rows, factor), self.operands, []
         if self._compile:  # for one shape
-            there = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
-            there = there if narrow is None else there * narrow
-            parts = [_fused_sum(map)(gradient, inputs, operands.rows, operands.columns, there)]
+            counted = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
+            counted = counted if narrow is None else counted * narrow
+            parts = [_fused_sum(map)(gradient, inputs, operands.rows, operands.columns, counted)]
         parts += [
             (part if narrow is None else part.mul_(narrow))[:, :count].sum(1, dtype=torch.float64)
             for part in self._mapped(inputs, gradient, map)

@@ -219,11 +219,13 @@ def _assign(
     written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
     normalised = [call for call in recorder.calls if isinstance(call.module, nn.GroupNorm)]
     passing = 3 * (_floats(recorder.calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
-    kept = _floats([call for call in recorder.calls if id(call.module) not in written])
-    kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
+    floats = _floats([call for call in recorder.calls if id(call.module) not in written])
+    floats += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
     widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
-    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread, widths)
+    return Plan(
+        probe.units, probe.copy, tuple(layers), passing, floats, made_up, probe.axes or (), probe.spread, widths
+    )
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:

@@ -48,16 +48,16 @@ def _called(
 ) -> Any:
     """Call a module with ``values`` in the place of parameters, tied ones everywhere. ``functional_call`` of PyTorch
     looks layers up as attributes, and finds a method where one is named so (``half``)."""
-    named = {id(parameter): values[name] for name, parameter in module.named_parameters() if name in values}
+    by_parameter = {id(parameter): values[name] for name, parameter in module.named_parameters() if name in values}
     owners = [
         (part._parameters, name, parameter)
         for part in module.modules()
         for name, parameter in part._parameters.items()
-        if id(parameter) in named
+        if id(parameter) in by_parameter
     ]
     try:
         for parameters, name, parameter in owners:
-            parameters[name] = named[id(parameter)]  # type: ignore[assignment]
+            parameters[name] = by_parameter[id(parameter)]  # type: ignore[assignment]
         return module(*inputs, **keywords)
     finally:
         for parameters, name, parameter in owners:
@@ -525,11 +525,11 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         copies.append((torch.empty_like(windows, memory_format=torch.contiguous_format), windows))
         patches = copies[-1][0].flatten(-2)
     patches = patches.flatten(1, -2)
-    for some in inputs.movedim(1, -1).split(once):
-        inside[: len(some)].copy_(some)
+    for images in inputs.movedim(1, -1).split(once):
+        inside[: len(images)].copy_(images)
         for target, windows in copies:
-            target[: len(some)].copy_(windows[: len(some)])
-        yield patches[: len(some)]
+            target[: len(images)].copy_(windows[: len(images)])
+        yield patches[: len(images)]
 
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:

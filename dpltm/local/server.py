@@ -54,9 +54,9 @@ def moment_gain(codebook: Codebook) -> float:
 
 def _surplus(codebook: Codebook) -> float:
     """Chance of a near candidate, less that of another for each of the others that one near stands for."""
-    near, others = codebook.near, codebook.candidates - codebook.near
-    p = near / (near + others * math.exp(-codebook.epsilon))
-    return p - (1 - p) * near / others
+    near, far = codebook.near, codebook.candidates - codebook.near
+    p = near / (near + far * math.exp(-codebook.epsilon))
+    return p - (1 - p) * near / far
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     for start in range(0, len(rows), AT_ONCE):
         block, along = order[start : start + AT_ONCE], list[np.ndarray]()
         distinct, starts = np.unique(numbers[block], return_index=True)
-        for number, some in zip(distinct, np.split(reported[block], starts[1:]), strict=True):
+        for number, reports in zip(distinct, np.split(reported[block], starts[1:]), strict=True):
             directions, signs = codewords(int(number), size, codebook.classes)
-            often = np.bincount(some, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
+            often = np.bincount(reports, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
             more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
             total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
-            along.append(directions[some % PAIRS])
+            along.append(directions[reports % PAIRS])
         if squared:
             z = np.concatenate(along).astype(np.float64)
             squares += z.T @ z
@@ -201,8 +201,8 @@ class Messages:
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return network inputs, ``(rows, bits)`` float32."""
-        some = self._rows[index if isinstance(index, slice) else index.numpy()]
-        bits = torch.from_numpy(np.unpackbits(some[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
+        rows = self._rows[index if isinstance(index, slice) else index.numpy()]
+        bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
         return self._low + bits * (self._high - self._low) if self._means else bits.float()
 
 

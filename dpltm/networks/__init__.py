@@ -293,15 +293,15 @@ def build(spec: Network, seed: int | None = None) -> nn.Module:
     return spec.build(seed)
 
 
-def model_spec(named: str | OwnModel, dataset: Dataset) -> Network:
+def model_spec(model: str | OwnModel, dataset: Dataset) -> Network:
     """The network of that name, or of the user's own, for these records."""
-    if not isinstance(named, str):
-        network: Network = _own_network(named, dataset)
+    if not isinstance(model, str):
+        network: Network = _own_network(model, dataset)
         return network
-    check_kind_takes(named, dataset)
+    check_kind_takes(model, dataset)
     tables = dataset.input_tables
-    spec = ModelSpec(resolve(named, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {named}", f"take {' or '.join(for_tables(tables))}")
+    spec = ModelSpec(resolve(model, dataset.input_shape, tables), dataset.features, dataset.classes)
+    check_tables(spec, dataset, f"`model`: {model}", f"take {' or '.join(for_tables(tables))}")
     return spec
 
 

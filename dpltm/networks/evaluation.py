@@ -32,10 +32,12 @@ DIVERGED = "training diverged: the network gives no finite numbers, so it tells 
 @torch.no_grad()
 def has_diverged(model: nn.Module, spec: Network) -> bool:
     """True if a network has weights, or outputs for a record of zeros (nobody's), that are not finite."""
-    kept = list(model.parameters())
-    zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
+    parameters = list(model.parameters())
+    zeros = torch.zeros(
+        1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=parameters[0].device
+    )
     with evaluating(model):
-        return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
+        return not all(bool(value.isfinite().all()) for value in (*parameters, model(zeros)))
 
 
 @torch.no_grad()
@@ -160,14 +162,14 @@ def total_score(
         (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
     """
     valued, parts = isinstance(score, OfValues), list[Tensor]()
-    there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
+    present = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
         if alike and len(x):
             with evaluating(model):
                 together = follows(model, x[:1]) and bits_hold(model, x[:1], chunk)
             chunk = chunk if together else 1  # alone, a record cannot depend on others
-    for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
+    for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[present].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (of_chunk.argmax(1) == labels).long())
             continue
@@ -179,8 +181,8 @@ def total_score(
             values = [value.reshape(1) if value.numel() == 1 else value.new_zeros(1) for value in alone]
         parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
     scores = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
-    if there.ndim == 2:
-        many = there.sum(1)
+    if present.ndim == 2:
+        many = present.sum(1)
         sums = torch.zeros_like(many).index_add_(
             0, torch.arange(len(y), device=y.device).repeat_interleave(many), scores
         )

@@ -69,8 +69,8 @@ def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every parameter of these layers, in order, without memory for any."""
     with torch.device("meta"):
         modules = [(layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers]
-    named = ((name, module.named_parameters()) for name, module in modules)
-    return {f"{name}.{part}": tuple(value.shape) for name, parts in named for part, value in parts}
+    parameters = ((name, module.named_parameters()) for name, module in modules)
+    return {f"{name}.{part}": tuple(value.shape) for name, parts in parameters for part, value in parts}
 
 
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:

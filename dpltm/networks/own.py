@@ -119,10 +119,10 @@ class OwnModel:
 
     def frozen(self, module: nn.Module) -> tuple[str, ...]:
         """Return the names of the parameters that are not trained."""
-        named = dict(module.named_parameters())
-        chosen = _matching(self.freeze, named, "freeze", f"parameter of {self.text}")
-        frozen = tuple(name for name, value in named.items() if name in chosen or not value.requires_grad)
-        if len(frozen) == len(named):
+        parameters = dict(module.named_parameters())
+        chosen = _matching(self.freeze, parameters, "freeze", f"parameter of {self.text}")
+        frozen = tuple(name for name, value in parameters.items() if name in chosen or not value.requires_grad)
+        if len(frozen) == len(parameters):
             raise InputError("`freeze`: every parameter is frozen, so there is nothing to train; leave some out")
         return frozen
 
@@ -162,8 +162,8 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
         settings["start"] = Path(settings["start"])
-    named = {name: value for name, value in settings.items() if value is not None}
-    return OwnModel(code=code, text=text, source_sha256=digest, **named)
+    options = {name: value for name, value in settings.items() if value is not None}
+    return OwnModel(code=code, text=text, source_sha256=digest, **options)
 
 
 def check_no_code(name: str) -> None:
@@ -181,13 +181,16 @@ def _patterns(name: str, value: Any) -> tuple[str, ...]:
 
 def _described(code: Any) -> tuple[str, str | None]:
     """Return where code came from, as text, and the SHA-256 of its file, but of those of torch."""
-    named = type(plain(code)) if isinstance(code, nn.Module) else code
-    module, name = getattr(named, "__module__", None) or "?", getattr(named, "__qualname__", type(named).__name__)
+    code_named = type(plain(code)) if isinstance(code, nn.Module) else code
+    module, name = (
+        getattr(code_named, "__module__", None) or "?",
+        getattr(code_named, "__qualname__", type(code_named).__name__),
+    )
     text = f"{module}:{name}"
     if module.partition(".")[0] == "torch":
         return text, None
     try:
-        source = inspect.getsourcefile(named)
+        source = inspect.getsourcefile(code_named)
         return text, None if source is None else file_digest(source)
     except (TypeError, OSError):  # made at a prompt, or built in
         return text, None

@@ -267,9 +267,9 @@ def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
 def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
     if list(mine.items()) != list(stored.items()):
         wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
-        now, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
+        here, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
         raise InputError(
-            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {now}, and was"
+            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {here}, and was"
             f" {wanted}"
             if wrong
             else f"`model`: {text} has its {what}s in another order than the network that this was made with"

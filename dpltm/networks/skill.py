@@ -217,15 +217,15 @@ def skill_of(
     if not tells or not np.isfinite(outputs).all():
         return None
     outputs, classes, count = outputs.astype(np.float64), outputs.shape[1], len(labels)
-    named = list(names) if len(names) == classes else [str(label) for label in range(classes)]
+    class_names = list(names) if len(names) == classes else [str(label) for label in range(classes)]
     predicted_class = outputs.argmax(1)
     matrix = np.bincount(labels * classes + predicted_class, minlength=classes**2).reshape(classes, classes)
-    right, of_class, taken = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    right, of_class, of_predicted = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
     hits = int(right.sum())
-    most, there = int(of_class.argmax()), of_class > 0
+    most, present = int(of_class.argmax()), of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
-    two, shares = classes == 2, of_class[there] / count
+    two, shares = classes == 2, of_class[present] / count
     stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
     apart = [
@@ -233,26 +233,26 @@ def skill_of(
     ]
     # differences of outputs, which order records where chances are 1 in floating point already
     ranked = (
-        {1: outputs[:, 1] - outputs[:, 0]} if two else {int(label): logs[:, label] for label in there.nonzero()[0]}
+        {1: outputs[:, 1] - outputs[:, 0]} if two else {int(label): logs[:, label] for label in present.nonzero()[0]}
     )
     return Skill(
         records=count,
         accuracy=Estimate(hits / count, *wilson(hits / count, count)),
-        majority=named[most],
+        majority=class_names[most],
         majority_accuracy=float(of_class[most] / count),
         difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
-        balanced_accuracy=_mean_recall(right[there], of_class[there]),
-        auc=_auc(ranked, labels, count - int(of_class[most])) if there.sum() > 1 else None,
+        balanced_accuracy=_mean_recall(right[present], of_class[present]),
+        auc=_auc(ranked, labels, count - int(of_class[most])) if present.sum() > 1 else None,
         classes=tuple(
             ClassSkill(name, int(all_of), _ratio(correct, all_of), _ratio(correct, predicted))
-            for name, correct, all_of, predicted in zip(named, right, of_class, taken, strict=True)
+            for name, correct, all_of, predicted in zip(class_names, right, of_class, of_predicted, strict=True)
         ),
         calibration_error=math.fsum(apart) / count,
         bins=bins,
-        points=_points(np.exp(logs[:, 1]), labels == 1) if two and there.all() else (),
+        points=_points(np.exp(logs[:, 1]), labels == 1) if two and present.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
-        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, named),
+        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, class_names),
         log_loss=float(-logs[np.arange(count), labels].mean()),
         shares_log_loss=float(-(shares * np.log(shares)).sum()),
         groups=() if groups is None else tuple(_by_group(outputs, labels, groups)),
@@ -265,10 +265,10 @@ def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence
     Args:
         chances, records: mean chance and records of each class, ``(K,)``.
     """
-    count, there = int(records.sum()), records.nonzero()[0]
+    count, present = int(records.sum()), records.nonzero()[0]
     with np.errstate(divide="ignore"):  # a chance of 0 is farthest
-        distances = np.abs(np.log(chances[there] * count / records[there]))
-    at = 1 if len(records) == 2 else int(there[distances.argmax()])
+        distances = np.abs(np.log(chances[present] * count / records[present]))
+    at = 1 if len(records) == 2 else int(present[distances.argmax()])
     if not records[at]:
         return None
     low, high = wilson(records[at] / count, count)
@@ -333,10 +333,12 @@ def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> 
     return _within(mean, QUANTILE * spread)
 
 
-def _placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _placements(scores: np.ndarray, other_scores: np.ndarray) -> np.ndarray:
     """Return the share of others that each score is above, ties by half."""
-    others = np.sort(others)
-    return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
+    other_scores = np.sort(other_scores)
+    return (np.searchsorted(other_scores, scores, "left") + np.searchsorted(other_scores, scores, "right")) / (
+        2 * len(other_scores)
+    )
 
 
 def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
@@ -344,9 +346,9 @@ def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
     highest, points = np.sort(chances[own])[::-1], []
     for wanted in RECALLS:
         threshold = _rounded_down(float(highest[math.ceil(wanted * len(highest)) - 1]))
-        named = chances >= threshold
-        count, hits = int(named.sum()), int((named & own).sum())
-        specificity = float((~named & ~own).sum() / (~own).sum())
+        flagged = chances >= threshold
+        count, hits = int(flagged.sum()), int((flagged & own).sum())
+        specificity = float((~flagged & ~own).sum() / (~own).sum())
         points.append(OperatingPoint(threshold, count, hits / len(highest), hits / count, specificity))
     return tuple(points)
 

@@ -75,8 +75,8 @@ def check_names(model: nn.Module, where: str) -> None:
         part = waiting.pop()
         met.add(id(part))
         modules = vars(part).get("_modules", {"_modules": None})
-        if taken := sorted(OF_PYTORCH & modules.keys()):
-            raise InputError(f"{where} has a layer named `{taken[0]}`, which PyTorch needs for itself; rename it")
+        if reserved := sorted(OF_PYTORCH & modules.keys()):
+            raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
         waiting += [child for child in modules.values() if child is not None and id(child) not in met]
 
 

@@ -84,11 +84,11 @@ class Account:
             lineage: of the value.
             home, population, unit: of the ledger.
         """
-        both = union(entered, () if lineage is None else lineage.entries)
-        apart = {entry.population for entry in both if entry.kind == "apart" and entry.home == home}
+        entries = union(entered, () if lineage is None else lineage.entries)
+        apart = {entry.population for entry in entries if entry.kind == "apart" and entry.home == home}
         counted: list[Entry] = []
         aside: dict[str, list[Entry]] = {}
-        for entry in both:
+        for entry in entries:
             name = entry.population
             if entry.paid and name is not None and name != population and name in apart:
                 aside.setdefault(name, []).append(entry)
@@ -358,5 +358,5 @@ def _meets(left: Part, right: Part, *, by_name: bool) -> bool:
     if left.snapshot is not None and left.snapshot == right.snapshot:
         return left.overlaps(right)
     changed = left.name == right.name and left.snapshot is not None and right.snapshot is not None
-    named = by_name and left.name != UNKNOWN_RECORDS.name
-    return changed and (named or left.cut != "whole" or right.cut != "whole")
+    by_known_name = by_name and left.name != UNKNOWN_RECORDS.name
+    return changed and (by_known_name or left.cut != "whole" or right.cut != "whole")

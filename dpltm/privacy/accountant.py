@@ -220,12 +220,12 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    asked, how = tuple(mechanisms), ACCOUNTANTS[accountant]
+    composed, how = tuple(mechanisms), ACCOUNTANTS[accountant]
     try:
-        hash(asked)
+        hash(composed)
     except TypeError:  # made of lists: priced, and not remembered
-        return _price(compose(asked), delta, how, resolution)
-    return _cached_price(asked, delta, how, resolution)
+        return _price(compose(composed), delta, how, resolution)
+    return _cached_price(composed, delta, how, resolution)
 
 
 @lru_cache(maxsize=2048)

@@ -62,8 +62,8 @@ def search_curve(curve: Curve, reverse: Curve, gamma: float) -> Curve:
     weights, moves = _envelope(derivative(gamma, levels[1:]), derivative(gamma, least[:-1]))
 
     def delta(epsilons: np.ndarray) -> np.ndarray:
-        asked = np.asarray(epsilons, dtype=np.float64)
-        deltas = curve((asked[..., None] + moves).ravel()).reshape(*asked.shape, -1)
+        points = np.asarray(epsilons, dtype=np.float64)
+        deltas = curve((points[..., None] + moves).ravel()).reshape(*points.shape, -1)
         return np.minimum(deltas @ weights * (1 + _SLACK), 1.0)
 
     return delta
@@ -82,14 +82,14 @@ def _least(curve: Curve, reverse: Curve, levels: np.ndarray) -> np.ndarray:
 
 def _envelope(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The largest of 0 and the lines slope r - offset over r > 0, as sum of w (r - t)+: w and ln t."""
-    kept = [(0.0, 0.0)]
+    corners = [(0.0, 0.0)]
     for slope, offset in zip(slopes.tolist(), offsets.tolist(), strict=True):
-        if slope <= kept[-1][0]:
+        if slope <= corners[-1][0]:
             continue
-        while len(kept) > 1 and _turn(kept[-2], kept[-1]) >= _turn(kept[-1], (slope, offset)):
-            kept.pop()
-        kept.append((slope, offset))
-    steps = np.diff(np.array(kept), axis=0)
+        while len(corners) > 1 and _turn(corners[-2], corners[-1]) >= _turn(corners[-1], (slope, offset)):
+            corners.pop()
+        corners.append((slope, offset))
+    steps = np.diff(np.array(corners), axis=0)
     return steps[:, 0], np.log(steps[:, 1] / steps[:, 0])
 
 

@@ -130,8 +130,8 @@ def _added(laws: list[Law], width: float) -> Law:
             for above, parts in enumerate(((1 - upper) * share, upper * share)):
                 met, shift = np.convolve(smaller, parts[start:stop]), below + apart[start] - first
                 inside = slice(max(0, shift), min(len(larger), shift + len(met)))
-                both = larger[inside] * met[inside.start - shift : inside.stop - shift]
-                added[first + inside.start + lower[start] + above - low :][: len(both)] += both
+                products = larger[inside] * met[inside.start - shift : inside.stop - shift]
+                added[first + inside.start + lower[start] + above - low :][: len(products)] += products
     return low, added
 
 

@@ -151,9 +151,11 @@ def claimed(account: Account) -> Account:
     """Return an account as sources account for it: tickets taken as given, claimed bounds in place of true ones."""
     entries = []
     for entry in account.entries:
-        kept = tuple(as_claimed(mechanism) for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected))
-        if kept or not entry.paid:
-            entries.append(replace(entry, mechanisms=kept))
+        mechanisms = tuple(
+            as_claimed(mechanism) for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected)
+        )
+        if mechanisms or not entry.paid:
+            entries.append(replace(entry, mechanisms=mechanisms))
     return replace(account, entries=tuple(entries))
 
 
@@ -205,9 +207,9 @@ def entry_notes(account: Account) -> list[str]:
         )
     notes += [note for entry in paid for note in _notes_of(entry)]
     for kind, declared in (("public", "public"), ("excluded", "apart from these people")):
-        named = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
-        if named and paid:
-            notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(named)}")
+        part_names = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
+        if part_names and paid:
+            notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(part_names)}")
     placed = dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
     notes += [
         f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"

@@ -421,8 +421,8 @@ def _next_mask(criterion: str, step: PruningRound) -> Mask:
     mask, wanted = CRITERIA[criterion].next_mask(step), sum(step.live.values())
     if not isinstance(mask, Mask) or not mask.nested_in(step.mask):
         raise InputError(f"`criterion`: {criterion}: gives no mask that is nested in that of the round before")
-    if (kept := sum(int(mask[name].sum()) for name in step.live)) != wanted:
-        raise InputError(f"`criterion`: {criterion}: keeps {kept:,} weights where the schedule says {wanted:,}")
+    if (count := sum(int(mask[name].sum()) for name in step.live)) != wanted:
+        raise InputError(f"`criterion`: {criterion}: keeps {count:,} weights where the schedule says {wanted:,}")
     return mask
 
 

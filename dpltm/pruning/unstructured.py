@@ -190,11 +190,11 @@ def by_flow(step: PruningRound) -> Mask:
     present = {name: int(mask[name].sum()) for name in live}
     for number in range(1, STEPS + 1):
         if step.scope == "layer":
-            now = {name: _between(present[name], count, number / STEPS) for name, count in live.items()}
+            wanted = {name: _between(present[name], count, number / STEPS) for name, count in live.items()}
         else:  # where the sum is all that counts
             total = _between(sum(present.values()), sum(live.values()), number / STEPS)
-            now = {**dict.fromkeys(live, 0), next(iter(live)): total}
-        mask = keep_topk(synflow_scores(step.model, step.initial, mask, step.example), mask, now, step.scope)
+            wanted = {**dict.fromkeys(live, 0), next(iter(live)): total}
+        mask = keep_topk(synflow_scores(step.model, step.initial, mask, step.example), mask, wanted, step.scope)
     return mask
 
 

@@ -121,8 +121,8 @@ class BandedNoise:
 
     def query(self, total: Tensor, step: int) -> Tensor:
         """Return what the Gaussian mechanism gets in place of the sum of a step, ``(live,)`` float64: see (1)."""
-        kept = len(self.noise)  # of step t in row t mod kept
-        ages = [(step - row - 1) % kept + 1 for row in range(kept)]
+        bands = len(self.noise)  # of step t in row t mod kept
+        ages = [(step - row - 1) % bands + 1 for row in range(bands)]
         return torch.addmv(total, self.noise.T, self.noise.new_tensor([self._strategy[age] for age in ages]), alpha=-1)
 
     def keep(self, answer: Tensor, total: Tensor, step: int) -> None:

@@ -113,8 +113,8 @@ def gaussian_mechanism(
                 block = next(blocks, None)
             if block is None:
                 return
-            some, data = block
-            _release(values[some], noise_std, data, noisy[some], divisor, space)
+            place, data = block
+            _release(values[place], noise_std, data, noisy[place], divisor, space)
 
     threads = torch.get_num_threads()
     workers = min(threads, MOST_THREADS, len(values) // (AT_ONCE * WORTH_A_THREAD))

@@ -159,10 +159,10 @@ _Piece = tuple[Tensor, Tensor, list[bytes]]
 
 
 def _stretched(values: Tensor, source: RandomSource, functions: Functions) -> Iterator[_Piece]:
-    for some in values.split(PIECE):
-        half, data = (len(some) + 1) // 2, memoryview(source.random_bytes(SEED + KEY))
+    for piece in values.split(PIECE):
+        half, data = (len(piece) + 1) // 2, memoryview(source.random_bytes(SEED + KEY))
         words = chacha20(data[SEED:], 2 * half, values.device, functions)
-        yield some[None], words[: 2 * half].view(1, 2, half), [bytes(data[:SEED])]
+        yield piece[None], words[: 2 * half].view(1, 2, half), [bytes(data[:SEED])]
 
 
 def _sent(values: Tensor, source: RandomSource) -> Iterator[_Piece]:

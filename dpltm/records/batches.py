@@ -129,13 +129,13 @@ class Records:
         self, index: np.ndarray, rows: int, sizes: Sequence[int], keys: np.ndarray | None = None
     ) -> Iterator[Batch]:
         """Yield the records at ``index`` in whole groups: at most ``rows`` at a time, or one group that has more."""
-        start, taken = 0, list[int]()
+        start, group = 0, list[int]()
         for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
-            if taken and (size == 0 or sum(taken) + size > rows):
-                stop = start + sum(taken)
-                yield Batch(*self.take(index[start:stop]), None, tuple(taken), self._keys(keys, start, stop))
-                start, taken = stop, []
-            taken.append(size)
+            if group and (size == 0 or sum(group) + size > rows):
+                stop = start + sum(group)
+                yield Batch(*self.take(index[start:stop]), None, tuple(group), self._keys(keys, start, stop))
+                start, group = stop, []
+            group.append(size)
 
     def _keys(self, keys: np.ndarray | None, start: int, stop: int) -> Tensor | None:
         return None if keys is None else torch.from_numpy(keys[start:stop]).to(self._device)
@@ -186,8 +186,8 @@ PREPARED = 128
 
 def _in_shape(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     pieces_prepared = []
-    for some in rows.split(PREPARED) if len(rows) else (rows,):
-        pieces_prepared.append(prepare(filled_up(some, PREPARED))[: len(some)])
+    for piece in rows.split(PREPARED) if len(rows) else (rows,):
+        pieces_prepared.append(prepare(filled_up(piece, PREPARED))[: len(piece)])
     if len(pieces_prepared) == 1:
         return pieces_prepared[0]
     with torch.autocast(rows.device.type, enabled=False):  # in which float16 cannot be joined

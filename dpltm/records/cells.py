@@ -255,12 +255,12 @@ def encoded(
         faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
     if column.kind == "category":
         places = _places(column, cells)
-        there = np.flatnonzero((places >= 0) & ~holes)
-        features[there, places[there]] = 1.0
+        filled_rows = np.flatnonzero((places >= 0) & ~holes)
+        features[filled_rows, places[filled_rows]] = 1.0
         strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
     elif column.kind == "hashed":
-        there = np.flatnonzero(~holes)
-        features[there, [bucket_of(cells.texts[place], column.buckets) for place in there]] = 1.0
+        filled_rows = np.flatnonzero(~holes)
+        features[filled_rows, [bucket_of(cells.texts[place], column.buckets) for place in filled_rows]] = 1.0
     else:
         values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values))

@@ -234,8 +234,8 @@ class _Arrays:
         name = f"{units}_{split}"
         others = [name for name in self.names if name not in (raw.x_name, raw.y_name) and name.endswith(f"_{split}")]
         if name not in others:
-            there = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
-            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {there}")
+            choices = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
+            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {choices}")
         return replace(raw, units=self[name], units_name=units)
 
     def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:

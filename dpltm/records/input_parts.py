@@ -71,7 +71,7 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
 
 
 def name_faults(
-    wanted: Collection[str], there: Sequence[str], spare: Collection[str] = ()
+    wanted: Collection[str], present: Sequence[str], spare: Collection[str] = ()
 ) -> list[tuple[str, list[str]]]:
     """Return names of columns that are lacking, too many, or twice there, each with what a message says of them.
 
@@ -79,27 +79,29 @@ def name_faults(
         spare: names of ``wanted`` that need not be there.
     """
     faults = (
-        ("lacks", set(wanted) - set(there) - set(spare)),
-        ("has, beside those,", set(there) - set(wanted)),
-        ("has twice", {name for name in there if there.count(name) > 1}),
+        ("lacks", set(wanted) - set(present) - set(spare)),
+        ("has, beside those,", set(present) - set(wanted)),
+        ("has twice", {name for name in present if present.count(name) > 1}),
     )
     return [(what, sorted(names)) for what, names in faults if names]
 
 
-def places_of(wanted: Sequence[str] | None, there: Sequence[str] | None, source: str, whose: str) -> list[int] | None:
+def places_of(
+    wanted: Sequence[str] | None, present: Sequence[str] | None, source: str, whose: str
+) -> list[int] | None:
     """Return where each of the wanted columns is; None where they are in that order, or one side has no names.
 
     Raises:
         DataError: columns are missing, too many, or twice there.
     """
-    if not wanted or not there or tuple(wanted) == tuple(there):
+    if not wanted or not present or tuple(wanted) == tuple(present):
         return None
-    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, there)]
+    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, present)]
     if faults:
         raise DataError(
             f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give it the same columns"
         )
-    return [there.index(name) for name in wanted]
+    return [present.index(name) for name in wanted]
 
 
 def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
@@ -144,7 +146,7 @@ def side_by_side(
     Guarantees:
         A row depends on the same record of each part, and on public inputs.
     """
-    named = _by_name(words, arrays, where)
+    table_sizes = _by_name(words, arrays, where)
     parts = []
     for name, value in arrays.items():
         if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
@@ -152,11 +154,11 @@ def side_by_side(
                 f"{where}[{name!r}] is {value.dtype} of shape {value.shape}, no numbers, a row a record; leave it out, or"
                 " pad rows to one public length"
             )
-        most = named.get(name, 2 if value.dtype == bool else 0)
+        most = table_sizes.get(name, 2 if value.dtype == bool else 0)
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
                 f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are in public, such as"
-                f" words={_of_whole(arrays, named)}; or give quantities as floats, with `bounds`"
+                f" words={_of_whole(arrays, table_sizes)}; or give quantities as floats, with `bounds`"
             )
         if most and check:
             _check_whole(value, most, f"{where}[{name!r}]")
@@ -198,10 +200,12 @@ def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict
     return {name: int(value) for name, value in numbers.items()}
 
 
-def _of_whole(arrays: Mapping[str, np.ndarray], named: Mapping[str, int]) -> str:
+def _of_whole(arrays: Mapping[str, np.ndarray], table_sizes: Mapping[str, int]) -> str:
     """Return how ``words`` are said of such parts."""
     lines = (
-        f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or arrays[name].dtype.name in _WHOLE
+        f"{name!r}: {table_sizes.get(name, 'N')}"
+        for name in arrays
+        if name in table_sizes or arrays[name].dtype.name in _WHOLE
     )
     return "{" + ", ".join(lines) + "}"
 

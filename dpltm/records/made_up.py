@@ -109,10 +109,10 @@ def padded(
         length = x.shape[along]
         if length < 2:
             continue
-        kept = max(1, length // 4)
-        for filling, start in product(ways[own_ways if filled else 0 :], (kept, 0)):
+        stop = max(1, length // 4)
+        for filling, start in product(ways[own_ways if filled else 0 :], (stop, 0)):
             short = x.clone()
-            short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
+            short.narrow(along, start, length - stop).copy_(filling.narrow(along - 1, start, length - stop))
             long = short.clone()
             long[0] = x[0]
             yield short, long
@@ -255,9 +255,9 @@ class _Widening(TorchFunctionMode):
     )  # fmt: skip
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        keywords = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
         call: Any = Tensor.double if function is Tensor.float else function
-        result = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
+        result = call(*(torch.float64 if value is torch.float32 else value for value in args), **keywords)
         return result.double() if function in self.factories and result.dtype == torch.float32 else result
 
 
@@ -364,9 +364,9 @@ class Trial:
         whether the function takes any batch of them. All are different: twins would hide what looks at the nearest."""
         waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
-            some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
+            ways_of_kind = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
-            waiting += [some[start : start + most] for start in range(0, len(some), most)]
+            waiting += [ways_of_kind[start : start + most] for start in range(0, len(ways_of_kind), most)]
         order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
         compared = False
         while waiting and not (compared and waiting == [[]]):

@@ -70,8 +70,8 @@ def assumed_bounds(records: str, bounds: tuple[float, float], fix: str) -> str:
 
 def left_out_note(names: Sequence[str]) -> str:
     """Return what is said of columns that are row numbers by their names."""
-    named = ", ".join(f'"{name}"' for name in names)
-    return f"columns left out, since they are row numbers by their names: {named}; rename what is a feature"
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"columns left out, since they are row numbers by their names: {quoted}; rename what is a feature"
 
 
 def shares_notes(shares: object) -> list[str]:

@@ -352,11 +352,14 @@ def _values(value: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]
         if isinstance(value, list)
         else []
     )
-    plain = all(some and all(type(spelling) in (int, str) for spelling in some) for some in spellings)
+    plain = all(
+        spelling_list and all(type(spelling) in (int, str) for spelling in spelling_list)
+        for spelling_list in spellings
+    )
     if not (plain and least <= len(spellings) <= MAX_CATEGORIES):
         raise DataError(f'{where}: {name} are public texts, {least} or more: {name} = ["A", "B"]')
-    spelled = tuple(tuple(str(spelling).strip() for spelling in some) for some in spellings)
-    most, times = Counter(spelling for some in spelled for spelling in some).most_common(1)[0]
+    spelled = tuple(tuple(str(spelling).strip() for spelling in spelling_list) for spelling_list in spellings)
+    most, times = Counter(spelling for spelling_list in spelled for spelling in spelling_list).most_common(1)[0]
     if times > 1:
         raise DataError(f"{where}: {most!r:.40} is among its {name} twice; leave one out")
     return spelled
@@ -406,7 +409,10 @@ def _column_text(column: Column) -> str:
                 lines.append("bounds = [{!r}, {!r}]".format(*column.bounds))
                 return "\n".join(lines)
             name = "values" if column.kind == "category" else "classes"
-            spellings = (toml_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
+            spellings = (
+                toml_text(spelling_list[0]) if len(spelling_list) == 1 else _list(spelling_list)
+                for spelling_list in column.values
+            )
             lines.append(f"{name} = [{', '.join(spellings)}]")
             lines += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
         case "hashed":

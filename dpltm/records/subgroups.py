@@ -75,15 +75,15 @@ def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
 
 
 def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | None) -> Subgroups:
-    there = np.unique(values[~empty])
-    edges = there[1:]
-    if len(there) > MOST_VALUES:
+    distinct = np.unique(values[~empty])
+    edges = distinct[1:]
+    if len(distinct) > MOST_VALUES:
         edges = np.unique(np.quantile(values[~empty], np.arange(1, BANDS) / BANDS))
     codes = np.searchsorted(edges, values, side="right")
     codes[empty] = len(edges) + 1
     ends = [_ends(values[codes == place], column) for place in range(len(edges) + 1)]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]
-    if len(there) > MOST_VALUES:  # the outermost values are those of single persons
+    if len(distinct) > MOST_VALUES:  # the outermost values are those of single persons
         names[0], names[-1] = f"up to {ends[0][1]}", f"from {ends[-1][0]}"
     return _there([*(f"{name} {band}" for band in names), f"{name} empty"], codes)
 
@@ -102,5 +102,5 @@ def _ends(values: np.ndarray, column: Column | None) -> tuple[str, str]:
 
 def _there(names: Sequence[str], codes: np.ndarray) -> Subgroups:
     """Return the subgroups that have records."""
-    kept, codes = np.unique(codes, return_inverse=True)
-    return Subgroups(tuple(names[place] for place in kept), codes)
+    present, codes = np.unique(codes, return_inverse=True)
+    return Subgroups(tuple(names[place] for place in present), codes)

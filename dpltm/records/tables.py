@@ -149,8 +149,8 @@ class Table:
         if self.is_frame:
             keys = list(self.source.columns)
             for start in range(0, int(self.source.shape[0]), BLOCK):
-                some = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
-                yield Block(some, range(start, start + BLOCK).__getitem__)
+                columns = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
+                yield Block(columns, range(start, start + BLOCK).__getitem__)
         elif self.path is None:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
@@ -530,8 +530,8 @@ class _Encoder:
             self.faults.add("", what, "give every line one cell a column", int, line)
         cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
         if self.labels is not None and self.label is not None:
-            some = slice(self._done, self._done + len(block))
-            cells[self.label] = replace(self.labels, codes=self.labels.codes[some])
+            block_rows = slice(self._done, self._done + len(block))
+            cells[self.label] = replace(self.labels, codes=self.labels.codes[block_rows])
         self._done += len(block)
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
@@ -738,41 +738,41 @@ _IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNOREC
 
 def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
     """Return a column with what is still to be found, by how often each cell is there."""
-    there = sorted(cell for cell in times if cell not in MISSING)
+    cells = sorted(cell for cell in times if cell not in MISSING)
     if column.kind == "label":
-        return _label_read_off(column, there, times)
+        return _label_read_off(column, cells, times)
     if not column.wanted:
         return column
-    words = tuple((cell,) for cell in there)
-    distinct = len(there) >= NEARLY * sum(times[cell] for cell in there)
-    named = _IDENTIFIER.fullmatch(column.name) is not None
-    all_digits = all(cell.isdecimal() for cell in there)
-    if not declared and len(there) > FEW and (named or (distinct and all_digits)):
+    words = tuple((cell,) for cell in cells)
+    distinct = len(cells) >= NEARLY * sum(times[cell] for cell in cells)
+    is_identifier = _IDENTIFIER.fullmatch(column.name) is not None
+    all_digits = all(cell.isdecimal() for cell in cells)
+    if not declared and len(cells) > FEW and (is_identifier or (distinct and all_digits)):
         return Column(column.name, "ignored")
-    base = replace(column, wanted=False, missing=len(there) < len(times))
+    base = replace(column, wanted=False, missing=len(cells) < len(times))
     for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
-        some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
-        others = len(some) < len(there)
-        if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
-            bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1
-            return replace(base, kind=kind, bounds=bounds, missing=base.missing or others, other=others)
-    if len(there) <= FEW or column.kind == "category":
+        values = [value for value in map(parse, cells) if value is not None and math.isfinite(value)]
+        has_others = len(values) < len(cells)
+        if values and (column.kind == kind or (column.kind == UNKNOWN and not has_others)):
+            bounds = min(values), max(values) if max(values) > min(values) else min(values) + 1
+            return replace(base, kind=kind, bounds=bounds, missing=base.missing or has_others, other=has_others)
+    if len(cells) <= FEW or column.kind == "category":
         return replace(base, kind="category", other=True, values=words)
     if distinct:
         return Column(column.name, "ignored")  # each has its own, as an id
     return replace(base, kind="hashed", buckets=FEW)
 
 
-def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Column:
+def _label_read_off(column: Column, cells: list[str], times: Counter[str]) -> Column:
     """Return the column of labels with its classes and their shares, which nobody else may have said."""
     if column.is_target or column.shares:
         return column
-    if not column.values and len(there) > FEW and all(as_number(cell, *column.marks) is not None for cell in there):
+    if not column.values and len(cells) > FEW and all(as_number(cell, *column.marks) is not None for cell in cells):
         raise DataError(
-            f"`label` {column.name}: holds {len(there):,} different numbers; where they are to be predicted as numbers, give"
+            f"`label` {column.name}: holds {len(cells):,} different numbers; where they are to be predicted as numbers, give"
             " their public range by `target_bounds` LO,HI, or else name the `classes`"
         )
-    values = column.values or tuple((cell,) for cell in there)
+    values = column.values or tuple((cell,) for cell in cells)
     counts = [sum(times[cell] for cell in spellings) for spellings in values]
     if len(values) < 2 or not all(counts):
         what = (

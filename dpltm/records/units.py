@@ -51,7 +51,7 @@ def whose(value: object) -> str:
     return ("-" if match[1] == "-" and match[2] != "0" else "") + match[2]
 
 
-def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
+def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``."""
     values, where = raw.units, f"{raw.source}: {raw.units_name!r}"
     assert values is not None
@@ -63,7 +63,7 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
         raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
     if values.shape != (len(raw.x),):
         raise DataError(f"{where} has shape {values.shape}; expected ({len(raw.x)},), one value for each record")
-    distinct, codes = np.unique(values[taken], return_inverse=True)
+    distinct, codes = np.unique(values[rows], return_inverse=True)
     cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))
     holes = [number for number, name in enumerate(names) if name.lower() in _HOLES]
@@ -101,8 +101,8 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
     order = np.lexsort((hashes, units))
     _, first, count = np.unique(units[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
-    row, taken = np.repeat(np.arange(len(count)), count), rank < slots
-    return order[taken], row[taken], rank[taken]
+    row, fits = np.repeat(np.arange(len(count)), count), rank < slots
+    return order[fits], row[fits], rank[fits]
 
 
 def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:

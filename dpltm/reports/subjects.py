@@ -166,10 +166,10 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
     outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
     measured = ("balanced_accuracy", *TARGET_METRICS) if private else ()
-    others = {name: value for name in measured if (value := number(result.get(name))) is not None}
-    outcome |= others
+    measures = {name: value for name in measured if (value := number(result.get(name))) is not None}
+    outcome |= measures
     skill = None if private else skill_in(result)
-    if accuracy is not None or others or skill is not None:
+    if accuracy is not None or measures or skill is not None:
         outcome["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
@@ -180,8 +180,8 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     if accuracy is not None and records is not None and not private:
         outcome["test_records"] = records
     if skill is not None:
-        named = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
-        outcome |= {name: getattr(skill, name) for name in named}
+        of_classes = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
+        outcome |= {name: getattr(skill, name) for name in of_classes}
         if (ratio := skill.chance_over_share) is not None:
             outcome |= {"chance_over_share": ratio.value, "chance_of": ratio.name}
             outcome |= {"chance_low": ratio.low, "chance_high": ratio.high}

@@ -107,12 +107,12 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
     of_records = certified["unit"] == "record"
-    asked = criteria(body)
+    questions = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
         "title": f"{body['name']}: a private training", "headline": headline(certified), "auc": _auc(outcome),
         "fit": _fit(outcome),
-        "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
+        "right": _right(outcome), "decided": bool(questions), "criteria": questions, "verdict": verdict(body),
         "trained": settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
@@ -154,7 +154,7 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
         return []
     settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
     people = "records" if certified["unit"] == "record" else "persons"
-    asked = {
+    questions = {
         "The budget is kept": _budget(settings, outcome, certified),
         f"Delta is below one over the number of {people}": _delta(settings["public_records"], certified["delta"]),
         "All else on the same people is counted": _others(outcome),
@@ -162,7 +162,7 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
         **({} if outcome["chance_over_share"] is None else {"Its chances are right on average": _chances(outcome)}),
     }
     answers = {True: MET, False: MISSED, None: OPEN}
-    return [Criterion(question, answers[met], why) for question, (met, why) in asked.items()]
+    return [Criterion(question, answers[met], why) for question, (met, why) in questions.items()]
 
 
 Answer = tuple[bool | None, str]
@@ -246,11 +246,11 @@ def _right(outcome: _Values) -> str:
 
 def verdict(body: Mapping[str, Any]) -> str:
     """Return what the criteria come to, in one sentence; empty for a run that has not ended."""
-    asked = criteria(body)
+    questions = criteria(body)
     for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
-        if reasons := [criterion.why for criterion in asked if criterion.met == answer]:
+        if reasons := [criterion.why for criterion in questions if criterion.met == answer]:
             return f"By its criteria this {decision}: {'; '.join(reasons)}."
-    return "By its criteria this may go out: all of them are met." if asked else ""
+    return "By its criteria this may go out: all of them are met." if questions else ""
 
 
 # --- the table of a recipe --------------------------------------------------------------------------------------------

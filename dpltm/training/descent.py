@@ -327,8 +327,8 @@ def target_parts(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _mean_of_slots(values: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over the slots that are filled, ``(batch,)``, of values and labels ``(batch, slots)``."""
-    there = labels != ABSENT
-    return (values * there).sum(1) / there.sum(1).clamp_min(1)
+    present = labels != ABSENT
+    return (values * present).sum(1) / present.sum(1).clamp_min(1)
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -219,8 +219,8 @@ class Before:
     @property
     def mechanisms(self) -> tuple[GaussianRelease, ...]:
         """Mechanisms that there are."""
-        named = (getattr(self, item.name) for item in fields(self))
-        return tuple(mechanism for mechanism in named if mechanism is not None)
+        releases = (getattr(self, item.name) for item in fields(self))
+        return tuple(mechanism for mechanism in releases if mechanism is not None)
 
     def share(self, name: str, dataset: Dataset) -> float:
         """Part of the budget of a release that there is; else 0."""
@@ -388,9 +388,9 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         if codes.ndim == 1:
             of_units = compute(rows, codes.clamp_min(0))
         else:
-            there = (codes != ABSENT)[..., None]
+            present = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
-            of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
+            of_units = (of_each * present).sum(1) / present.sum(1).clamp_min(1)
         return of_units if of_unit is None else of_unit(of_units)
 
     slots = math.prod(opened.y.shape[1:])
@@ -398,11 +398,11 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
     like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
     together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
     done = 0
-    for some in pieces(opened.x, together):
-        count = len(some)
-        values = np.zeros((together, *some.shape[1:]), np.float32)
+    for block in pieces(opened.x, together):
+        count = len(block)
+        values = np.zeros((together, *block.shape[1:]), np.float32)
         labels = np.full((together, *opened.y.shape[1:]), ABSENT)
-        values[:count], labels[:count] = some, opened.y[done : done + count]
+        values[:count], labels[:count] = block, opened.y[done : done + count]
         done += count
         summands = computed(torch.from_numpy(values), torch.from_numpy(labels))
         summands[count:] = 0.0

@@ -156,10 +156,10 @@ class Ranks:
         (first, hidden), *others = self.gather([dict(facts), dict(private or {})])
         for rank, (shown, digests) in enumerate(others, 1):
             for name in {**first, **shown}:
-                had, has = first.get(name), shown.get(name)
-                if had != has:
+                expected, present = first.get(name), shown.get(name)
+                if expected != present:
                     raise InputError(
-                        f"{name}: rank 0 has {had!s:.80} and rank {rank} {has!s:.80}; start all ranks with the same"
+                        f"{name}: rank 0 has {expected!s:.80} and rank {rank} {present!s:.80}; start all ranks with the same"
                         " command, files and versions"
                     )
             for name in {**hidden, **digests}:
@@ -203,6 +203,6 @@ def rows_digest(*arrays: Tensor | np.ndarray) -> str:
     for array in arrays:
         rows = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
         digest.update(f"{rows.dtype.str} {rows.shape} ".encode())
-        for some in pieces(rows):
-            digest.update(np.ascontiguousarray(some).data)
+        for block in pieces(rows):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()

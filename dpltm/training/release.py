@@ -87,7 +87,7 @@ class Sources:
         names["allocation"] = isinstance(steps.mechanism, AllocatedSgd)
         return cls(
             noise=FastSource.of(key) if steps.options.noise == "fast" else KeyedSource(key),
-            **{name: KeyedSource(secret.child(name)) for name, asked in names.items() if asked},
+            **{name: KeyedSource(secret.child(name)) for name, wanted in names.items() if wanted},
         )
 
     @classmethod
@@ -291,8 +291,8 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     """
     if not isinstance(spec, OwnNetwork):
         return
-    named = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
-    loss = loss_of(spec, dataset) if named else lambda outputs, _: outputs.flatten(1).square().mean(1)
+    is_told = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
+    loss = loss_of(spec, dataset) if is_told else lambda outputs, _: outputs.flatten(1).square().mean(1)
     made_up = network_inputs(Split(dataset.train.made_up(), valued=dataset.train.valued), dataset)
     records = batched_records(made_up.made_up(), dataset, of_own_network=True)
     gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)

@@ -196,9 +196,9 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     weights, ``(units, features)``, and ``mask`` says which of them live after one round.
     """
     order = np.argsort(weights, axis=None)
-    kept = mask.flatten()[order]
-    below = np.concatenate([[0], np.cumsum(kept)])  # kept, if the threshold is before place i
-    above = np.concatenate([np.cumsum(~kept[::-1])[::-1], [0]])
+    alive = mask.flatten()[order]
+    below = np.concatenate([[0], np.cumsum(alive)])  # kept, if the threshold is before place i
+    above = np.concatenate([np.cumsum(~alive[::-1])[::-1], [0]])
     threshold = np.append(weights.flatten()[order], np.inf)[int(np.argmin(below + above))]
     return ((weights < threshold) == mask).sum(0)
 
@@ -261,10 +261,10 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
     as_one, as_zero = sign * np.log(p / q), sign * np.log((1 - p) / (1 - q))
     scores, at_once = np.zeros(messages), max(1, AT_ONCE // channel.bits)
     for start in range(0, messages, at_once):
-        some = scores[start : start + at_once]
-        packed = channel.send(np.repeat(sent[None], len(some), axis=0), coins)
+        part = scores[start : start + at_once]
+        packed = channel.send(np.repeat(sent[None], len(part), axis=0), coins)
         bits = np.unpackbits(packed, axis=1, count=channel.bits).astype(bool)
-        some += np.where(bits, as_one, as_zero).sum(1)
+        part += np.where(bits, as_one, as_zero).sum(1)
     if response is not None:
         true, other = response.chances
         label = response.send(np.full((messages, 1), record), coins)

@@ -125,8 +125,8 @@ def _run_bounds_notes(run: Run) -> list[str]:
 def _metric(run: Run) -> str:
     """What its training named."""
     options, metrics = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
-    named = options.get("metric") if isinstance(options, Mapping) else None
-    return named if named in metrics else metrics[0]
+    metric = options.get("metric") if isinstance(options, Mapping) else None
+    return metric if metric in metrics else metrics[0]
 
 
 ROWS = 512

@@ -124,7 +124,7 @@ def plan(
     """
     provenance = check_options(options)
     check_no_target(dataset, "generate")
-    named, features = options.model if model is None else model, options.features
+    network, features = options.model if model is None else model, options.features
     if options.criterion in _OF_ONE_LAYER and model is None and dataset.feature_map is None:
         features = features_of(dataset, features, options.model)
     dataset = in_front(None, dataset, features)
@@ -135,7 +135,7 @@ def plan(
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     usual = "mlp" if isinstance(dataset.feature_map, SplineMap) else DEFAULT_NETWORK
-    spec = model_spec(named or usual, dataset)
+    spec = model_spec(network or usual, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
         check_score(spec, "the accuracy of each ticket")
     settled = Generation(
@@ -165,8 +165,10 @@ def plan(
     check_unprotected(ledger.account(), looks, options.unprotected or own)
     if provenance != "dp":
         return settled
-    start, asked = fresh(spec, options.seed), _training_options(settled)
-    settled_training = replace(settle_training(start, dataset, asked, ledger, services), purpose=FOR_TICKETS)
+    start, training_options = fresh(spec, options.seed), _training_options(settled)
+    settled_training = replace(
+        settle_training(start, dataset, training_options, ledger, services), purpose=FOR_TICKETS
+    )
     training = training_plan(settled_training, book, own=own)
     price(training, book)
     return replace(settled, training=training)

@@ -111,14 +111,16 @@ class LoopSettings(LoopOptions):
             several = "records" if self.units is None else "persons"
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
         of_training = {item.name for item in fields(TrainOptions)}
-        named = {item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training}
+        loop_options = {
+            item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training
+        }
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
         return NoisySteps(
             self.filter,
             NoisySgd(self.batch_size / count, self.steps, 0.0),
             self.batch_size,
             class_weight=class_weights(self.class_weight, self.class_shares, None),
-            options=TrainOptions(**named, noise="secure" if secure else "fast"),
+            options=TrainOptions(**loop_options, noise="secure" if secure else "fast"),
         )
 
 
@@ -542,11 +544,13 @@ class PrivateLoop:
             raise InputError(
                 "`ledger`: it has not paid for the loop of this state; open the one that has, or make a loop that pays anew"
             )
-        had = state["of"]
-        others = [f"`{name}`" for name in {**had, **self._facts} if had.get(name) != self._facts.get(name)]
-        if others:
+        saved_facts = state["of"]
+        changed = [
+            f"`{name}`" for name in {**saved_facts, **self._facts} if saved_facts.get(name) != self._facts.get(name)
+        ]
+        if changed:
             raise InputError(
-                f"`state_dict`: it is of a loop with other {', '.join(others)}; make this one alike, or one that pays anew"
+                f"`state_dict`: it is of a loop with other {', '.join(changed)}; make this one alike, or one that pays anew"
             )
 
         def plan(book: Book, entered: Entry | None) -> Once[None]:
@@ -554,7 +558,7 @@ class PrivateLoop:
             entry = replace(self.entry, mechanisms=(*entered.of(NoisySgd), *self.entry.mechanisms[1:]))
             return self._release(entry, book.account(self.lineage))
 
-        begun = Checkpoint("a state", {"of": had, "id": state["id"]})
+        begun = Checkpoint("a state", {"of": saved_facts, "id": state["id"]})
         with self._lock, begun_again_by("make a loop that pays anew"):
             paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():

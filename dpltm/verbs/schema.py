@@ -266,7 +266,7 @@ def find_columns(
     """
     counts = query.counts(codes)
     # a category without a record has no count: nothing tells that it was ever met
-    plain = [part for cells, named, groups in counts for part in (cells, named[named > 0], groups)]
+    plain = [part for cells, name_counts, groups in counts for part in (cells, name_counts[name_counts > 0], groups)]
     ends = np.cumsum([len(part) for part in plain])[:-1]
     noisy = np.split(gaussian_mechanism(np.concatenate(plain), noise_std, noise), ends)
     least = query.threshold(noise_std, delta) if query.lone_names else math.inf
@@ -277,9 +277,11 @@ def find_columns(
     for column, (_, met, _), *released in zip(
         query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True
     ):
-        (cells, named, groups), spelled = released, list(names.get(column.name, {}))
+        (cells, name_counts, groups), spelled = released, list(names.get(column.name, {}))
         words = {
-            spelled[code]: count for code, count in zip(np.flatnonzero(met), named, strict=True) if count >= least
+            spelled[code]: count
+            for code, count in zip(np.flatnonzero(met), name_counts, strict=True)
+            if count >= least
         }
         columns.append(_found_column(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)

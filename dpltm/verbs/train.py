@@ -527,9 +527,11 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        asked = head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
+        step_options = (
+            head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
+        )
         certified = settled.purpose == FOR_TICKETS
-        mechanism = _with_noise(asked, draft, before, settled.services, certified=certified)
+        mechanism = _with_noise(step_options, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)

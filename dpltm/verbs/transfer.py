@@ -252,14 +252,14 @@ def _kept_weights(
     old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
 ) -> dict[str, Tensor]:
     """Return the weights that are taken over: a layer's bias goes with all of its weights."""
-    kept, fresh = {}, {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
+    weights, fresh = {}, {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
     for name, value in drawn.items():
         goes_along = name not in relations and name.rpartition(".")[0] not in fresh
         if relations.get(name) == "repeated":
-            kept[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
+            weights[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
         elif relations.get(name) == "kept" or (goes_along and name in old and old[name].shape == value.shape):
-            kept[name] = old[name].clone()
-    return kept
+            weights[name] = old[name].clone()
+    return weights
 
 
 def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:

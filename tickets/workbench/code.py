@@ -139,8 +139,8 @@ def _of_the_user(place: str | Path) -> Iterator[None]:
     """A block that runs the user's own code; the working folder is not looked through for modules, unless the environment
     says so."""
     before = list(sys.path)
-    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in asked)]
+    search_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in search_path)]
     try:
         yield
     except (Exception, SystemExit) as error:

@@ -36,8 +36,8 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         check_free(path, name)
         check_writable(path)
     picture = new_picture(request.plot)
-    named = [*targets.values(), *(() if picture is None else (picture,))]
-    if len(set(named)) < len(named):
+    files = [*targets.values(), *(() if picture is None else (picture,))]
+    if len(set(files)) < len(files):
         raise InputError("`csv`, `md`, `plot`: name different files")
     runs: list[FoundRun] = []
     with progress.progress("reading runs", len(paths)) as step:

@@ -300,7 +300,7 @@ def _input(column: Column) -> dict[str, Any]:
         "category": ("string", "one of its values", "a text for holes"),
         "hashed": ("int64", f"a bucket, 0 to {column.buckets - 1}", f"{_HOLE}"),
     }[column.kind]
-    values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
+    values = {"values": [list(spellings) for spellings in column.values]} if column.kind == "category" else {}
     hole_or_none = hole if column.missing else None
     return {"name": column.name, "dtype": dtype, "shape": [], "holds": holds, "hole": hole_or_none, **values}
 
@@ -611,10 +611,12 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
             plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
         case "category" | "label":
             all_spellings = [spelling for spellings in column.values for spelling in spellings]
-            there = (spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in all_spellings)
+            in_encoding = (
+                spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in all_spellings
+            )
             plain = [
                 spelling
-                for spelling, encoded in zip(all_spellings, there, strict=True)
+                for spelling, encoded in zip(all_spellings, in_encoding, strict=True)
                 if spelling == encoded not in schema.missing
             ]
         case _:

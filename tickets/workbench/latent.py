@@ -191,8 +191,8 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     out = Path(request.out or "")
     files.check_free(out)
     answer_of(request)
-    named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
-    public = open_dataset(named)
+    public_options = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
+    public = open_dataset(public_options)
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
@@ -382,19 +382,19 @@ def learn(
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
     steps, spec = _steps(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
-    asked = None
+    measured_on = None
     if test is not None:
         _check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-        asked = _of_test(scheme, test.test, options, progress)
+        measured_on = _of_test(scheme, test.test, options, progress)
     began, rows, model = time.perf_counter(), np.concatenate(received), build(spec, options.seed)
     certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
         model.load_state_dict(nearest_mean(answer, rows))
     else:
         sent, epsilon = Messages(rows, answer, inputs=options.inputs), json_figure(certified)
-        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, asked, progress)]
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, measured_on, progress)]
         few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
         training = accuracy(model, few, few.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
@@ -416,7 +416,7 @@ def learn(
         "certified": certified,
         "seconds": seconds,
         "training": training,
-        "accuracy": None if asked is None else accuracy(model, *asked[::2], chunk=CHUNK),
+        "accuracy": None if measured_on is None else accuracy(model, *measured_on[::2], chunk=CHUNK),
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
@@ -439,7 +439,7 @@ def _steps(options: TrainRequest, bits: int | None) -> int:
 
 
 def _train(
-    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, asked: Asked | None, progress: Progress
+    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, measured_on: Asked | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
     draw, done, epoch = torch.Generator().manual_seed(options.seed + 2**32), 0, len(sent) // options.batch_size
@@ -457,7 +457,7 @@ def _train(
             )
             train_plain(model, Mask.dense(model), records, batches, end - done, descent, watch)
             left_out.remove()
-            yield {"step": (done := end), "accuracy": asked and accuracy(model, *asked[1:], chunk=CHUNK)}
+            yield {"step": (done := end), "accuracy": measured_on and accuracy(model, *measured_on[1:], chunk=CHUNK)}
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
@@ -508,11 +508,11 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     lineage = lineage_of(scheme, *received)
     test = None
     if request.test is not None:
-        named = DataOptions(dataset=request.test)
+        test_options = DataOptions(dataset=request.test)
         if request.test not in catalogue():  # of a file, in the range and of the classes that were agreed on
             low, high = scheme.feature_map.bounds
-            named = replace(named, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
-        test = open_dataset(named)
+            test_options = replace(test_options, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
+        test = open_dataset(test_options)
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})

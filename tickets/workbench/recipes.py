@@ -517,10 +517,10 @@ def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
 
 def override(under: Section, over: Section) -> dict[str, Any]:
     """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
-    named = {key.replace("_", "-"): value for key, value in over.items()}
-    gone = {key for pair in EXCLUSIVE for key in pair if any(other in named for other in pair)}
+    by_flag = {key.replace("_", "-"): value for key, value in over.items()}
+    gone = {key for pair in EXCLUSIVE for key in pair if any(other in by_flag for other in pair)}
     rest = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
-    return rest | named
+    return rest | by_flag
 
 
 def _quick_set(section: Section, over: Section) -> Section:

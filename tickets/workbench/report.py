@@ -130,21 +130,21 @@ def _over_steps(metrics: charts.Metrics) -> list[charts.Chart]:
     )
 
 
-def _all_together(run: FoundRun, subject: Subject, named: str | None) -> dict[str, Any]:
+def _all_together(run: FoundRun, subject: Subject, ledger: str | None) -> dict[str, Any]:
     """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand.
 
     Raises:
         InputError: the ledger that was named paid for nothing of this run.
     """
-    if named is not None and not Path(named).exists():
-        raise InputError(f"`ledger`: {named}: there is no such file; name the one that paid for {run.path}")
+    if ledger is not None and not Path(ledger).exists():
+        raise InputError(f"`ledger`: {ledger}: there is no such file; name the one that paid for {run.path}")
     mine = {entry.id for entry in run.lineage.paid}
     usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in run.lineage.paid)))
-    at_hand = [Path(named)] if named else [folder / name for folder in (Path(), run.path.parent) for name in usual]
-    books = (open_ledger(path, links=named is not None).book for path in at_hand if path.exists())
+    at_hand = [Path(ledger)] if ledger else [folder / name for folder in (Path(), run.path.parent) for name in usual]
+    books = (open_ledger(path, links=ledger is not None).book for path in at_hand if path.exists())
     book = next((candidate for candidate in books if mine & {entry.id for entry in candidate.entries}), None)
-    if book is None and named is not None:
-        raise InputError(f"`ledger`: {named} paid for nothing of {run.path}; name the ledger that did")
+    if book is None and ledger is not None:
+        raise InputError(f"`ledger`: {ledger} paid for nothing of {run.path}; name the ledger that did")
     if book is None:
         return {}
     account = book.account(run.lineage)

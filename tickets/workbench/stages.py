@@ -350,13 +350,13 @@ def front_of_import(
             f"{file}: its network stands behind {origin.front.text} features with tensors of their own, which the file does"
             " not hold; take a copy of the whole set (dpltm tickets export SET)"
         )
-    behind = take_over_map(dataset, feature_map, None, file)
-    named = behind.feature_map if features is None else with_feature_map(dataset, features).feature_map
-    if named is None or behind.feature_map is None or named.id != behind.feature_map.id:
+    mapped = take_over_map(dataset, feature_map, None, file)
+    own_map = mapped.feature_map if features is None else with_feature_map(dataset, features).feature_map
+    if own_map is None or mapped.feature_map is None or own_map.id != mapped.feature_map.id:
         raise InputError(
             f"`features`: {features} is not what the network in {file} stands behind, {origin.front.text}; leave it out"
         )
-    return behind, []
+    return mapped, []
 
 
 def imported_set(
