@@ -43,7 +43,7 @@ class Kept(Checkpoints):
         self._path = path
 
     @property
-    def held(self) -> Checkpoint | None:  # type: ignore[override]
+    def latest(self) -> Checkpoint | None:  # type: ignore[override]
         return Checkpoint("", json.loads(self._path.read_text())) if self._path.exists() else None
 
     def keep(self, checkpoint: Checkpoint) -> None:

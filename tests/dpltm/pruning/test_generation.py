@@ -401,8 +401,8 @@ def test_rows_that_are_made_ready_as_they_are_read(criterion):
 class Kept:
     """Checkpoints in memory: ends the work at the nth offer, with what is held then."""
 
-    def __init__(self, stop: int, held: Checkpoint | None = None) -> None:
-        self.latest, self._left = held, stop
+    def __init__(self, stop: int, latest: Checkpoint | None = None) -> None:
+        self.latest, self._left = latest, stop
 
     def keep(self, _: Checkpoint) -> None:
         raise AssertionError
