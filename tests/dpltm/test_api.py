@@ -1,7 +1,5 @@
 """The public face: arrays in, values out, one ledger; nothing heavy before a name is asked for, and no file at all."""
 
-from __future__ import annotations
-
 import doctest
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Calls of the public face with what is not meant for them: one line in the caller's words, and nothing spent."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 from functools import cache

@@ -1,7 +1,5 @@
 """Audits of planted bugs: ``benchmarks/audit_bugs.py``, which plants all of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from programs import program

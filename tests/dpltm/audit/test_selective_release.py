@@ -1,7 +1,5 @@
 """The worst case of DPSUR's selective release: ``benchmarks/selective_release.py``."""
 
-from __future__ import annotations
-
 import pytest
 
 from dpltm.privacy.accountant import epsilon

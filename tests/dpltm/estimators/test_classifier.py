@@ -1,7 +1,5 @@
 """``TicketClassifier`` and ``TicketRegressor``: what they learn, take, refuse, and say."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

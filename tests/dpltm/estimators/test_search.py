@@ -1,7 +1,5 @@
 """Cross-validation and grid searches: every fit is in one ledger, and the report is on all of them together."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

@@ -1,7 +1,5 @@
 """Persons as the unit of privacy in ``fit``: whose each record is, and what is refused before anything is spent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Feature maps: every row from its own record alone, of a fixed norm, under an id that tells maps apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

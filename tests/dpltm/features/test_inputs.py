@@ -1,7 +1,5 @@
 """What a network is given: a map that is made or taken over, and its features, computed once, in memory as on disk."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Splines of a table: each feature beside its formula, and what a map keeps of pairs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

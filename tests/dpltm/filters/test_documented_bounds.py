@@ -1,7 +1,5 @@
 """The table of bounds in docs/privacy-model.md section 4.2 against the registry of filters, row by row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from math import sqrt, tanh

@@ -1,7 +1,5 @@
 """Filters by name: golden values by hand, bounds, clip norms that follow a quantile, and parameters out of range."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A filter of one's own is tried before anything is spent: slips of the bound, of the shape, and looks at other records."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights behind the filter: sums against the naive loop, and the bound whatever the weights are."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

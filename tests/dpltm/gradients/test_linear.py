@@ -1,7 +1,5 @@
 """Filtered gradient sums of Linear layers: golden values that fit in the head, rounding, chunks and failed batches."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Persons as records, with several in slots: filtered sums against the naive loop, and the bound whatever they gave."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Labels that are no class numbers: what decides that, what is missing, and what does not go with them."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Networks that take several arrays: what they are known by, what mixes records, and what is refused."""
 
-from __future__ import annotations
-
 import functools
 import json
 from functools import partial

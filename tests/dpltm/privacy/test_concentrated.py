@@ -1,7 +1,5 @@
 """zCDP and the discrete Gaussian: bounds, with dp-accounting as oracle; old ledgers hold them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pruning by units: against a naive one that keeps sets of coordinates, by hand, and over rounds down to the fewest."""
 
-from __future__ import annotations
-
 import copy
 import math
 

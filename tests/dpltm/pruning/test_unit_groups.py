@@ -1,7 +1,5 @@
 """Units and what dies with them, against gradients: those of the weights that a unit feeds change when it gives zero."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

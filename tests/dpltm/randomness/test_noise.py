@@ -1,7 +1,5 @@
 """Random numbers: the grid of the uniforms, where the bytes come from, and sources whose keys forget and go on."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import math

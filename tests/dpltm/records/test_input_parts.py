@@ -1,7 +1,5 @@
 """Records of several arrays: side by side in one, and each part as it was for the network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

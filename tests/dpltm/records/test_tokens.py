@@ -1,7 +1,5 @@
 """Texts: what a ragged file becomes, word by word, against a plain loop; and every way in which one is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

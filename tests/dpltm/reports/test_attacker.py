@@ -1,7 +1,5 @@
 """The best attacker: exact for mechanisms whose trade-off function is known, and never better off than that by much."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

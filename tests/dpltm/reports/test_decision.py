@@ -1,7 +1,5 @@
 """What stands first on the page of a run: each criterion met, missed and open, and the sentence that follows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Statements: they follow from their entries, and whatever does not is named."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A ``PrivateLoop`` in a program that ``torchrun`` started: one event, one noise, and the same gradient on every rank."""
 
-from __future__ import annotations
-
 import pytest
 
 from ranked import Ranked

@@ -1,7 +1,5 @@
 """Several ranks: what they tell each other, that they end together, and that they train as one process does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

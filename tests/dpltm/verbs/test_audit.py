@@ -1,7 +1,5 @@
 """Audits of runs: what they attack, and what cannot be attacked. And the demo of audits, on less of everything."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tickets made from private records with no mechanism: their masks tell who is among the records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Accuracy on records that were held out, on arrays; records that a release was made from are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

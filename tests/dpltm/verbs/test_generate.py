@@ -1,7 +1,5 @@
 """Phase 1: what tickets depend on, what is entered before what, and what is refused with nothing spent."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

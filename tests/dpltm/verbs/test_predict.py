@@ -1,7 +1,5 @@
 """Classes and probabilities, against the same network computed by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Phase 2: what a draw is entered on, what is entered before it, and what is refused with nothing spent."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

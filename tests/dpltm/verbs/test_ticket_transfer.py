@@ -1,7 +1,5 @@
 """Tickets carried over to other networks: what stays bit for bit, what is drawn anew, and how much of either lives."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A training: what is refused, how the budget is divided, what is on record before what is drawn, and what comes out."""
 
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Ticket sets made from others, and from pruned models: their lineage goes along."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
