@@ -22,9 +22,6 @@ from dpltm.randomness import noise
 from dpltm.randomness.noise import AES, SHAKE, FastSource, KeyedSource, SecureSource, gaussian, source_of, uniform
 from prepared_bytes import Prepared
 
-FIRST, LAST = bytes(8), b"\xff" * 8
-
-
 # Uniform.
 
 

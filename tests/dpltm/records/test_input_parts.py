@@ -12,8 +12,6 @@ from dpltm.records.arrays import records_of, unlabelled
 from dpltm.records.input_parts import MAX_WORDS, InputPart
 from refusals import refused
 
-ROWS = [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
-
 
 def given_back(x, bounds=(0.0, 1.0), **facts):
     """What a network gets of records."""

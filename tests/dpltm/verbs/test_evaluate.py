@@ -15,18 +15,15 @@ from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import FeatureStore, Services
 from dpltm.networks import ModelSpec, build, evaluation
 from dpltm.networks.masks import Mask
-from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.artifacts import Run, fresh
+from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import YOUR_WORD, evaluate, predict
-from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused
-from stage_cases import kinds
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 
@@ -124,16 +121,6 @@ def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
     public = digits(1000, 1200, None, "public")
     ledger.declare(Entry("public", ledger.part(public), words="tickets", unit=ledger.unit))
     assert evaluate(run, digits(700, 900, (1000, 1200), "other")).records == 200
-
-
-def test_what_was_tested_on_is_refused_as_private_records(run: Run, ledger: Ledger) -> None:
-    """Its accuracy was told without a price."""
-    evaluate(run, digits(700, 900, (1000, 1200), "other"))
-    later = digits(1000, 1200, None, "later")
-    options = TrainOptions(noise_multiplier=3.0, steps=1)
-    message = refused(train_start, fresh(run.spec, 0), later, options, ledger)
-    assert "other (test)" in message
-    assert kinds(ledger) == ["excluded", "NoisySgd", "excluded"]
 
 
 def test_records_that_the_network_does_not_take(run: Run) -> None:

@@ -240,14 +240,6 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     assert settled.priced().certified == select(settled).privacy.certified
 
 
-def test_a_plan_that_runs_twice_is_two_draws(public):
-    ledger = Ledger()
-    settled = plan(public, PRIVATE, ASKED, ledger, QUIET)
-    select(settled)
-    select(settled)
-    assert len({entry.id for entry in ledger.entries}) == len(public.lineage.paid) == 2
-
-
 @pytest.mark.parametrize("score", ["product", "additive"])
 @pytest.mark.parametrize("provenance", ["public", "private", "dp"])
 def test_exact_only_where_the_predictors_are_fixed(provenance, score):
