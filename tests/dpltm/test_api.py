@@ -9,12 +9,13 @@ import pkgutil
 import subprocess
 import sys
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import dpltm
 import dpltm.records
@@ -382,6 +383,24 @@ def test_the_words_of_a_refusal(call, message):
     said = refused(call)
     assert said.startswith(message), said
     assert of_process().account().paid == held
+
+
+class Columns:
+    """As a ``datasets.Dataset`` of Hugging Face."""
+
+    column_names = ("text", "label")
+
+    def __getitem__(self, key):
+        raise AssertionError("nobody reads it")
+
+
+@pytest.mark.parametrize("given", [TensorDataset(torch.zeros(40, 3)), DataLoader(range(40)), Columns()])
+def test_datasets_and_loaders_of_other_libraries_are_refused(given):
+    """What they give may be drawn anew each time."""
+    said = f"`x`: {type(given).__name__} is gone since 0.3: give arrays; of PyTorch torch.stack("
+    assert refused(dpltm.train, "mlp:4", given, ledger=dpltm.Ledger(), epsilon=1.0).startswith(said)
+    loop = partial(dpltm.PrivateLoop, torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(reduction="none"))
+    assert refused(loop, given, Y, batch_size=20, steps=1, epsilon=1.0, delta=1e-3).startswith(said)
 
 
 def test_the_name_of_arrays():
