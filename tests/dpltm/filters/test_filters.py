@@ -1,4 +1,4 @@
-"""Filters by name: golden values by hand, the table of bounds in docs/privacy-model.md, and what is no filter."""
+"""Filters by name: golden values by hand, the bounds of docs/privacy-model.md section 4.2, and what is no filter."""
 
 import math
 import re
