@@ -1,7 +1,5 @@
 """Gradients are taken in full float32, on whatever device, whatever the program around them asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

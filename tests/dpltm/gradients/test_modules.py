@@ -4,8 +4,6 @@ Each example asks for every kind of filter, and says whether rules or ``torch.fu
 a rule that is wrong may only show as the second where the first is expected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a plan refuses, in which words; what it accepts is right; probing leaves no trace; a changed model is tried again."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

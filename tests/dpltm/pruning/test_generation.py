@@ -1,7 +1,5 @@
 """Phase 1 on a toy network, against an independent loop with gradients, masks and dropout by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping
