@@ -164,7 +164,8 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help, examples = in_flags("\n\n".join(paragraphs_of(cls)) or summary), "\n".join(examples_of(cls))
+    help = in_flags("\n\n".join(paragraphs_of(cls)) or summary)
+    examples = "\n".join(examples_of(cls))
     app.command(name, cls=Command, help=help, epilog=examples)(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
@@ -186,7 +187,8 @@ def examples_of(cls: type) -> list[str]:
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta, wanted = item.metadata, value_type(item)
+    meta = item.metadata
+    wanted = value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
@@ -240,14 +242,16 @@ _KINDS = {"integer": "whole number"}
 def usage_message(error: TyperException) -> str:
     """Return typer's complaint about a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
-        name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
+        name = getattr(error, "option_name", "")
+        command = error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
         if (reason := instead(f"{command.removeprefix('dpltm ')} {name}", name)) is not None:
             return name + reason
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
         if name in getattr(getattr(getattr(error, "ctx", None), "command", None), "of_files", ()):
             hint = "; write it into a file for --config"
         return f"{name}: {command} has no such option{hint}"
-    parameter, wanted = getattr(error, "param", None), re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
+    parameter = getattr(error, "param", None)
+    wanted = re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
     if parameter is not None and wanted is not None:
         return f"{parameter.opts[0]}: what was given is no {_KINDS.get(wanted[1], wanted[1])}; give one"
     return error.format_message().rstrip(".")
@@ -327,7 +331,8 @@ def _row(parameter: TyperArgument | TyperOption) -> list[RenderableType]:
     text = Flags()(Text(parameter.help or ""))
     if isinstance(parameter, TyperArgument):
         return [Text(str(parameter.metavar), style="bold yellow"), text]
-    names, takes = Flags()(", ".join(parameter.opts)), parameter.metavar or ""
+    names = Flags()(", ".join(parameter.opts))
+    takes = parameter.metavar or ""
     if len(names) + 1 + len(takes) <= NAMES:
         return [Text.assemble(names, " " if takes else "", (takes, "bold yellow")), text]
     values = Text(takes.replace("|", " | "), style="bold yellow", overflow="fold")

@@ -32,7 +32,8 @@ from dpltm.verbs.schema import find_schema, load_unfinished
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     """Return the datasets that are known by name, and files of the user's own in the data home."""
     del request, progress
-    home, descriptions = data_home(), catalogue()
+    home = data_home()
+    descriptions = catalogue()
     files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
     rows = [
         {
@@ -58,7 +59,8 @@ def _available(description: Description, files: set[str]) -> str:
 
 def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     """Return where a known dataset lies, downloaded if it is not at hand."""
-    name, home = request.dataset or "", data_home()
+    name = request.dataset or ""
+    home = data_home()
     if name not in catalogue():
         raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
     file = home / f"{name}.npz"
@@ -104,7 +106,8 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
-    path, out = Path(request.file or ""), None if request.out is None else Path(request.out)
+    path = Path(request.file or "")
+    out = None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
         check_writable(out)
@@ -131,7 +134,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         check_decimal(path, drafted)
     if request.private is not None:
         return _find(request, path, drafted, out, progress, notes)
-    lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
+    lineage = NO_LINEAGE
+    words = DRAFTED.format(name=path.name)
     if request.from_public:
         unknown_names = [column.name for column in drafted.wanted]
         finished = read_off(path, drafted, [column.name for column in described])
@@ -142,7 +146,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
             column.name for column in finished.columns if column.kind == "ignored" and column.name in unknown_names
         ]
         notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
-        drafted, words = finished, READ_OFF.format(name=path.name)
+        drafted = finished
+        words = READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
     _write(out, text)
     with_notes = {"notes": notes} if notes else {}

@@ -44,7 +44,8 @@ from dpltm.verbs import evaluate as stage
 
 def said_in_training(run: Run) -> dict[str, str | None]:
     """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
-    options, names = section(run.config, "options"), ("label", "unit_column", "bounds", "target_bounds")
+    options = section(run.config, "options")
+    names = ("label", "unit_column", "bounds", "target_bounds")
     return {name: text if isinstance(text := options.get(name), str) else None for name in names}
 
 
@@ -60,12 +61,14 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
         has_classes = run.schema is not None or request.schema is not None or run.target is not None
         classes = request.classes or (None if has_classes else run.spec.classes)
         resolved = replace(request, dataset=request.input, classes=classes)
-    path, trained_with = Path(resolved.dataset or ""), said_in_training(run)
+    path = Path(resolved.dataset or "")
+    trained_with = said_in_training(run)
     if kind_of(path) not in TABLES:  # of names nothing was said
         trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
     unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
     resolved = replace(resolved, **unsaid)
-    layout, schema = stage.text_layout(run), run.schema if suffix_of(path) in TABLES else None
+    layout = stage.text_layout(run)
+    schema = run.schema if suffix_of(path) in TABLES else None
     opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
     dataset = opened()
     if layout is not None and dataset.features != layout.length:
@@ -87,13 +90,15 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
-    out, source = Path(request.out or ""), request.input or ""
+    out = Path(request.out or "")
+    source = request.input or ""
     if out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {stem_of(out)}.csv or {stem_of(out)}.npz")
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
-    trained_with, schema = said_in_training(run), run.schema
+    trained_with = said_in_training(run)
+    schema = run.schema
     features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
     spare = [trained_with["unit_column"], trained_with["label"] if request.label is None else None, request.id]
     spared = [name for name in spare if name and name not in features]

@@ -212,7 +212,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         text = read_bytes(path, MOST, links=True).decode("utf-8")
     except UnicodeDecodeError:
         raise ArtifactError(f"{path}: not a text; name a card or a page that dpltm report wrote") from None
-    body, notes = read_statement(str(path), text), [UNSIGNED]
+    body = read_statement(str(path), text)
+    notes = [UNSIGNED]
     if "<html" in text[:1000]:
         changed = body["digest"] != digest_of(body)
         problems = ["digest: the statement was changed after it was written"] if changed else []

@@ -76,7 +76,8 @@ def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         if value is not None and not isinstance(value, dict):
-            words, parts = name.replace("_", " "), value if isinstance(value, list) else [value]
+            words = name.replace("_", " ")
+            parts = value if isinstance(value, list) else [value]
             table.add_row(words, ", ".join(shown(words, part) for part in parts))
     rich.print(table)
 

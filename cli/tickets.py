@@ -77,7 +77,8 @@ def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
 def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
     name, number = split_round(request.set or "")
-    path, of_set = Path(request.out or ""), request.to == "set"
+    path = Path(request.out or "")
+    of_set = request.to == "set"
     _check_form(request, number)
     tickets = find_set(name)
     export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
@@ -149,7 +150,8 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
-    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request, None)
+    origin = export.read_origin(file)
+    ledger = ledger_of(request.dataset, request, None)
     dataset, notes = front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))
@@ -159,7 +161,8 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
 
 def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     """Write a ticket, or a run, without the units that its mask leaves without use."""
-    out, text = Path(request.out or ""), request.artifact or ""
+    out = Path(request.out or "")
+    text = request.artifact or ""
     check_free(out)
     if (Path(text) / "config.json").exists():
         sizes = compact_run(load_run(Path(text)), out)

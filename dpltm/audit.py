@@ -298,7 +298,9 @@ def _accuracy(share: float, mu: float) -> float:
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
     """Guesses at both numbers for an attack of ``mu`` from public numbers; bounds hold together with ``confidence``."""
-    order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
+    order = np.argsort(-scores, kind="stable")
+    count = len(scores)
+    error = 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)
     numbers[best] = numbers.get(best, 0.0) + error * PLANNED

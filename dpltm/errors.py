@@ -43,7 +43,8 @@ class InputError(DpltmError, ValueError):
     def __init__(self, option: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
         self.value, self.expected, self.fix = value, expected, fix
         if value is _ABSENT:
-            self.value, match = None, _MARK.match(option)
+            self.value = None
+            match = _MARK.match(option)
             self.option = match[1] if match else None
             super().__init__(option)
             return

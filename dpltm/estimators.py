@@ -156,7 +156,8 @@ class Spent:
     @contextlib.contextmanager
     def protecting(self, dataset: Dataset, ledger: Ledger, *, rows_coincide: bool) -> Iterator[None]:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
-        records, before = RecordSet(dataset.rows), len(ledger.entries)
+        records = RecordSet(dataset.rows)
+        before = len(ledger.entries)
         try:
             with self.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
@@ -429,9 +430,11 @@ class TicketEstimator(BaseEstimator):
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        schema, of_table = as_schema(self.schema), self.record_shape is None
+        schema = as_schema(self.schema)
+        of_table = self.record_shape is None
         features = x.shape[1] if schema is None else schema.features
-        self._columns, self._warned = Columns.of(self.bounds, features, self.record_shape, schema), False
+        self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        self._warned = False
         targets, declared = self._encoded(y)
         whose = None if units is None else np.asarray(units)
         values, as_known = self._columns.read(x)
@@ -464,7 +467,9 @@ class TicketEstimator(BaseEstimator):
 
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
-        options, ledger, features = self._options(), self._open_ledger(dataset.noun), self.features
+        options = self._options()
+        ledger = self._open_ledger(dataset.noun)
+        features = self.features
         drawn = self.tickets is not None or self.select_epsilon is not None
         if features == "auto":
             usual = "unit" if self.model in (None, "mlp") else None
@@ -494,13 +499,15 @@ class TicketEstimator(BaseEstimator):
             return self.tickets
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
-        tickets, options = set_of(self.tickets), arguments(TrainOptions, training)
+        tickets = set_of(self.tickets)
+        options = arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
             drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
             draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
+            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
+            sparsest = draw.candidates[-1].round
             start, prepared = starting_point(tickets, dataset, options, round=sparsest)
             planned = plan(settle(start, prepared, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
@@ -584,7 +591,8 @@ class TicketEstimator(BaseEstimator):
             sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
-        ledger, mechanism = self._open_ledger(), Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
+        ledger = self._open_ledger()
+        mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
         release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, epsilon))
         paid = pay(lambda _book, _known: release, ledger)
@@ -600,7 +608,8 @@ class TicketEstimator(BaseEstimator):
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, as_known = self._columns.read(X)
         dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
-        rows, names = as_known(dataset.rows), None
+        rows = as_known(dataset.rows)
+        names = None
         if of_persons:
             names = checked_units(RawSplit(X, targets, "the scored records", units=np.asarray(units)))
             rows = rows.owned(names, self.run_.config["unit"])
@@ -756,7 +765,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        label, classes = self._label_column(), self.classes
+        label = self._label_column()
+        classes = self.classes
         if label is None:
             numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
             labels = (
@@ -789,12 +799,16 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         Args:
             known: where all labels are from.
         """
-        fix, spelled = "declare every label with `classes`", y.tolist()
+        fix = "declare every label with `classes`"
+        spelled = y.tolist()
         if self._label_column() is not None:
-            whose, fix, spelled = "of the schema", "add it there", Cells.of_objects(list(y)).records()
+            whose = "of the schema"
+            fix = "add it there"
+            spelled = Cells.of_objects(list(y)).records()
         codes = np.array([self._places.get(name, -1) for name in spelled], dtype=np.int64)
         if (codes < 0).any():
-            name, count = str(y[int(np.argmax(codes < 0))]), len(self.classes_)
+            name = str(y[int(np.argmax(codes < 0))])
+            count = len(self.classes_)
             raise InputError(
                 f"`y`: label {name!r:.40} is none of the {count} classes {whose}; {fix}, or leave those records out"
             )
@@ -805,7 +819,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _in_order(self, name: str) -> Any:
         """Return what a parameter says of each class of the network; a mapping is by label, a sequence as ``classes_``."""
-        values, labels = getattr(self, name), self.classes_.tolist()
+        values = getattr(self, name)
+        labels = self.classes_.tolist()
         if isinstance(values, Mapping):
             if unknown := [label for label in values if label not in labels]:
                 raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
@@ -883,7 +898,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        label, ends = self._label_column(), self.target_bounds
+        label = self._label_column()
+        ends = self.target_bounds
         if label is not None and label.is_target:
             check_none(IN_SCHEMA, target_bounds=ends)
             ends = label.bounds

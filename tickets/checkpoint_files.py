@@ -93,7 +93,9 @@ class CheckpointFolder(Checkpoints):
     """
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
-        self._target, self._folder, self._progress = target, checkpoint_path(target), progress
+        self._target = target
+        self._folder = checkpoint_path(target)
+        self._progress = progress
         self._file = self._folder / FILE
         options = asdict(request)
         self._fresh, self._resumes, self._dry = (options.get(name, False) for name in ("fresh", "resume", "dry_run"))
@@ -145,7 +147,8 @@ class CheckpointFolder(Checkpoints):
         self._take_signals()
         began = time.monotonic()
         self._write(checkpoint)
-        self._last, now = checkpoint, time.monotonic()
+        self._last = checkpoint
+        now = time.monotonic()
         self._next = now + max(EVERY, (now - began) / SHARE)
 
     def offer(self, make: Callable[[], Checkpoint]) -> bool:

@@ -86,7 +86,8 @@ class Origin:
             check_text(key, body[key])
         if body["provenance"] not in PROVENANCES:
             raise ArtifactError(f"provenance {body['provenance']!r:.40} is none of {', '.join(PROVENANCES)}")
-        lineage, stated = lineage_from_json(body["lineage"]), body["feature_map"]
+        lineage = lineage_from_json(body["lineage"])
+        stated = body["feature_map"]
         check_provenance(body["provenance"], lineage)
         front = None if stated is None else Front.from_json(stated)
         return cls(body["id"], body["name"], body["provenance"], lineage, front)
@@ -229,7 +230,8 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
-    spec, ticket = _of_a_kind(tickets.body.spec, tickets.label), tickets.ticket(number)
+    spec = _of_a_kind(tickets.body.spec, tickets.label)
+    ticket = tickets.ticket(number)
     smaller = _compacted(spec, tickets.body.theta0, ticket.mask)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))

@@ -113,7 +113,8 @@ def _described(body: Any) -> FeatureMap:
     """Return a map whose tensors have shapes and no values."""
     if set(body) - {ENCODER, SPLINES} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
-    shape, text = tuple(body["shape"]), body["text"]
+    shape = tuple(body["shape"])
+    text = body["text"]
     if body["network"] is not None:
         raise ArtifactError("the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
@@ -138,12 +139,14 @@ def _described(body: Any) -> FeatureMap:
         raise ValueError("kind")
     if bool(lineage) != (statistics or components is not None):
         raise ArtifactError("its lineage does not say what it was made from")
-    feature_map, empty = FeatureMap(base, shape, (low, high), lineage=lineage), partial(torch.empty, device="meta")
+    feature_map = FeatureMap(base, shape, (low, high), lineage=lineage)
+    empty = partial(torch.empty, device="meta")
     if isinstance(map_of(base, shape, (low, high)), SplineMap):
         return _described_splines(feature_map, body[SPLINES], centred)
     if not (statistics or centred or components):
         return feature_map
-    channels, width = feature_map.plain_shape[-1], math.prod(feature_map.plain_shape)
+    channels = feature_map.plain_shape[-1]
+    width = math.prod(feature_map.plain_shape)
     return replace(
         feature_map,
         statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,

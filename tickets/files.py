@@ -178,7 +178,8 @@ def check_free(target: Path, name: str = "out") -> None:
 
 def free_name(stem: str, suffix: str) -> Path:
     """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
-    path, number = Path(stem + suffix), 1
+    path = Path(stem + suffix)
+    number = 1
     while path.exists():
         number += 1
         path = Path(f"{stem}-{number}{suffix}")

@@ -125,7 +125,9 @@ class FileStore:
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
         record = read_record()  # before the file, which is written first: so it is never behind by another's doing
-        block, seen, stamp = self._mine(), self._seen, self._stamp()
+        block = self._mine()
+        seen = self._seen
+        stamp = self._stamp()
         if block is not None:
             seen = block.seen
         elif stamp is None:
@@ -145,7 +147,8 @@ class FileStore:
 
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
-        path, population = os.path.abspath(self._path), self._seen.book.population
+        path = os.path.abspath(self._path)
+        population = self._seen.book.population
         return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
 
     @contextlib.contextmanager
@@ -171,7 +174,8 @@ class FileStore:
 
     def add(self, before: Book, after: Book) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
-        block, count = self._mine(), len(before.entries)
+        block = self._mine()
+        count = len(before.entries)
         assert block is not None, "a store adds in a locked block"
         descriptor, size = block.descriptor, block.seen.size
         new = self._key() is None
@@ -203,7 +207,8 @@ class FileStore:
         except OSError as error:
             raise self._unwritable(error) from None
         seen = _Seen(_stamp_of(os.fstat(descriptor)), size + len(data), after)
-        self._block, self._seen = replace(block, seen=seen), seen
+        self._block = replace(block, seen=seen)
+        self._seen = seen
 
     # the file
 
@@ -253,7 +258,8 @@ class FileStore:
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
-        torn, size = lines.pop(), data.rfind(b"\n") + 1
+        torn = lines.pop()
+        size = data.rfind(b"\n") + 1
         if not lines:
             raise self._bad(1, _INCOMPLETE)
         home, population = self._read_header(lines[0])
@@ -436,7 +442,8 @@ def _parse_record(path: Path) -> Mapping[Id, Known]:
     for number, line in enumerate([*lines[:-1], *filter(None, lines[-1:])], start=2):
         try:
             body: Any = parse_json(path, line)
-            place, head = str(body["path"]), Head(str(body["id"]), int(body["count"]), str(body["digest"]))
+            place = str(body["path"])
+            head = Head(str(body["id"]), int(body["count"]), str(body["digest"]))
         except (ArtifactError, KeyError, TypeError, ValueError):
             raise _record_unreadable(path, f"line {number} is damaged") from None
         last_uses[head.ledger] = Known(place, head)

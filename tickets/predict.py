@@ -55,7 +55,8 @@ def main() -> None:
     """Write the predictions for a file of records."""
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python predict.py new.csv predictions.csv [ID]")
-    source, folder = Path(sys.argv[1]), Path(__file__).parent
+    source = Path(sys.argv[1])
+    folder = Path(__file__).parent
     names = json.loads((folder / "about.json").read_text("utf-8")).get("classes")  # None of a number
     try:
         inputs = read(source, folder)

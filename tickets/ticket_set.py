@@ -168,7 +168,8 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
     if not (path / "tickets.json").is_file():
         raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder that holds one")
-    where, document = path / "tickets.json", described(path)
+    where = path / "tickets.json"
+    document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
     spec = tensors.with_outputs(path, spec, document.get("own"))

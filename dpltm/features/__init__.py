@@ -191,7 +191,8 @@ class Choice:
         """Return the transform for records of this shape, whose unit range has negative values if ``signed``."""
         transforms = []
         for kind, values in self.parts:
-            transform, moved = kind.transform(*values, shape), kind.moved(signed)
+            transform = kind.transform(*values, shape)
+            moved = kind.moved(signed)
             transforms.append(transform if moved is None else _Moved(transform, *moved))
         joined: Transform = _JOINED(transforms) if len(transforms) > 1 else transforms[0]
         return joined

@@ -128,6 +128,15 @@ class FeatureMap:
         """The same without its centre."""
         return self if self.centre is None else replace(self, centre=None)
 
+    @property
+    def moment_count(self) -> int:
+        """Number of values that the mean is released of."""
+        return self.features
+
+    def moment_rows(self, features: Tensor) -> Tensor:
+        """What the mean is released of, ``(n, moment_count)``, of norm ``NORM`` at most."""
+        return self.centred(features)
+
     def centred_at(self, centre: Tensor) -> FeatureMap:
         """Return the same with its features centred there: ``(features,)``, in units of ``NORM``."""
         return replace(self, centre=centre)
@@ -159,7 +168,8 @@ class FeatureMap:
     def stored(self, x: np.ndarray) -> Tensor:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
         together = self._together if len(x) else ROWS
-        parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
+        parts = [torch.zeros(0, self.stored_features)]
+        rows = np.zeros((together, *x.shape[1:]), x.dtype)
         for block in pieces(x, together):
             rows[: len(block)], rows[len(block) :] = block, 0
             parts.append(self._of(self.transformed(rows))[: len(block)])
@@ -335,7 +345,7 @@ class SplineMap(FeatureMap):
         return fixed_norm(torch.cat([hats, lines, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
-        """What the mean is released of, ``(n, moment_count)``, of norm ``NORM`` at most.
+        """The same for this map.
 
         Features of single columns have half of the squared norm. The other has numbers, from -1 to 1, their squares, and
         indicators, where it is enough if half of them are 1: a longer row is clipped. So noise is less than if all could be.
@@ -347,7 +357,6 @@ class SplineMap(FeatureMap):
 
     @property
     def moment_count(self) -> int:
-        """Number of values that the mean is released of."""
         return self.single + len(self.numbers) + self.columns
 
     @property

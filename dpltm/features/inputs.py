@@ -82,7 +82,8 @@ def features_of_rows(dtype: str, feature_map: FeatureMap, x: np.ndarray, y: np.n
     """Return features of some records, ``(n, slots * features)``: of a record, or of all slots of a user in one row."""
     if x.ndim == len(feature_map.shape) + 1:
         return feature_map.stored(x).view(len(x), -1).numpy().astype(dtype, copy=False)
-    features, present = torch.zeros(*y.shape, feature_map.stored_features), y != ABSENT
+    features = torch.zeros(*y.shape, feature_map.stored_features)
+    present = y != ABSENT
     features[torch.from_numpy(present)] = feature_map.stored(x[present])
     return features.flatten(1).numpy().astype(dtype, copy=False)
 

@@ -125,7 +125,8 @@ class FourierFeatures:
             raise InputError(
                 f"`features`: fourier:{count}: features come in pairs; take an even D, such as {count + 1}"
             )
-        values, directions = math.prod(shape), count // 2
+        values = math.prod(shape)
+        directions = count // 2
         self.feature_shape: tuple[int, ...] = (count,)
         drawn = torch.from_numpy(gaussian(FastSource(SEED), directions * (values + 1))).view(directions, values + 1)
         drawn *= math.sqrt(2 * gamma)
@@ -362,7 +363,8 @@ def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
     Sampling every so many pixels folds the spectrum that many times, and takes the mean.
     """
     height, width = (size // step for size in wavelets.shape[1:3])
-    parts, folded = torch.view_as_real(spectra), None
+    parts = torch.view_as_real(spectra)
+    folded = None
     for row, column in itertools.product(range(step), range(step)):
         rows, columns = slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
         part, factor = parts[..., rows, columns, :], wavelets[:, rows, columns, :]

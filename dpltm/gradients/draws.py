@@ -100,7 +100,8 @@ class Draws(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.keys, self.axes, self.count, self._mapped = keys, list(axes or ()), first, mapped
-        self._finding, self._over = axes is None, False
+        self._finding = axes is None
+        self._over = False
         self.shapes: list[torch.Size] = []
         self.began: list[bytes] = []
         self._met = set[torch.Generator]()
@@ -183,7 +184,8 @@ class Draws(TorchDispatchMode):
     ) -> Tensor:
         """What the next draw gives, made from words by record and position, in the shape that is asked for."""
         dimension, rows = self._axis(shape)
-        keys, rest = self.keys.to(device), (*shape[:dimension], *shape[dimension + 1 :])
+        keys = self.keys.to(device)
+        rest = (*shape[:dimension], *shape[dimension + 1 :])
         records, count = len(keys), rows * math.prod(rest)
         in_place = into is not None and dimension == 0 and into.is_contiguous()  # else memory is fresh, and slow
         drawn = into if into is not None and in_place else torch.empty(records, count, dtype=dtype, device=device)

@@ -469,7 +469,8 @@ class RecordGradients:
             self._shapes = self._rehearsed[kernels]
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        self._filler = (x[:1], y[:1])
+        digest = hashlib.blake2b(digest_size=8)
         self._shapes = (self.pass_rows,)
         with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
             try:
@@ -522,9 +523,11 @@ class RecordGradients:
         alone: Sequence[object],
     ) -> str | None:
         """Name of a layer where, in a pass of so many rows, some row does not give what it gave in ``base``."""
-        places, tokens = torch.arange(rows, device=x.device), not x.is_floating_point()
+        places = torch.arange(rows, device=x.device)
+        tokens = not x.is_floating_point()
         generator = torch.Generator().manual_seed(0)
-        never, odd = places < 0, (places % 2 == 1) & (rows > 1)
+        never = places < 0
+        odd = (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
         usual: list[object] = []
 
@@ -585,7 +588,8 @@ class RecordGradients:
             self._release()
 
     def _contributed(self, x: Tensor, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
-        layers, rows = self._layers, slice(0, len(x))
+        layers = self._layers
+        rows = slice(0, len(x))
         contributed = [
             (layer.names[0].rpartition(".")[0] or layer.names[0], values)
             for layer in layers
@@ -603,7 +607,8 @@ class RecordGradients:
         contributed.append(("the filter", _factors(filter, norms).T))
         if start is not None and len(x) > 1:
             chunk = slice(start, start + min(LIMIT, len(x) - 1))
-            factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
+            factors = torch.zeros_like(norms)
+            total = norms.new_zeros(1, self._count)
             factors[:, chunk] = 1.0
             self._add_weighted(total[0], factors, [chunk])
             contributed.append(("a sum", total))
@@ -650,7 +655,10 @@ class _Operations(TorchDispatchMode):
     def _regular(self, values: Tensor) -> bool:
         """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers that leaves no
         remainder, or in runs of which each is of one record, or leaves none, and every thread has as many."""
-        numbers, vectors, run, shared = values.numel(), 128 // values.element_size(), 1, False
+        numbers = values.numel()
+        vectors = 128 // values.element_size()
+        run = 1
+        shared = False
         for stride, size in sorted(zip(values.stride(), values.shape, strict=True)):
             if size > 1 and stride == run:
                 run, shared = run * size, shared or size % self._rows == 0
@@ -681,7 +689,8 @@ def shapes_of(
     least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in
     tensors that have any of ``widths``, numbers a record, in multiples of ``step``, or any number at all if none are known;
     one row where not even a single thread can."""
-    team, spread = torch.get_num_threads(), 8 * math.sqrt(expected)
+    team = torch.get_num_threads()
+    spread = 8 * math.sqrt(expected)
     drawn = np.arange(max(1, int(expected - spread)), math.ceil(expected + spread) + 1)
     chance = np.exp(-((drawn - expected) ** 2) / (2 * expected))
     chance /= chance.sum()

@@ -46,7 +46,8 @@ class ExplicitLayer(ExplicitGradients):
         for module in modules.values():
             for value in module.parameters():
                 if value.requires_grad:
-                    name, places = names[id(value)], rules.layout(module, value)
+                    name = names[id(value)]
+                    places = rules.layout(module, value)
                     if name not in indices:
                         live = live_mask[name].flatten().nonzero().squeeze(1)
                         indices[name] = live if places is None else live[places[live].argsort()]
@@ -145,7 +146,8 @@ class ExplicitLayer(ExplicitGradients):
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
         plain = self._dtype == torch.float32 and not self._kind.is_cuda
         chunks = chunks if chunks is not None and plain else ()
-        narrow, rest = factor.float(), others(chunks, len(factor))
+        narrow = factor.float()
+        rest = others(chunks, len(factor))
         for part, (name, values) in zip(total.split(self.sizes), self._values.items(), strict=True):
             order = self._order[name]
             for rows in chunks:
@@ -212,7 +214,9 @@ class EmbeddingLayer(ExplicitGradients):
         self.release()
 
     def release(self) -> None:
-        self._values, self._tokens, self._held = {}, torch.empty(0), torch.empty(0)
+        self._values = {}
+        self._tokens = torch.empty(0)
+        self._held = torch.empty(0)
 
     def begin(self, records: int) -> None:
         self._records = records

@@ -70,7 +70,8 @@ class Recorder:
         spread: Iterable[nn.Module] = (),
         records: int = 0,
     ) -> None:
-        self._spread, self._records = {id(module) for module in spread}, records
+        self._spread = {id(module) for module in spread}
+        self._records = records
         self._instead, self._draws, self._begun = instead, draws, list[int]()
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
@@ -132,7 +133,8 @@ class Recorder:
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
         if self._draws is not None and self._begun:  # not in parts, which draw nothing
-            call.keys, call.first = self._draws.keys, self._begun.pop()
+            call.keys = self._draws.keys
+            call.first = self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
         return tree_map(_copied, output) if id(module) in self._copy else output
@@ -173,8 +175,10 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
         records = len(input)
         affine = (value for value in (module.weight, module.bias) if value is not None)
         own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in affine))
-        beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
-        scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
+        beside = input.reshape(1, -1, *input.shape[2:])
+        groups = records * module.num_groups  # channels of all records
+        scale = own[0].reshape(-1)
+        shift = own[1].reshape(-1) if len(own) > 1 else None
         normalised = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
         last = input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
         return (
@@ -204,7 +208,8 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
                 3, -1
             )
         else:
-            seen, biases = (query, key, value), (None,) * 3 if bias is None else bias.chunk(3)
+            seen = (query, key, value)
+            biases = (None,) * 3 if bias is None else bias.chunk(3)
             projected = keep(
                 module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
             )
@@ -218,7 +223,8 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
             for mask_part in masks
         ]
         mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
-        drop, weights = module.dropout if module.training else 0.0, None
+        drop = module.dropout if module.training else 0.0
+        weights = None
         if need_weights:
             scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2)
             weights = functional.softmax(scores if mask is None else scores + mask, -1)

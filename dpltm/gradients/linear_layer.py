@@ -390,7 +390,9 @@ class LinearLayer:
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
-        (inputs, gradient), operands, parts = self._scaled(rows, factor), self.operands, []
+        (inputs, gradient) = self._scaled(rows, factor)
+        operands = self.operands
+        parts = []
         if self._compile:  # for one shape
             counted = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
             counted = counted if narrow is None else counted * narrow

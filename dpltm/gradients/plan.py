@@ -196,7 +196,8 @@ def _assign(
 ) -> Plan | None:
     """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit, so
     that ``torch.func`` should take the whole model."""
-    model, (x, y) = probe.model, probe.made_up.batch()
+    model = probe.model
+    (x, y) = probe.made_up.batch()
     with Recorder(probe.units, probe.copy, spread=probe.spread, records=len(x)) as recorder:
         losses_of(model, probe.loss, x, y, probe.draws(x))
     covered = {id(value) for module in units.values() for value in module.parameters()}
@@ -257,7 +258,8 @@ def _one_layer(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLay
 
 def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     """True if per-record gradients add up to the gradient of the batch at every live coordinate."""
-    model, (x, y) = probe.model, probe.made_up.batch()
+    model = probe.model
+    (x, y) = probe.made_up.batch()
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
     draws = plan.draws(probe.made_up.keys(x))

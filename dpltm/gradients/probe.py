@@ -296,7 +296,8 @@ class Probe:
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
         """Try the network for the first time; InputError if it fails, the loss is not one value a record, or the model
         changes its own buffers."""
-        probe, failure = cls(model, tuple(units), loss, made_up), Exception()
+        probe = cls(model, tuple(units), loss, made_up)
+        failure = Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
@@ -427,7 +428,8 @@ class Probe:
         except Mixes as error:
             if error.routed:
                 raise InputError(f"model: {error.place} {ROUTED}") from None
-            refusal, axes = f"{RESTS} (seen at {error.place}): {MIXED}", self.axes or ()
+            refusal = f"{RESTS} (seen at {error.place}): {MIXED}"
+            axes = self.axes or ()
             if any(own > 1 for _, own in axes):  # which were taken to stand together
                 try:
                     replace(self, axes=tuple((place, 1) for place, _ in axes)).seen(*self.made_up.batch())
@@ -442,7 +444,8 @@ class Probe:
     def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()
         x, y = self.made_up.batch(records)
-        trial, keys = Trial(self.of_keys, self.alone, along), self.made_up.keys(x)
+        trial = Trial(self.of_keys, self.alone, along)
+        keys = self.made_up.keys(x)
         if odd:
             declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
             fillings = self.made_up.fillings
@@ -464,7 +467,8 @@ class Probe:
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
         """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
-        before, why = drawn_so_far(x), ""
+        before = drawn_so_far(x)
+        why = ""
         try:
             yield
         except CannotDraw as error:

@@ -177,7 +177,8 @@ def _not_by_record(module: nn.Module) -> InputError:
 
 def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """Rule for RNN, GRU and LSTM, and for their cells: a layer of one step. Tensors are ``(time, batch, ...)`` within it."""
-    module, sequence = call.module, isinstance(call.module, nn.RNNBase)
+    module = call.module
+    sequence = isinstance(call.module, nn.RNNBase)
     arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
     if not arrived:
         return
@@ -197,7 +198,9 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
             f"model: a {type(module).__name__} saw other than one row a record; dimension 0 of what the model is given must"
             " be the record"
         )
-    kind, layers, zero = _kind(module), _layers(module), inputs.new_zeros(())
+    kind = _kind(module)
+    layers = _layers(module)
+    zero = inputs.new_zeros(())
     shape = (len(layers), len(layers[0]), records, layers[0][0][1].shape[1])
     starts = [value.reshape(shape) for value in states] or [zero.expand(shape)] * 2
     for layer, directions in enumerate(layers):
@@ -267,7 +270,9 @@ def _through_time(
     For one direction of a layer, from what it saw and gave, and the loss's ``wanted`` gradient at that and at the ``end``.
     A gate's gradient is a slope times that at a state. Slopes of all times come first, since hidden states are known.
     """
-    weights, (time, batch, width), inner = [value.detach() for value in parameters], gave.shape, seen.shape[2]
+    weights = [value.detach() for value in parameters]
+    (time, batch, width) = gave.shape
+    inner = seen.shape[2]
     both = space.take("both", (time, batch, inner + width), gave.dtype, gave.device)
     both[:, :, :inner], both[0, :, inner:], both[1:, :, inner:] = seen, start[0], gave[:-1]
     earlier, back = both[:, :, inner:], weights[1]
@@ -282,7 +287,8 @@ def _through_time(
         keep, into = (slopes.unbind(0) for slopes in _slopes_of_lstm(weights, both, start[1], gates, space))
     by_state, by_memory = gates[:, :, 3 * (kind == "lstm") :].unbind(0), gates[:, :, :3].unbind(0)
     through = gates.flatten(2)[:, :, : len(back)].unbind(0)
-    now, memory = wanted[-1] + end[0], end[1].clone()
+    now = wanted[-1] + end[0]
+    memory = end[1].clone()
     for step in reversed(range(time)):
         if kind == "lstm":
             memory.addcmul_(now, into[step])
@@ -343,7 +349,8 @@ def _slopes_of_gru(weights: list[Tensor], both: Tensor, slopes: Tensor, space: W
 
 def _gates(weights: list[Tensor], both: Tensor, space: Workspace) -> Tensor:
     """What goes into four gates at all times, ``(time, batch, 4, width)``: products of inputs and hidden states."""
-    weight, bias = torch.cat(weights[:2], 1), sum(weights[2:], weights[0].new_zeros(1))
+    weight = torch.cat(weights[:2], 1)
+    bias = sum(weights[2:], weights[0].new_zeros(1))
     gates = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight.dtype, weight.device)
     return torch.addmm(bias, both.flatten(0, 1), weight.T, out=gates).view(*both.shape[:2], 4, -1)
 
@@ -386,7 +393,8 @@ def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients
 
 def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
-    module, part = call.module, call.keywords.get("weight")
+    module = call.module
+    part = call.keywords.get("weight")
     assert isinstance(module, nn.MultiheadAttention)
     if part == "in_proj":
         return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)

@@ -83,7 +83,8 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     size, seen = codebook.values, max(len(rows), 1)
     squared = codebook.labels == "one-hot" and size <= MOST_SQUARED
     total, squares = np.zeros((codebook.classes, size)), np.zeros((size, size) if squared else 0)
-    numbers, reported = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0], indices(rows)
+    numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
+    reported = indices(rows)
     order = np.argsort(numbers, kind="stable")
     for start in range(0, len(rows), AT_ONCE):
         block, along = order[start : start + AT_ONCE], list[np.ndarray]()
@@ -116,7 +117,8 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     equal = np.full(codebook.classes, 1 / codebook.classes)
     if codebook.labels == "signed":
         return equal
-    count, often = max(len(rows), 1), np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
+    count = max(len(rows), 1)
+    often = np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
@@ -175,7 +177,9 @@ class Messages:
     def __init__(
         self, rows: np.ndarray, answer: BitStrings, randomised: bool = True, inputs: str | None = "means"
     ) -> None:
-        self._rows, self._answer, self._means = rows, answer, inputs != "bits"
+        self._rows = rows
+        self._answer = answer
+        self._means = inputs != "bits"
         share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
         p, q = answer.channel.probabilities()
         arrived = share * p + (1 - share) * q

@@ -201,7 +201,9 @@ class ModelSpec(Network):
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
-    name, before, widths = spec.name, spec.shapes(), list[int]()
+    name = spec.name
+    before = spec.shapes()
+    widths = list[int]()
     try:
         for place, width in enumerate(name.widths):
             wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))

@@ -161,7 +161,8 @@ def total_score(
         clamped, NaN is 0, as is what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean
         (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
     """
-    valued, parts = isinstance(score, OfValues), list[Tensor]()
+    valued = isinstance(score, OfValues)
+    parts = list[Tensor]()
     present = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK

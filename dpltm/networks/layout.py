@@ -167,7 +167,8 @@ class Layout(Network):
 
     def check(self, where: str) -> None:
         """Raise InputError for a layout that no module has, or that is too large."""
-        shapes, names = self.parameter_shapes, [part.name for part in self.parts]
+        shapes = self.parameter_shapes
+        names = [part.name for part in self.parts]
         if (self.classes == 0) != (self.labels is not None):
             raise InputError(f"{where} has classes, though its labels are no class numbers")
         if names and sum(part.size for part in self.parts) != self.features:

@@ -83,7 +83,8 @@ class OwnModel:
         weights: Mapping[Any, Any] = read_weights(self.start) if isinstance(self.start, Path) else self.start
         if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
             raise InputError("start", weights, "a state dict, or the path of a safetensors file")
-        where, prefix = str(self.start) if isinstance(self.start, Path) else "the state dict", self.start_prefix
+        where = str(self.start) if isinstance(self.start, Path) else "the state dict"
+        prefix = self.start_prefix
         weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
         if prefix and not weights:
             raise InputError(f"`start_prefix`: no name in {where} begins with {prefix!r:.80}")
@@ -96,7 +97,8 @@ class OwnModel:
             again: makes the module under another seed.
             has_start: whether weights take the place of the module's.
         """
-        declared, handed_in = self.start_provenance, has_start or isinstance(self.code, nn.Module)
+        declared = self.start_provenance
+        handed_in = has_start or isinstance(self.code, nn.Module)
         if declared == "private":
             raise InputError(
                 "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
@@ -182,10 +184,8 @@ def _patterns(name: str, value: Any) -> tuple[str, ...]:
 def _described(code: Any) -> tuple[str, str | None]:
     """Return where code came from, as text, and the SHA-256 of its file, but of those of torch."""
     code_named = type(plain(code)) if isinstance(code, nn.Module) else code
-    module, name = (
-        getattr(code_named, "__module__", None) or "?",
-        getattr(code_named, "__qualname__", type(code_named).__name__),
-    )
+    module = getattr(code_named, "__module__", None) or "?"
+    name = getattr(code_named, "__qualname__", type(code_named).__name__)
     text = f"{module}:{name}"
     if module.partition(".")[0] == "torch":
         return text, None

@@ -253,7 +253,8 @@ def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
     """Return a network with the names and shapes of its module; InputError for one that dpltm cannot take."""
     assert draft.own is not None
     check_module(module, draft.text)
-    shapes, frozen = _shapes_of(module), draft.own.frozen(module)
+    shapes = _shapes_of(module)
+    frozen = draft.own.frozen(module)
     weights = draft.own.may_be_pruned(shapes, frozen)
     draft = replace(draft, parameter_shapes=shapes, buffers=buffers_of(module), frozen=frozen, prunable=weights)
     draft.check("`model`: " + draft.text)
@@ -280,8 +281,11 @@ class _Trial:
     """A network that is tried out on made-up records: what it gives for one must depend on that record alone."""
 
     def __init__(self, network: OwnNetwork, model: nn.Module) -> None:
-        self._network, self._model, self._x = network, model, network.made_up()
-        self._weights, self._states = weights_of(model), states_of(model)
+        self._network = network
+        self._model = model
+        self._x = network.made_up()
+        self._weights = weights_of(model)
+        self._states = states_of(model)
         self._outputs = self._run(self._x)
 
     def passed(self) -> Tensor:
@@ -294,7 +298,8 @@ class _Trial:
                 " or keep a state?"
             )
         self.check_apart(ROWS)
-        weights, states = weights_of(self._model), states_of(self._model)
+        weights = weights_of(self._model)
+        states = states_of(self._model)
         changed = [name for name, value in self._weights.items() if not torch.equal(value, weights[name])]
         changed += [name for name, value in states.items() if value != self._states.get(name)]
         if changed:
@@ -307,7 +312,9 @@ class _Trial:
 
     def check_apart(self, rows: int, fillings: Tensor | None = None) -> None:
         """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
-        network, model, x = self._network, self._model, self._network.made_up(rows)
+        network = self._network
+        model = self._model
+        x = self._network.made_up(rows)
         x = x.to(next(model.parameters()).device)
 
         def sees(x: Tensor) -> Sights:
@@ -333,7 +340,8 @@ class _Trial:
 
     def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        parts, declared = self._network.stored(x), tokens_of(self._model)
+        parts = self._network.stored(x)
+        declared = tokens_of(self._model)
         fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
         ways = [
             list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
@@ -350,7 +358,8 @@ class _Trial:
         return _run(self._network, self._model, x, seed)
 
     def _check_outputs(self) -> None:
-        network, shape = self._network, tuple(self._outputs.shape)
+        network = self._network
+        shape = tuple(self._outputs.shape)
         classes = (RECORDS, network.classes)
         if shape[:1] != (RECORDS,):
             raise InputError(
@@ -371,7 +380,8 @@ class _Trial:
             raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
 
     def _check_functions(self) -> None:
-        outputs, labels = self._outputs, self._labels()
+        outputs = self._outputs
+        labels = self._labels()
         for name, function in (("loss", self._network.loss), ("score", self._network.score)):
             if function is None:
                 continue
@@ -604,7 +614,8 @@ def _shaped(network: OwnNetwork, x: Tensor) -> Any:
 def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
     """Give a module a class of its own whose ``forward`` takes ``(batch, features)``; in place."""
     assert network.own is not None
-    base, inputs = type(module), network.own.inputs
+    base = type(module)
+    inputs = network.own.inputs
 
     def forward(self: nn.Module, x: Tensor) -> Tensor:
         arguments: Any = _shaped(network, x)

@@ -220,12 +220,16 @@ def skill_of(
     class_names = list(names) if len(names) == classes else [str(label) for label in range(classes)]
     predicted_class = outputs.argmax(1)
     matrix = np.bincount(labels * classes + predicted_class, minlength=classes**2).reshape(classes, classes)
-    right, of_class, of_predicted = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    right = matrix.diagonal()
+    of_class = matrix.sum(1)
+    of_predicted = matrix.sum(0)
     hits = int(right.sum())
-    most, present = int(of_class.argmax()), of_class > 0
+    most = int(of_class.argmax())
+    present = of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
-    two, shares = classes == 2, of_class[present] / count
+    two = classes == 2
+    shares = of_class[present] / count
     stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
     apart = [
@@ -319,10 +323,12 @@ def _mean_recall(hits: np.ndarray, of_class: np.ndarray) -> Estimate:
 
 def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> Estimate:
     """Mean area over classes; DeLong's placements of a record, summed over classes, are its influence on that mean."""
-    areas, influence = [], np.zeros(len(labels))
+    areas = []
+    influence = np.zeros(len(labels))
     for label, scores in ranked.items():
         own = labels == label
-        above, below = _placements(scores[own], scores[~own]), 1 - _placements(scores[~own], scores[own])
+        above = _placements(scores[own], scores[~own])
+        below = 1 - _placements(scores[~own], scores[own])
         area = float(above.mean())
         areas.append(area)
         for rows, placed in ((own, above), (~own, below)):
@@ -451,7 +457,8 @@ def target_skill_of(
         return None
     low, high = target
     targets = low + (high - low) * (labels / LEVELS)
-    predictions, apart = predicted(outputs, target), targets - targets.mean()
+    predictions = predicted(outputs, target)
+    apart = targets - targets.mean()
     errors = predictions - targets
     squared, variance = float((errors**2).mean()), float((apart**2).mean())
     r2 = None

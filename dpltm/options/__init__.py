@@ -307,7 +307,8 @@ def recorded(options: Options) -> dict[str, Any]:
     """Return options as an artifact keeps them: all, paths by their last part, since folders tell whose they are."""
     values = {}
     for item in fields(options):
-        value, metavar = getattr(options, item.name), item.metadata["metavar"] or ""
+        value = getattr(options, item.name)
+        metavar = item.metadata["metavar"] or ""
         if isinstance(value, str) and _PATHS & set(re.findall("[A-Z]+", metavar)):
             parts = value.split(",") if metavar.endswith(",...") else [value]
             value = ",".join(last_part(part) for part in parts)

@@ -272,7 +272,8 @@ class Planned:
         """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
         account, mechanisms = self.account, (*self.others, *(() if mechanism is None else (mechanism,)))
         if mechanism is None:
-            unit, relation = account.unit, account.adjacency or "add-remove"
+            unit = account.unit
+            relation = account.adjacency or "add-remove"
             touching = tuple(entry for entry in account.entries if not entry.part.apart(self.part, unit, relation))
             account = replace(account, entries=touching)
         if not mechanisms:

@@ -220,7 +220,8 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    composed, how = tuple(mechanisms), ACCOUNTANTS[accountant]
+    composed = tuple(mechanisms)
+    how = ACCOUNTANTS[accountant]
     try:
         hash(composed)
     except TypeError:  # made of lists: priced, and not remembered
@@ -321,7 +322,8 @@ def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float
         return math.inf
     if composition.empty:
         return composition.plain
-    divergence, figures = _divergence(composition), list[float]()
+    divergence = _divergence(composition)
+    figures = list[float]()
     for times, part in FILTER_ORDERS:
         order = 1 - times * math.log(delta)
         figures.append(renyi.modern_epsilon(divergence(order), order, part * delta))

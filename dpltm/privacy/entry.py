@@ -437,7 +437,8 @@ def value_from_json(kind: type[M], body: object, where: str) -> M:
 
 
 def _value(kind: Any, body: Any, where: str) -> Any:
-    origin, choices = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    choices = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, kinds.Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
         mechanism = MECHANISMS.get(name) if isinstance(name, str) else None

@@ -108,7 +108,8 @@ class Book:
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
         """Return the releases among some drafts, and the declarations that it lacks, once each; InputError where a
         release stands against a declaration."""
-        lacking, account = list[Entry](), self.account()
+        lacking = list[Entry]()
+        account = self.account()
         for draft in drafts:
             if draft.paid:
                 lacking.append(draft)
@@ -177,7 +178,9 @@ class _Memory:
     """Store of a ledger in memory, of this process alone."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._process, self._lock = book, os.getpid(), threading.Lock()
+        self._book = book
+        self._process = os.getpid()
+        self._lock = threading.Lock()
 
     def read(self) -> Book:
         return self._book

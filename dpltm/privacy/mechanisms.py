@@ -413,10 +413,12 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             # one leaves its part, another enters another: their blocks overlap, so this is the bound without sampling
             return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
         case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
-            noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
+            noise = mechanism.noise_multiplier / 2
+            bound = _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case GaussianRelease():
-            noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
+            noise = _half(mechanism.noise_multiplier)
+            bound = _twice(mechanism.sensitivity)
             return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
             trainings = tuple(

@@ -226,11 +226,9 @@ def _tilt(counts: Counts, place: int, resolution: Resolution, epsilon: float) ->
     width, _ = _width(dict(counts), resolution)
     singles = [(_single(loss, width, place), count) for loss, count in counts]
     largest = max(abs(float(distribution.losses[end])) for distribution, _ in singles for end in (0, -1))
-    best, tilt, least = (
-        0.0,
-        LEAST_TILT,
-        sum(count * math.log(float(distribution.chances.sum())) for distribution, count in singles),
-    )
+    best = 0.0
+    tilt = LEAST_TILT
+    least = sum(count * math.log(float(distribution.chances.sum())) for distribution, count in singles)
     grown = [np.exp(tilt * distribution.losses) for distribution, _ in singles]
     while tilt * largest <= MAX_EXPONENT and math.isfinite(epsilon):
         logs = (

@@ -79,7 +79,8 @@ class GaussianProfile:
     def _at(self, x: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
         """P(X <= x) - e^epsilon Q(X <= x)."""
         rate, shift, deviation = self.sampling_rate, self._shift, self.noise_multiplier
-        middle, lower = ndtr(x / deviation), log_ndtr(x / deviation)
+        middle = ndtr(x / deviation)
+        lower = log_ndtr(x / deviation)
         nearer = middle if self.way == "added" else ndtr((x + shift) / deviation)
         further = middle if self.way == "removed" else ndtr((x - shift) / deviation)
         upper = middle if self.way == "added" else (1 - rate) * middle + rate * nearer
@@ -407,7 +408,8 @@ class BoundedLoss(SymmetricLoss):
     def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
         """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
         last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
-        chances, rare = np.zeros(last - first + 1), math.exp(-self.epsilon)
+        chances = np.zeros(last - first + 1)
+        rare = math.exp(-self.epsilon)
         np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
         return (LossDistribution(width, first, chances * (1 - failing) / (1 + (others + 1) * rare), failing),)
 

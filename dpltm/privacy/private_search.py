@@ -75,7 +75,9 @@ def _least(curve: Curve, reverse: Curve, levels: np.ndarray) -> np.ndarray:
     For every epsilon, u <= e^epsilon g + one(epsilon) and 1 - g <= e^epsilon (1 - u) + other(epsilon).
     """
     epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 50.0, 1500)])
-    grown, above, below = np.exp(epsilons), curve(epsilons) + _SLACK, reverse(epsilons) + _SLACK
+    grown = np.exp(epsilons)
+    above = curve(epsilons) + _SLACK
+    below = reverse(epsilons) + _SLACK
     least = np.array([max(((u - above) / grown).max(), (1 - grown * (1 - u) - below).max(), 0.0) for u in levels])
     return np.minimum(least, levels)
 
@@ -151,7 +153,8 @@ class SearchLoss(SymmetricLoss):
         def delta(loss: float) -> float:
             return max(float(curve(np.array([loss]))[0]) for curve in curves)
 
-        losses, most = np.geomspace(1e-6, _WIDEST, 2000).tolist(), delta(_WIDEST) + _NEGLIGIBLE
+        losses = np.geomspace(1e-6, _WIDEST, 2000).tolist()
+        most = delta(_WIDEST) + _NEGLIGIBLE
         place = bisect.bisect_left(losses, -most, hi=len(losses) - 1, key=lambda loss: -delta(loss))
         return float(losses[place])
 

@@ -105,7 +105,8 @@ def _of_step(noise_multiplier: float, width: float) -> Law:
     Of each interval of the grid the integral of the two parts is taken; at most a quarter of a deviation wide, eight points
     of Gauss and Legendre leave 1e-20 of it.
     """
-    shift, (nodes, weights) = 0.5 / noise_multiplier**2, np.polynomial.legendre.leggauss(8)
+    shift = 0.5 / noise_multiplier**2
+    (nodes, weights) = np.polynomial.legendre.leggauss(8)
     far = math.ceil((shift + 10 / noise_multiplier) / width)
     points = (np.arange(-far, far)[:, None] + (1 + nodes) / 2) * width
     density = np.exp(-0.5 * ((points + shift) * noise_multiplier) ** 2) * weights
@@ -128,7 +129,8 @@ def _added(laws: list[Law], width: float) -> Law:
         share = np.where(apart, 1.0, 0.5)  # of equal ones either is the larger
         for start, stop in pairwise([*np.unique(-lower, return_index=True)[1], len(apart)]):
             for above, parts in enumerate(((1 - upper) * share, upper * share)):
-                met, shift = np.convolve(smaller, parts[start:stop]), below + apart[start] - first
+                met = np.convolve(smaller, parts[start:stop])
+                shift = below + apart[start] - first
                 inside = slice(max(0, shift), min(len(larger), shift + len(met)))
                 products = larger[inside] * met[inside.start - shift : inside.stop - shift]
                 added[first + inside.start + lower[start] + above - low :][: len(products)] += products

@@ -83,7 +83,9 @@ class Values(Iterator[T]):
     """
 
     def __init__(self, drawn: Iterator[T]) -> None:
-        self._drawn, self._process, self._lock = drawn, os.getpid(), threading.Lock()
+        self._drawn = drawn
+        self._process = os.getpid()
+        self._lock = threading.Lock()
 
     def __next__(self) -> T:
         if self._process != os.getpid():
@@ -118,7 +120,8 @@ def price(release: Release[Any], book: Book) -> Account:
         InputError: it cannot be done, or a declaration on record stands against it, or it against one of its own.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
-    account, drafts = book.account(release.lineage), (release.entry,)
+    account = book.account(release.lineage)
+    drafts = (release.entry,)
     check_private(account, release.entry.part)
     book.lacking(release.beside)  # which refuses declarations that a release on record stands against
     check_moves(account + drafts)
@@ -184,7 +187,8 @@ def _go_on(
     plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, latest: Checkpoint, shown: Mapping[str, Any]
 ) -> Paid[T] | None:
     """The release that a checkpoint is of; None where no ledger paid for the key: it is dropped, and nothing was told."""
-    book, key = ledger.book, latest.state.get("key")
+    book = ledger.book
+    key = latest.state.get("key")
     entered = next((entry for entry in book.entries if entry.id == latest.state["id"]), None)
     if entered is None and key is not None:
         return None  # a key that nobody paid for, whatever work it was of
@@ -242,5 +246,6 @@ def _as_planned(entered: Entry, draft: Entry) -> Entry:
 
 
 def _begun(release: Release[T], ledger: Ledger, secret: Secret, at: Checkpoint | None) -> Paid[T]:
-    lineage, account = release.lineage | ledger.lineage(secret.entry), ledger.account(release.lineage)
+    lineage = release.lineage | ledger.lineage(secret.entry)
+    account = ledger.account(release.lineage)
     return Paid(release, secret.entry, lineage, account, Values(release.draw(secret, at)))

@@ -89,7 +89,8 @@ def statement(
             certified one is ``pld``'s.
         adjacency: the relation to state where no release fixes one.
     """
-    method, certifies = certified_by(accountant), ACCOUNTANTS.find(accountant).certifies
+    method = certified_by(accountant)
+    certifies = ACCOUNTANTS.find(accountant).certifies
     value = account.epsilon(delta, method)
     mechanisms = [mechanism for entry in account.paid for mechanism in entry.mechanisms]
     certified = Certified(value, delta, method, account.adjacency or adjacency, account.unit, sampling_of(mechanisms))

@@ -84,7 +84,8 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
     units = Units(model, torch.zeros(1, spec.features), spec.prunable)
-    fewest, unowned = units.fewest_live(), units.without()
+    fewest = units.fewest_live()
+    unowned = units.without()
     staying = f" ({unowned[0]} and {len(unowned) - 1} more have none that can go by itself)" if unowned else ""
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
@@ -305,10 +306,12 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
         out = tp.prune_linear_out_channels if isinstance(module, nn.Linear) else tp.prune_conv_out_channels
         count = len(module.weight)
         group = graph.get_pruning_group(module, out, idxs=list(range(count)))
-        numbers, uses = _numbers(group, count), _uses(group, names, module)
+        numbers = _numbers(group, count)
+        uses = _uses(group, names, module)
         if not uses or numbers is None or int(numbers.max()) == 0:
             continue
-        incoming, outgoing = _incoming(model, name, numbers), _outgoing(model, uses, numbers)
+        incoming = _incoming(model, name, numbers)
+        outgoing = _outgoing(model, uses, numbers)
         yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
 
 

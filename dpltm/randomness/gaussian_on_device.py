@@ -72,7 +72,8 @@ def rounded(words: Tensor, values: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     ``words`` are those of U and of V, ``(blocks, 2, half)`` int64, and ``scales`` s, 1 / step and step.
     """
     uniform = (((words >> 12) & (2**52 - 1)).double() + 0.5) * 2.0**-52  # as ``uniform_of``
-    radius, turn = (uniform[:, 0].log() * (-2.0 * scales[0] * scales[0])).sqrt(), uniform[:, 1] * (2.0 * math.pi)
+    radius = (uniform[:, 0].log() * (-2.0 * scales[0] * scales[0])).sqrt()
+    turn = uniform[:, 1] * (2.0 * math.pi)
     rest = values * scales[1]  # exact
     integers = torch.where(rest.abs() < LARGE, 0.0, rest.round())
     count = values.shape[1]
@@ -108,7 +109,8 @@ def compiled(device: torch.device) -> Functions:
     state = torch.arange(16 * 96, dtype=torch.int32, device=device).view(16, 96) * 0x9E3779B  # wraps around
     permuted = PLAIN.rounds(state)
     words = PLAIN.joined(permuted, state)
-    pairs, values = words.view(1, 2, 384), torch.zeros(1, 767, dtype=torch.float64, device=device)
+    pairs = words.view(1, 2, 384)
+    values = torch.zeros(1, 767, dtype=torch.float64, device=device)
     scales = values.new_tensor([2.0**40, 1.0, 1.0])  # so many steps that an error of 2^-40 shows
     off = fused.rounded(pairs, values, scales)[0] - PLAIN.rounded(pairs, values, scales)[0]
     same = torch.equal(fused.rounds(state), permuted) and torch.equal(fused.joined(permuted, state), words)
@@ -134,7 +136,8 @@ def chacha20(key: bytes | memoryview, count: int, device: torch.device, function
     blocks = math.ceil(count / 8)
     fixed = torch.from_numpy(np.frombuffer(_CONSTANT + bytes(key), dtype="<i4").astype(np.int32)).to(device)
     state = torch.zeros(16, blocks, dtype=torch.int32, device=device)
-    state[:12], state[12] = fixed[:, None], torch.arange(blocks, dtype=torch.int32, device=device)
+    state[:12] = fixed[:, None]
+    state[12] = torch.arange(blocks, dtype=torch.int32, device=device)
     permuted = state
     for _ in range(5):
         permuted = functions.rounds(permuted)
@@ -160,7 +163,8 @@ _Piece = tuple[Tensor, Tensor, list[bytes]]
 
 def _stretched(values: Tensor, source: RandomSource, functions: Functions) -> Iterator[_Piece]:
     for piece in values.split(PIECE):
-        half, data = (len(piece) + 1) // 2, memoryview(source.random_bytes(SEED + KEY))
+        half = (len(piece) + 1) // 2
+        data = memoryview(source.random_bytes(SEED + KEY))
         words = chacha20(data[SEED:], 2 * half, values.device, functions)
         yield piece[None], words[: 2 * half].view(1, 2, half), [bytes(data[:SEED])]
 
@@ -177,17 +181,16 @@ def _sent(values: Tensor, source: RandomSource) -> Iterator[_Piece]:
 
 
 def _released(values: Tensor, words: Tensor, seeds: list[bytes], noise_std: float, functions: Functions) -> Tensor:
-    step, half = grid_step(noise_std), words.shape[2]
+    step = grid_step(noise_std)
+    half = words.shape[2]
     scale = noise_std / step
     noisy, doubtful = functions.rounded(words, values, values.new_tensor([scale, 1 / step, step]))
     block, place = doubtful.nonzero(as_tuple=True)
     if len(place):
         pair = place % half
         undecided = torch.stack([block, place, *words[block, :, pair].T, values[block, place].view(torch.int64)]).cpu()
-        uniform, plain = (
-            uniform_of(undecided[2:4].numpy().tobytes()).reshape(2, -1),
-            undecided[4].view(torch.float64).tolist(),
-        )
+        uniform = uniform_of(undecided[2:4].numpy().tobytes()).reshape(2, -1)
+        plain = undecided[4].view(torch.float64).tolist()
         decided = []
         for at, (value, (of, where)) in enumerate(zip(plain, undecided[:2].T.tolist(), strict=True)):
             rest = value / step

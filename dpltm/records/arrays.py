@@ -76,7 +76,8 @@ def from_arrays(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    table_schema, declared = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
+    table_schema = as_schema(schema)
+    declared = Declared(bounds, classes, records, target_bounds, rows_coincide)
     if table_schema is not None:
         check_none(IN_SCHEMA, bounds=bounds, classes=classes, words=words, target_bounds=target_bounds)
     check_name(name)

@@ -74,7 +74,11 @@ class Records:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
-        self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
+        self._x = x
+        self._y = y
+        self._dtype = dtype
+        self._device = torch.device(device)
+        self._prepare = prepare
         self.persons, self.rows, self._read = persons, len(x), read
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
@@ -212,7 +216,8 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
         return [Sight("", prepared) for prepared in alone(lambda row: [prepare(row)], rows)]
 
     pairs = (((short,), (long,)) for short, long in padded(rows))
-    trial, same = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE), len(prepare(rows)) == PREPARED
+    trial = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE)
+    same = len(prepare(rows)) == PREPARED
     try:
         if same:
             with contextlib.suppress(CannotFollow):

@@ -118,7 +118,8 @@ class Cells:
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
-        words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
+        words = np.zeros(len(numbers), dtype=bool)
+        unsure = np.flatnonzero(~np.isfinite(numbers))
         texts = _texts(self.values.take(pa.array(unsure)))
         maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
@@ -248,7 +249,9 @@ def encoded(
     """
     features = np.zeros((len(cells.values), column.features), dtype=np.float32)
     holes = cells.among(empty)
-    strange, what, fix = np.zeros(len(holes), dtype=bool), "is no number", ""
+    strange = np.zeros(len(holes), dtype=bool)
+    what = "is no number"
+    fix = ""
     if column.missing:
         features[holes, -1] = 1.0
     elif holes.any():

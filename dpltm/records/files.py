@@ -240,7 +240,8 @@ class _Arrays:
 
     def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
         """Texts as records of one length; what they take up is known to fit the file before it is taken."""
-        names, path = (_RAGGED[0] + suffix, _RAGGED[1] + suffix), str(self.path)
+        names = (_RAGGED[0] + suffix, _RAGGED[1] + suffix)
+        path = str(self.path)
         values, offsets = (self[name] for name in names)
         _check_ragged(values, offsets, path, names)
         if y is not None and y.shape != (len(offsets) - 1,):

@@ -102,7 +102,8 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    table_schema, declared = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
+    table_schema = as_schema(schema)
+    declared = Declared(bounds, classes, records, target_bounds, rows_coincide)
     if table_schema is not None:
         check_none(IN_SCHEMA, label=label, bounds=bounds, classes=classes, words=words, length=length)
         check_none(IN_SCHEMA, target_bounds=target_bounds)
@@ -170,14 +171,16 @@ class _Source:
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
-        dataset, path = self.dataset, Path(self.dataset)
+        dataset = self.dataset
+        path = Path(self.dataset)
         if self.schema is not None and suffix_of(path) not in TABLES:
             raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
             return None, stem_of(path), *self._file(path, "`dataset`", layout)
         if self.label is not None:
             raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
-        description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
+        description = catalogue().get(dataset)
+        file = self.home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
             return description, dataset, *self._file(file, "`dataset`", layout)
         if description is None and (reason := instead(f"dataset {dataset}")) is not None:
@@ -238,7 +241,8 @@ def load_records(
             [0, 1], as whoever scales them counts them.
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
-    file, table_schema = Path(path), as_schema(schema)
+    file = Path(path)
+    table_schema = as_schema(schema)
     with reading(file, "`input`") as kind:
         if kind not in TABLES:
             raw = read_new_arrays(file, label, layout)
@@ -255,7 +259,8 @@ _DIGITS_TEST_EVERY = 5
 def _digits() -> tuple[RawSplit, RawSplit]:
     """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     table = _digits_table()
-    x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    x = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8)
+    y = table[:, -1].astype(np.int64)
     out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
     return RawSplit(x[~out], y[~out], "digits"), RawSplit(x[out], y[out], "digits", "x_test", "y_test")
 
@@ -310,7 +315,8 @@ def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    misnamed, cache = [], str(cache_home())
+    misnamed = []
+    cache = str(cache_home())
     for data_id in description.openml:
         try:
             with warnings.catch_warnings():

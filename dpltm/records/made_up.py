@@ -304,7 +304,8 @@ def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings
 
     Gradients are not smooth at rows that are of one value in part: rounding decides which of equal values is the largest.
     """
-    row, is_whole = x[0], not x.is_floating_point()
+    row = x[0]
+    is_whole = not x.is_floating_point()
     if is_whole:
         ways = [(0, (row == 0).to(x.dtype), True)] if largest else []
     else:
@@ -370,12 +371,14 @@ class Trial:
         order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
         compared = False
         while waiting and not (compared and waiting == [[]]):
-            ways, changed = waiting.pop(), tuple(values.clone() for values in rows)
+            ways = waiting.pop()
+            changed = tuple(values.clone() for values in rows)
             smooth = torch.ones(len(rows[0]), dtype=torch.bool)
             for place, (which, row, even) in zip(order, ways, strict=False):
                 changed[which][place], smooth[place] = row, even
             if (of_all := self.seen(changed)) is not None:
-                own, compared = self.own(*changed), True
+                own = self.own(*changed)
+                compared = True
                 if len(of_all) != len(own) or len(of_all) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
                 self._tell_apart(
@@ -389,7 +392,9 @@ class Trial:
     def _tell_apart(self, of_all: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
         pairs = []
         for at, along in self.along.items():
-            seen, beside, other = of_all[at], of_all[at].values.movedim(along, 0), own[at]
+            seen = of_all[at]
+            beside = of_all[at].values.movedim(along, 0)
+            other = own[at]
             if beside.shape != other.shape:
                 raise Mixes(seen.place)
             if beside.numel() and not (seen.slope and self.alike > ALIKE):
@@ -397,7 +402,8 @@ class Trial:
         sizes = [_size(beside) for _, beside, _ in pairs]
         floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
         for (seen, beside, other), size in zip(pairs, sizes, strict=True):
-            room, most = torch.maximum(self.alike * size, floor), max(1, BLOCK // beside.shape[1])
+            room = torch.maximum(self.alike * size, floor)
+            most = max(1, BLOCK // beside.shape[1])
             blocks = zip(*(part.split(most) for part in (beside, other, room, smooth)), strict=True)
             for mine, alone, allowed, even in blocks:  # what fits a cache is quickest
                 wrong = _differ(mine, alone, allowed).cpu()
@@ -406,7 +412,8 @@ class Trial:
 
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
-        usual, others = self.sees(*rows), torch.arange(len(rows[0])) > 0
+        usual = self.sees(*rows)
+        others = torch.arange(len(rows[0])) > 0
         places = (0, len(others) - 1, len(others) // 2)
         for number, (which, row, _) in enumerate((*self.ways[:1], *self.ways[:1], *self.ways)):
             changed = tuple(values.clone() for values in rows)

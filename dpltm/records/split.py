@@ -40,7 +40,8 @@ def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
 
 def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
     """Return an array of so many rows, taken some at a time."""
-    values, done = np.empty(shape, dtype), 0
+    values = np.empty(shape, dtype)
+    done = 0
     for block in rows:
         values[done : done + len(block)] = block.reshape(len(block), *shape[1:])
         done += len(block)
@@ -370,7 +371,8 @@ class Split:
 
     def taken(self, index: np.ndarray) -> Split:
         """Return the records at some places, ``(k,)`` whole numbers: a part of the file."""
-        (x, y), rows = self._closed, self.rows.taken(index)
+        (x, y) = self._closed
+        rows = self.rows.taken(index)
         x = rows._cells if self.rows._cells is x else x[index]
         return replace(self, _closed=Arrays(x, y[index]), rows=rows, file=self.content)
 

@@ -175,7 +175,8 @@ class Table:
             parts = arrays(block)
             joined = joined or [np.empty((0, *part.shape[1:]), part.dtype) for part in parts]
             for at, part in enumerate(parts):
-                done, dtype = len(joined[at]), np.promote_types(joined[at].dtype, part.dtype)
+                done = len(joined[at])
+                dtype = np.promote_types(joined[at].dtype, part.dtype)
                 joined[at] = joined[at].astype(dtype, copy=False)
                 joined[at].resize(
                     (done + len(part), *part.shape[1:]), refcheck=False
@@ -249,7 +250,8 @@ def _read_alike(path: Path, schema: Schema) -> bool:
     They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
     header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark, utf8 = schema.separator, codecs.lookup(schema.encoding).name == "utf-8"
+    mark = schema.separator
+    utf8 = codecs.lookup(schema.encoding).name == "utf-8"
     if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
@@ -325,7 +327,8 @@ def read_table(
         return [x, np.empty(len(block)) if at_label is None else _numbers(table, block, at_label)]
 
     x, y = table.joined(columns if at_label is None else [*columns, at_label], arrays)
-    features, cells = [place for place, at in enumerate(columns) if names[at] != units], x
+    features = [place for place, at in enumerate(columns) if names[at] != units]
+    cells = x
     if len(features) < len(columns):
         x = np.ascontiguousarray(x[:, features])
         x.flags.writeable = False
@@ -477,7 +480,8 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
     """
     label = None if schema.labels is None else schema.labels.name
     encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
-    outside, records = np.zeros(schema.features), 0
+    outside = np.zeros(schema.features)
+    records = 0
     for block in encoder.table.blocks(list(encoder.read)):
         features = encoder.arrays(block)[0]
         outside += ((features < 0) | (features > 1)).sum(0)
@@ -524,7 +528,8 @@ class _Encoder:
 
     def arrays(self, block: Block) -> list[np.ndarray]:
         """Return features, classes, and all other cells and those of labels as numbers, of some records."""
-        schema, empty = self.table.schema, frozenset(self.table.schema.missing)
+        schema = self.table.schema
+        empty = frozenset(self.table.schema.missing)
         for line, count in block.ragged:
             what = f"{count} cells in place of {len(self.table.names)}"
             self.faults.add("", what, "give every line one cell a column", int, line)
@@ -540,7 +545,8 @@ class _Encoder:
             for column in schema.columns
             if column.features
         ]
-        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        y = np.zeros(len(block), dtype=np.int64)
+        targets = np.empty(0)
         if self.label is not None:
             y = classes_of(schema.label, cells[self.label], self.faults, block.line)
             targets = cells[self.label].numbers
@@ -622,7 +628,8 @@ def draft(
     if header_schema is None and header and suffix_of(path) == ".csv":
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
-    names, kinds = _names(path, above), _kinds(path)
+    names = _names(path, above)
+    kinds = _kinds(path)
     for name, option in ((label, "label"), (units, "unit_column")):
         if name is not None and name not in names:
             raise DataError(f"`{option}` {name}: {path} has no such column; it has {shown(names)}")
@@ -650,7 +657,9 @@ def check_decimal(path: Path, schema: Schema) -> None:
     if suffix_of(path) != ".csv" or schema.decimal not in (".", ","):
         return
     other = "." if schema.decimal == "," else ","
-    table, times, records = Table(path, schema), Counter[str](), 0
+    table = Table(path, schema)
+    times = Counter[str]()
+    records = 0
     for block in table.blocks(range(len(table.names))):
         records += len(block)
         for column, mark in itertools.product(block.columns.values(), ".,"):
@@ -692,7 +701,8 @@ def public_records(path: Path, schema: Schema) -> Dataset:
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    table, lacking = Table(path, replace(schema, header=True)), "name of its own for each column"
+    table = Table(path, replace(schema, header=True))
+    lacking = "name of its own for each column"
     names = table.names
     if table.path is not None:
         lacking = "header with a name for each column; say `no_header`, or name them"

@@ -53,7 +53,8 @@ def whose(value: object) -> str:
 
 def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``."""
-    values, where = raw.units, f"{raw.source}: {raw.units_name!r}"
+    values = raw.units
+    where = f"{raw.source}: {raw.units_name!r}"
     assert values is not None
     if raw.units_name == RECORD:
         raise DataError(f"{where}: a {RECORD} is no person; call the column otherwise, by whom it names")
@@ -101,7 +102,8 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
     order = np.lexsort((hashes, units))
     _, first, count = np.unique(units[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
-    row, fits = np.repeat(np.arange(len(count)), count), rank < slots
+    row = np.repeat(np.arange(len(count)), count)
+    fits = rank < slots
     return order[fits], row[fits], rank[fits]
 
 

@@ -258,7 +258,9 @@ _MISSING = "missing"
 
 def differences(body: Mapping[str, Any]) -> list[str]:
     """Return claims of a statement, of checked shape, that do not follow from its own entries."""
-    account, certified, settings = account_of(body), body["certified"], body["settings"]
+    account = account_of(body)
+    certified = body["certified"]
+    settings = body["settings"]
     terms = certified["delta"], body["accountant"], certified["adjacency"]
     about = Subject(body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
     try:

@@ -163,7 +163,8 @@ def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str,
 def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcome of a run: accuracy, and on what it was measured."""
     private = section(config, "options").get("eval_private") is not None
-    accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
+    accuracy = number(result.get("accuracy"))
+    records = count(config.get("test_records"))
     outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
     measured = ("balanced_accuracy", *TARGET_METRICS) if private else ()
     measures = {name: value for name in measured if (value := number(result.get(name))) is not None}

@@ -93,7 +93,9 @@ def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
 
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
-    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    settings = _Values(body["settings"])
+    outcome = _Values(body["outcome"])
+    certified = body["certified"]
     mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
     kinds = {mechanism["mechanism"] for mechanism in mechanisms}
     paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
@@ -152,7 +154,9 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     """Return what is asked of a run that has ended, with the answers; nothing of one that has not."""
     if body["state"] != "finished":
         return []
-    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    settings = _Values(body["settings"])
+    outcome = _Values(body["outcome"])
+    certified = body["certified"]
     people = "records" if certified["unit"] == "record" else "persons"
     questions = {
         "The budget is kept": _budget(settings, outcome, certified),
@@ -293,7 +297,8 @@ def _percent(value: float | None) -> str:
 
 def _with_interval(row: Mapping[str, Any]) -> str:
     """``97.38 ± 0.18``, or what there is of it; and accuracy on the messages that a network learned from."""
-    mean, training = _percent(row["mean"]), row.get("training")
+    mean = _percent(row["mean"])
+    training = row.get("training")
     seen = "" if training is None else f"; in training {_percent(training)}"
     return (mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'])}") + seen
 

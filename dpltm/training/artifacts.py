@@ -329,7 +329,8 @@ class Run:
         stored_id = self.config.get("entry")
         if stored_id is None:
             return None
-        facts, names = self.config.get("resolved"), ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+        facts = self.config.get("resolved")
+        names = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
         stated = [facts.get(name) for name in names] if isinstance(facts, Mapping) else []
         for entry in self.lineage.entries:
             searched = (training for search in entry.of(PrivateSearch) for training in search.trainings)
@@ -445,7 +446,8 @@ def starting_point(
     dataset = in_front(ticket, dataset, options.features)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    winner, tickets = ticket if isinstance(ticket, Winner) else None, set_of(ticket, "ticket")
+    winner = ticket if isinstance(ticket, Winner) else None
+    tickets = set_of(ticket, "ticket")
     if dense:
         return from_round(tickets, 0, winner), dataset
     if round is None and winner is None:

@@ -181,7 +181,8 @@ class SampleSums:
         if self._ranks is None or self._exact is None:
             assert sample is not None
             mine = self._fails(self._batches(*sample))
-            failed, full = bool(mine), mine == MEMORY
+            failed = bool(mine)
+            full = mine == MEMORY
         else:
             heard = _heard(self._ranks, sample)
             mine = self._share_fails(self._ranks, self._exact, *heard)
@@ -216,7 +217,8 @@ class SampleSums:
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
     ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
-        stops, by_itself = [0, *accumulate(chunks)], self._plan.filter.kind == "element-wise"
+        stops = [0, *accumulate(chunks)]
+        by_itself = self._plan.filter.kind == "element-wise"
         shared_shape = not by_itself or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
@@ -386,7 +388,8 @@ class NoisyGradients:
         self._allocated: Iterator[np.ndarray] | None = None
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.plan, self._sampling, self._noise = records, plan, sampling, noise
-        self._ranks, self._first = ranks, ranks is None or ranks.first
+        self._ranks = ranks
+        self._first = ranks is None or ranks.first
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
@@ -516,7 +519,8 @@ def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
     """Add the canaries of its plan to a training that has not begun; InputError for more than live coordinates."""
     plan = gradients.plan
     if plan.options.audit is not None:
-        rate, replace_one = plan.mechanism.sampling_rate, plan.mechanism.adjacency == "replace-one"
+        rate = plan.mechanism.sampling_rate
+        replace_one = plan.mechanism.adjacency == "replace-one"
         layers = gradients.gradients.layer_of
         gradients.canaries = Canaries(plan.options.audit, plan.filter, layers, rate, replace_one, coins)
 

@@ -181,7 +181,8 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
         return dataset
     before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
     before = before if dataset.feature_map.screens else replace(before, pairs=None)
-    options, mask = TrainOptions(head=LEAST_SQUARES), Mask({})
+    options = TrainOptions(head=LEAST_SQUARES)
+    mask = Mask({})
     start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
     return replace(dataset, feature_map=start.feature_map)
 
@@ -278,7 +279,8 @@ def step_size(plan: NoisySteps, dataset: Dataset) -> float:
     """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
     table = isinstance(dataset.feature_map, SplineMap)
     spread, bound = (TABLE_SPREAD, LONGEST) if table else (SPREAD, CLIP_NORM.default)
-    root, noise_std = math.sqrt(plan.mechanism.steps), plan.mechanism.noise_std
+    root = math.sqrt(plan.mechanism.steps)
+    noise_std = plan.mechanism.noise_std
     return spread * plan.expected_batch / (max(noise_std, root * bound / 2) * root)
 
 
@@ -336,23 +338,25 @@ def prepared(
         return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
 
     plain, release = feature_map, before.mean
-    if isinstance(plain, SplineMap):
-        width, compute = plain.moment_count, lambda values, _: plain.moment_rows(values)
-    else:
-        width, compute = plain.features, lambda values, _: plain.centred(values)
-    centre = released(CENTRE, lambda: (sums(release, width, compute) / records).float())
+
+    def moment_sums() -> Tensor:
+        return sums(release, plain.moment_count, lambda values, _: plain.moment_rows(values))
+
+    centre = released(CENTRE, lambda: (moment_sums() / records).float())
     if options.head == LEAST_SQUARES and not isinstance(plain, SplineMap):
         centre = shrunk(centre, release.noise_std, records)
     feature_map = plain.centred_at(centre)
 
     if before.labels is not None:
-        of_labels, plainly = before.labels, Labels.of(dataset)
+        of_labels = before.labels
+        plainly = Labels.of(dataset)
         counts = released(
             "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
         labels = plainly.counted(counts, of_labels.noise_std, records)
     if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
-        screen, of_pairs = Screen(feature_map, labels), before.pairs
+        screen = Screen(feature_map, labels)
+        of_pairs = before.pairs
         cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
@@ -431,7 +435,8 @@ class Labels:
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
         """Return those of a dataset, which nobody has counted."""
-        targets, shares = dataset.target is not None, torch.full((dataset.classes,), 1 / dataset.classes)
+        targets = dataset.target is not None
+        shares = torch.full((dataset.classes,), 1 / dataset.classes)
         return cls(targets, targets or dataset.of_persons, shares.double())
 
     @property
@@ -541,7 +546,8 @@ class Screen:
 
         Those of a person's records may be longer; their mean is clipped where it is summed.
         """
-        z, (first, second) = self.feature_map.standardised(values), self.pairs.T
+        z = self.feature_map.standardised(values)
+        (first, second) = self.pairs.T
         products = z[:, first] * z[:, second]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
@@ -570,7 +576,8 @@ class Screen:
 def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, begun: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
     noise_std = 0.0 if release is None else release.noise_std
-    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(begun.feature_map, start.mask)
+    curvature = torch.tensor([CURVATURE], dtype=torch.float64)
+    live = _live_weights(begun.feature_map, start.mask)
     parameters = list(start.model.parameters())
     if begun.labels is not None:
         shares, classes = begun.labels.shares, begun.labels.classes

@@ -144,7 +144,8 @@ class WeightAverage:
 
     def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
         """Take over the averages of another one after so many steps."""
-        self._steps, self._values = steps, [state[str(place)] for place in range(len(state))]
+        self._steps = steps
+        self._values = [state[str(place)] for place in range(len(state))]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:

@@ -200,7 +200,8 @@ class NoisySteps:
     def noise_ratio(self, live: int) -> float:
         """Return the noise on the mean of a step, over that of the same training without groups."""
         mechanism = self.mechanism
-        alone, multiplier = sensitivity(self.filter, live, mechanism.adjacency), mechanism.noise_multiplier
+        alone = sensitivity(self.filter, live, mechanism.adjacency)
+        multiplier = mechanism.noise_multiplier
         if self.options.noise == "nominal":
             alone = nominal_sensitivity(self.filter, live, mechanism.adjacency, asked=True) or alone
             multiplier = mechanism.nominal_noise_multiplier
@@ -233,7 +234,8 @@ def noisy_steps(
     filter: Filter, live: int, rate: float, steps: int, options: TrainOptions, kind: Callable[..., NoisySgd] = NoisySgd
 ) -> NoisySgd:
     """Return the steps of a training of so many live weights as a mechanism, for whose noise multiplier 1 stands."""
-    adjacency, size = cast(Adjacency, options.adjacency), options.microbatch
+    adjacency = cast(Adjacency, options.adjacency)
+    size = options.microbatch
     claim = nominal_sensitivity(filter, live, adjacency, size, asked=options.noise == "nominal")
     sources = [] if size is None else ["tanh paper's sensitivity for microbatches"]
     sources += ["sensitivity in the code of DPSR-CG"] if isinstance(filter, DpsrCg) else []

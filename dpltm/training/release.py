@@ -205,7 +205,8 @@ class TrainingPlan(NoisySteps):
         """
         ranks, before = self.ranks, self.before_steps
         plan = replace(self, paid=secret.entry)  # which checkpoints name
-        sources, released = Sources.begin(secret, at, plan), Released(at)
+        sources = Sources.begin(secret, at, plan)
+        released = Released(at)
         begun = head.prepared(
             plan.options,
             plan.dataset,
@@ -261,7 +262,8 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     start, dataset, options, ranks = plan.start, plan.dataset, plan.options, plan.ranks
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
-    model, loss = start.model.to(options.device), loss_of(start.spec, dataset, plan.loss_scale)
+    model = start.model.to(options.device)
+    loss = loss_of(start.spec, dataset, plan.loss_scale)
     records = batched_records(opened, dataset, options.device, of_own_network=isinstance(start.spec, OwnNetwork))
     engine = plan.engines.get((model, loss), loss)
     gradients = NoisyGradients(
@@ -316,9 +318,12 @@ class Drawn:
 
     def run(self) -> None:
         """Take the steps that are left."""
-        plan, descent, (mechanism,) = self.plan, self.descent, self.plan.entry.of(NoisySgd)
+        plan = self.plan
+        descent = self.descent
+        (mechanism,) = self.plan.entry.of(NoisySgd)
         others = tuple(other for other in plan.entry.mechanisms if other is not mechanism)
-        beside, options = Planned(plan.account, plan.part, others), plan.options
+        beside = Planned(plan.account, plan.part, others)
+        options = plan.options
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
         test = self._test_split()
         began, note, shown = time.perf_counter() - self.seconds, "", ""
@@ -382,7 +387,8 @@ class Drawn:
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
-        plan, metric = self.plan, self.plan.options.metric or ""
+        plan = self.plan
+        metric = self.plan.options.metric or ""
         model, rule = plan.start.model, plan.start.spec.score
         if plan.evaluations:
             return self._noisy_scores(plan.evaluations[0].epsilon) if last else {"accuracy": None}
@@ -401,7 +407,8 @@ class Drawn:
     def _noisy_scores(self, epsilon: float) -> dict[str, Any]:
         """Release a noisy count on the private records, with the noise that the entry holds for it."""
         plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
-        rule, metric = plan.start.spec.score, options.metric or ""
+        rule = plan.start.spec.score
+        metric = options.metric or ""
         priced = private_score(metric, options.class_shares, dataset, rule)
         x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
         count = count_correct(plan.start.model, x, y, score=priced or rule)
@@ -439,10 +446,8 @@ class Drawn:
                 raise ValueError(step)
             tensors = {name: torch.from_numpy(np.array(value)) for name, value in latest.tensors.items()}
             self.descent.resume(step, tensors)
-            self.metrics, self.seconds = (
-                [dict(line) for line in latest.state["metrics"]],
-                float(latest.state["seconds"]),
-            )
+            self.metrics = [dict(line) for line in latest.state["metrics"]]
+            self.seconds = float(latest.state["seconds"])
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------

@@ -171,7 +171,8 @@ def _supermask(
 
 
 def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    model, mask = build(tickets.spec), tickets.tickets[-1].mask
+    model = build(tickets.spec)
+    mask = tickets.tickets[-1].mask
     put(model, tickets.theta0)
     mask.apply(model)
     return accuracy(model, *test, score=tickets.spec.score)
@@ -259,7 +260,8 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
     sent = np.packbits(first if record == 0 else ~first)
     sign = np.where(first, 1.0, -1.0)
     as_one, as_zero = sign * np.log(p / q), sign * np.log((1 - p) / (1 - q))
-    scores, at_once = np.zeros(messages), max(1, AT_ONCE // channel.bits)
+    scores = np.zeros(messages)
+    at_once = max(1, AT_ONCE // channel.bits)
     for start in range(0, messages, at_once):
         part = scores[start : start + at_once]
         packed = channel.send(np.repeat(sent[None], len(part), axis=0), coins)
@@ -277,7 +279,8 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
     index is likelier from the record that it is near to."""
     values = np.zeros((2, answer.values), np.float32)
     values[0, 0], values[1, 0] = 1, -1
-    labels, scores = np.array([0, 1]), np.zeros(messages)
+    labels = np.array([0, 1])
+    scores = np.zeros(messages)
     for at in range(messages):
         (row,) = answer.randomise(values[[record]], labels[[record]], coins)
         number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))

@@ -124,7 +124,8 @@ def _run_bounds_notes(run: Run) -> list[str]:
 
 def _metric(run: Run) -> str:
     """What its training named."""
-    options, metrics = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
+    options = run.config.get("options")
+    metrics = METRICS if run.target is None else TARGET_METRICS
     metric = options.get("metric") if isinstance(options, Mapping) else None
     return metric if metric in metrics else metrics[0]
 

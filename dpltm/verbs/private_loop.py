@@ -364,7 +364,8 @@ class PrivateLoop:
         if lineage is None and provenance is None:
             self._notes.append(START_NOTE)
         self._odometer: Odometer | None = None
-        self._process, self._lock = os.getpid(), threading.RLock()
+        self._process = os.getpid()
+        self._lock = threading.RLock()
 
     @property
     def entry(self) -> Entry:
@@ -394,7 +395,8 @@ class PrivateLoop:
 
     def _multiplier(self, draft: Entry) -> float:
         """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
-        terms, account = self.settings, self.ledger.account(self.lineage)
+        terms = self.settings
+        account = self.ledger.account(self.lineage)
         (steps,) = draft.of(NoisySgd)
         steps = replace(steps, noise_multiplier=terms.noise_multiplier or 0.0)
         try:
@@ -650,7 +652,8 @@ class PrivateLoop:
             (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
         )
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
-        report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
+        report = self.report()
+        blocks = handed_out(self.ledger.book, self.entry)
         return Run(
             plan.run_config(network, self.entry, bounds, terms.units is not None, options=options, resolved=resolved),
             built,

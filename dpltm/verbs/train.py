@@ -116,8 +116,10 @@ def train_start(
         services.progress.say(f"going on from {checkpoints.latest.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
     notes = (*drawn.plan.notes, *([OWN_NOTE] if own else []), *drawn.notes)
-    drawn_plan, gradients = replace(drawn.plan, notes=notes), drawn.descent.gradients
-    start, account = drawn_plan.start, ledger.book.own_account(paid.lineage) if own else paid.account
+    drawn_plan = replace(drawn.plan, notes=notes)
+    gradients = drawn.descent.gradients
+    start = drawn_plan.start
+    account = ledger.book.own_account(paid.lineage) if own else paid.account
     return Run(
         drawn_plan.to_json(gradients.gradients.kernels),
         start.model,
@@ -240,7 +242,8 @@ def _bands_asked(options: TrainOptions) -> int | None:
 
 def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
     strategy = banded_noise.optimal_strategy(bands, plain.steps)
-    norm, claim = banded_noise.norm(strategy), plain.nominal_sensitivity
+    norm = banded_noise.norm(strategy)
+    claim = plain.nominal_sensitivity
     return BandedSgd(
         min(plain.sampling_rate * bands, 1.0), plain.steps, 1.0, plain.sensitivity * norm,
         None if claim is None else claim * norm, plain.claimed_by, strategy, bits=plain.bits,
@@ -249,14 +252,16 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    budget, delta = options.epsilon or 0.0, options.delta
+    budget = options.epsilon or 0.0
+    delta = options.delta
     noise = calibrate_noise(budget, delta, mechanism, accountant=options.accountant).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    metric, spec = options.metric or "", start.spec
+    metric = options.metric or ""
+    spec = start.spec
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
     if dataset.target is not None:
@@ -336,7 +341,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
         return None
     if plan.dataset.target is not None:  # chances keep near the mean, where that much noise would hide them
         return None
-    bound, root = plan.filter.certified_bound(plan.start.mask.live), math.sqrt(mechanism.steps)
+    bound = plan.filter.certified_bound(plan.start.mask.live)
+    root = math.sqrt(mechanism.steps)
     summed = root
     if not 0 < bound < math.inf:
         return None

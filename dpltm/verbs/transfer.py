@@ -252,7 +252,8 @@ def _kept_weights(
     old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
 ) -> dict[str, Tensor]:
     """Return the weights that are taken over: a layer's bias goes with all of its weights."""
-    weights, fresh = {}, {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
+    weights = {}
+    fresh = {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
     for name, value in drawn.items():
         goes_along = name not in relations and name.rpartition(".")[0] not in fresh
         if relations.get(name) == "repeated":

@@ -84,9 +84,12 @@ def code_named(text: str, **settings: Any) -> OwnModel:
         path = Path(place)
         if not path.is_file():
             raise InputError(f"`model`: {place}: no such file")
-        module, text_of_code, source = _of_file(path), f"{path.name}:{name}", str(path)
+        module = _of_file(path)
+        text_of_code = f"{path.name}:{name}"
+        source = str(path)
     else:
-        module, text_of_code = _of_package(place), text
+        module = _of_package(place)
+        text_of_code = text
         source = getattr(module, "__file__", None)
     code: Any = module
     for part in name.split("."):

@@ -137,7 +137,9 @@ SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplie
 
 def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
     subject = run_subject(run.label, run.config, run.result, parameters=run.parameters)
-    settings, outcome, certified = subject.settings, subject.outcome, section(run.privacy, "certified")
+    settings = subject.settings
+    outcome = subject.outcome
+    certified = section(run.privacy, "certified")
     accuracy, density, at = outcome["accuracy"], settings["density"], settings["round"]
     ends = interval(accuracy, outcome.get("test_records"))
     return {

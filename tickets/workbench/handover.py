@@ -247,7 +247,8 @@ class _Network:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
-        entry, guarantee = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
+        entry = run.entry
+        guarantee = guarantee_of_run(run.config, Account.alone(run.lineage))
         names = map(str, range(run.spec.classes)) if self.schema is None else self.schema.class_names
         return {
             "format": "dpltm-export",
@@ -377,7 +378,9 @@ class _Encoding(nn.Module):
         ]
         self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
         self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
-        order, first, at_hot = list[int](), {name: at for at, name in enumerate(self._numbers)}, 2 * len(numbers)
+        order = list[int]()
+        first = {name: at for at, name in enumerate(self._numbers)}
+        at_hot = 2 * len(numbers)
         for column in columns:  # values, then holes of all numbers, then the places
             if _is_number(column):
                 order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
@@ -504,7 +507,8 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    program = files("dpltm.tickets").joinpath("predict.py")
+    settings = network.settings
     (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
     if settings is not None:
         source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
@@ -538,7 +542,8 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
         inputs = {name: np.array(values) for name, values in encoded.items()}
         table.unlink()
     expected = predict(run, x)
-    outputs, wanted = _run(folder, inputs, network.output), expected.values if run.target else expected.probabilities
+    outputs = _run(folder, inputs, network.output)
+    wanted = expected.values if run.target else expected.probabilities
     span = 1.0 if run.target is None else run.target[1] - run.target[0]
     difference = float(np.abs(outputs - wanted).max()) / span
     allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
@@ -561,7 +566,8 @@ def _run(folder: Path, inputs: dict[str, np.ndarray], output: str) -> np.ndarray
 def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
-    parts, bounds = fractions(MADE_UP, int(np.prod(shape))).numpy(), network.bounds
+    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
+    bounds = network.bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)

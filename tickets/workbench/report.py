@@ -172,7 +172,8 @@ def _audit(run: FoundRun, progress: Progress) -> dict[str, Any]:
 
 def _page(reported: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
     """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
-    method, unit = certified_by(reported.subject.accountant), reported.account.unit
+    method = certified_by(reported.subject.accountant)
+    unit = reported.account.unit
     costs = [
         figure(Account((entry,), unit=unit).epsilon(reported.subject.delta, method)) if entry.paid else ""
         for entry in reported.account.entries

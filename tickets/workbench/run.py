@@ -81,7 +81,8 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest) ->
 
 def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOptions], Dataset]) -> dict[str, Any]:
     """Return what the three stages would spend, in the ledger; refuse all that can be refused before hours of generation."""
-    (arm,), source = recipe.arms, str(recipe.path)
+    (arm,) = recipe.arms
+    source = str(recipe.path)
     account = {"ledger": options.ledger, "population": options.population}
     by_mechanism = not reads_no_records(arm.draw)
     making = resolve(GenerateRequest, account, recipe.tickets["tickets"], source)

@@ -107,7 +107,8 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
-    folder, dry = ticket_set.folder_of(tickets), {"dry_run": True} if request.dry_run else {}
+    folder = ticket_set.folder_of(tickets)
+    dry = {"dry_run": True} if request.dry_run else {}
     if ticket_set.is_bundled(folder):
         raise InputError(
             f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
@@ -149,7 +150,8 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
         What ``dpltm train`` prints as JSON; None on other ranks than 0.
     """
     check_request(request)
-    ranks, place = None, launched()
+    ranks = None
+    place = launched()
     if place is not None:
         if request.head == LEAST_SQUARES:
             check_alone("`head` least-squares")
@@ -288,7 +290,8 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
 
 def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[str]:
     """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
-    metric, score = request["metric"] or "accuracy", result.best.score
+    metric = request["metric"] or "accuracy"
+    score = result.best.score
     scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
@@ -372,11 +375,13 @@ def imported_set(
     if origin is not None:
         if provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        parent, provenance = Parent(origin.id, origin.name, None, "export and import"), origin.provenance
+        parent = Parent(origin.id, origin.name, None, "export and import")
+        provenance = origin.provenance
     elif provenance is None:
         raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
     elif provenance != "data-free":
-        words, part = "masks and weights made elsewhere", ledger.part(dataset)
+        words = "masks and weights made elsewhere"
+        part = ledger.part(dataset)
         drafts = [*ledger.public(dataset, words)]
         if provenance == "private":
             check_private(ledger.account(), part)

@@ -234,7 +234,8 @@ class TrialRunner:
     def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
         path = self.path(shared)
-        provenance, expected = find_set(str(path)).provenance, shared.recipe.provenance(shared.title)
+        provenance = find_set(str(path)).provenance
+        expected = shared.recipe.provenance(shared.title)
         if provenance != expected:
             raise InputError(
                 f"{path}: its provenance is {provenance}, and that of [tickets.{shared.title}] is {expected}; remove it, and"
@@ -379,7 +380,8 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
 
 def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict[str, Any]:
     """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
-    root, (trial,) = Path(options.out or ""), recipe.trials
+    root = Path(options.out or "")
+    (trial,) = recipe.trials
     shared = trial.needs[0]
     if options.dry_run or not (root / "recipe.json").exists():
         if not files.only_being_written(root / "recipe.json"):
@@ -446,7 +448,8 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
     arms = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for number, arm in enumerate(recipe.arms, 1):
-            spent, epsilon = None, arm.train.get("epsilon")
+            spent = None
+            epsilon = arm.train.get("epsilon")
             if arm.latent is None and arm.tickets is None and arm.tune is None:
                 decided = {"dense": True, "dry_run": True, "ledger": ledger}
                 spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
@@ -465,7 +468,8 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
                 }
             )
             step(number)
-    seeds, sets = [*range(recipe.head.seeds)], sorted(recipe.tickets)
+    seeds = [*range(recipe.head.seeds)]
+    sets = sorted(recipe.tickets)
     return {"quick": recipe.quick, "seeds": seeds, "members": len(recipe.trials), "tickets": sets, "arms": arms}
 
 
@@ -488,7 +492,8 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
     if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
         alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
         certified = (entry for entry, own in alone if not entry.paid or math.isfinite(own.epsilon(delta, "rdp")))
-        rest, paid = replace(account, entries=tuple(certified)), len(account.paid)
+        rest = replace(account, entries=tuple(certified))
+        paid = len(account.paid)
         finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
         notes.append(
             f"{paid - len(rest.paid)} of {paid} releases certify nothing: all together neither; the others together would be"
@@ -522,7 +527,8 @@ def table(
         else f"{len(names)} of {len(rows)} rows: "
         for note, names in names_of.items()
     }  # fmt: skip
-    stated, seeds = all_terms(rows), recipe.head.seeds  # where rows agree on it, it is said once; else in each
+    stated = all_terms(rows)
+    seeds = recipe.head.seeds  # where rows agree on it, it is said once; else in each
     over = f"means over {seeds} seeds with 95 % intervals (Student's t)" if seeds > 1 else "one seed"
     return {
         "recipe": recipe.head.title,
@@ -584,7 +590,8 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mappin
     results = folder.results(trial.name for trial in recipe.trials)
     privacy = total(recipe, results, ledger)
     body = table(recipe, results, failures, privacy)
-    charts, picture = _charts(recipe, body, folder, results), folder.root / "figure.png"
+    charts = _charts(recipe, body, folder, results)
+    picture = folder.root / "figure.png"
     place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
     shared = {**files.published(place), **table(recipe, results, elsewhere, privacy)}
