@@ -62,7 +62,7 @@ DATA = {
     **{f"dataset {name}": f"datasets info {name}" for name in ("movielens", "movielens-like", "movielens-small")},
 }
 RECIPE_KEY = "[recipe] measure"
-ELSEWHERE = {"report SET", "report SWEEP", "x of a Dataset"}  # tests/cli/test_report.py, dpltm/records/test_items.py
+ELSEWHERE = {"report SET", "report SWEEP", "x of a Dataset"}  # tests/cli/test_report.py, dpltm/test_api.py
 NAMES = {
     "dpltm.synthesize": "by a library",
     "dpltm.search": "search on public records (dpltm.tune)",
