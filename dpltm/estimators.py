@@ -551,8 +551,8 @@ class TicketEstimator(BaseEstimator):
         return (x, *labels) if y else x
 
     def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`. If ``warn``,
-        warn once of records that a fit or paid score of this estimator, or of a clone, is of."""
+        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
+        if asked, of records that a fit or paid score of this estimator, or of a clone, is of."""
         with self._naming():
             records, as_known = self._columns.read(X)
             compared = warn and not (self.rows_coincide or self._warned)
