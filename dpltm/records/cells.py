@@ -71,7 +71,9 @@ def as_column(cells: list[Any]) -> Any:
         gets cells of one kind, and holes.
     """
     kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
-    types = [({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string())]
+    types: tuple[tuple[set[type], Any], ...] = (
+        ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
+    )  # fmt: skip
     try:
         for alike, arrow in types:
             with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
