@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.errors import InputError
 from dpltm.privacy import accountant
 from dpltm.privacy.account import MAX_PIECES, Account, as_replace_one
 from dpltm.privacy.accountant import epsilon
@@ -92,18 +92,6 @@ def test_too_many_combinations_are_priced_as_whole(many):
     assert len(found.pieces) <= MAX_PIECES
     assert size == (2 if many * many <= MAX_PIECES else 1 + many if many <= MAX_PIECES else 2 * many)
     assert {entry.id for piece in found.pieces for entry in piece} == {entry.id for entry in entries}
-
-
-# --- which entries count --------------------------------------------------------------------------------------------
-
-
-def test_everything_in_the_ledger_and_the_lineage_counts_once():
-    mine, other = released(1, NOISE), released(2, NOISE, home=THERE)
-    assert account(mine, lineage=[mine, other]).entries == (mine, other)
-    assert account(mine, lineage=[mine, other]).epsilon(DELTA) == epsilon([NOISE, NOISE], DELTA)
-    assert account(mine).__add__([mine]).entries == (mine,)
-    draft = Entry("release", mechanisms=(NOISE,))
-    assert len(account(mine).__add__([draft]).__add__([draft]).entries) == 3
 
 
 # --- relations ------------------------------------------------------------------------------------------------------
@@ -227,23 +215,6 @@ def test_a_filter_takes_the_worst_piece_and_checks_delta():
         account(small).filter_epsilon(0.0)
 
 
-# --- budgets --------------------------------------------------------------------------------------------------------
-
-
-def budget(limit, number=1, home=HERE):
-    return Entry("budget", mechanisms=(Guarantee(limit, DELTA),), id=f"b{number}", home=home, sequence=number)
-
-
-DRAFT = Entry("release", mechanisms=(NOISE,))
-
-
-def test_ranges_beside_each_other_share_no_budget():
-    held = [budget(1.0), released(2, NOISE, on=part(0, 10))]
-    account(*held).check_budget([replace(DRAFT, part=part(10, 20))])
-    with pytest.raises(BudgetError):
-        account(*held).check_budget([replace(DRAFT, part=part(9, 20))])
-
-
 # --- messages of owners ---------------------------------------------------------------------------------------------
 
 SENT, MORE = (Guarantee(size, adjacency="replace-one") for size in (0.5, 0.75))
@@ -290,10 +261,3 @@ def test_many_cuts_stay_monotone():
         found = account(*entries).epsilon(DELTA, "ma")
         assert found >= last * (1 - 1e-9)
         last = found
-
-
-def test_an_account_has_a_curve_a_piece():
-    found = account(released(1, NOISE, on=part(0, 10)), released(2, NOISE, on=part(10, 20))).profiles()
-    assert [profile.epsilon(DELTA) for profile in found] == [epsilon([NOISE], DELTA)] * 2
-    with pytest.raises(DpltmError):
-        account(released(1, Unprotected())).profiles()

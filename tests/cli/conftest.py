@@ -80,19 +80,6 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.fixture
-def by_places(cli: Callable[..., Done]) -> str:
-    """``pub`` made anew from the digits at places 0 to 719; options of those at 719 to 1438, to be private.
-
-    Where one record may be replaced by another, a part cut out by hashes is entered as the whole dataset, half of which
-    would be public; a place is a place.
-    """
-    shutil.rmtree("pub")
-    Path("digits.ledger.jsonl").unlink()
-    assert cli(f"generate --dataset digits --subset 0:719 {TINY} --provenance public --out pub --quiet").code == 0
-    return "--dataset digits --subset 719:1438"
-
-
-@pytest.fixture
 def tree(cwd: Path) -> Callable[[], dict[str, bytes | None]]:
     """Every path under ``cwd`` (hidden ones too) with its bytes; folders have none."""
     return lambda: {

@@ -36,13 +36,11 @@ def lines() -> list[str]:
 
 WAYS: dict[str, Callable[[], object]] = {
     "deleted with its folder": lambda: shutil.rmtree("l"),
-    "shortened by a line": lambda: LEDGER.write_text("".join(lines()[:-1])),
     "an older copy of the whole folder": lambda: (shutil.rmtree("l"), shutil.copytree("folder", "l")),
-    "a link to an older copy in its place": lambda: (LEDGER.unlink(), LEDGER.symlink_to(OLDER.absolute())),
     "a link that leads to an older copy now": lambda: (LINK.unlink(), LINK.symlink_to(OLDER)),
     "another ledger in its place": lambda: shutil.copy("other.jsonl", LEDGER),
 }
-"""Some more are tried on the file alone, in tests/account/test_account_file.py."""
+"""Others are tried on the file alone, in tests/account/test_account_file.py."""
 
 
 @pytest.mark.one_of(2)

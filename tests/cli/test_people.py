@@ -32,11 +32,6 @@ def people(cwd):
     table("t.csv", range(40, 60), seed=1)
 
 
-def spends(persons: int, times: int = 1) -> object:
-    """What so many trainings on so many persons come to."""
-    return pytest.approx(epsilon((NoisySgd(10 / persons, 4, 2.0, 1.0),) * times, 1e-3), rel=1e-6)
-
-
 def test_persons_are_protected(cli, entries):
     """The run knows columns and bounds; what says whose records are is no feature, and of records to predict it may lack."""
     body = cli(f"{TRAIN} --test t.csv --per-unit 3 --out r").json
@@ -45,7 +40,7 @@ def test_persons_are_protected(cli, entries):
     (steps,) = trained["mechanisms"]
     assert steps["sampling_rate"] == 10 / 40
     assert body["privacy"]["certified"]["unit"] == "who"
-    assert certified(body) == spends(40)
+    assert certified(body) == pytest.approx(epsilon([NoisySgd(10 / 40, 4, 2.0, 1.0)], 1e-3), rel=1e-6)
     notes = body["privacy"]["notes"]
     assert any("at most 3 of each count" in note for note in notes)
     assert any("the number of persons (40) was counted" in note for note in notes)

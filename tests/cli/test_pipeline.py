@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
@@ -20,10 +18,7 @@ from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
 from dpltm.tickets import feature_files
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
-from dpltm.training.descent import Descent
-from interruptions import ending, interrupt
 from opened import arrays_of
 from set_entries import by_dp_accounting
 
@@ -105,36 +100,12 @@ def test_default_names_count_up(cli, cwd):
     assert made == {"pub-round1.run", "pub-round1-2.run", "digits.tickets", "digits-2.tickets"}
 
 
-def test_what_an_interrupted_run_spent_counts_in_the_budget(cli, refused):
-    """Its entry is on disk, and its checkpoint is lost."""
-    made = f"generate {PRIVATE} {TINY} --criterion dp-train --ledger l.jsonl"
-    with ending(Descent, "run", 1, interrupt):
-        assert cli(f"{made} --epsilon 1 --out new").code == 130
-    assert not Path("new").exists()
-    (first,) = open_ledger("l.jsonl").entries
-    shutil.rmtree(".new.checkpoint")  # nothing goes on from there
-    for more in ("", "--dry-run"):  # the crumb that the first calibration left is noise alone
-        assert refused(f"{made} --epsilon 1 --out new {more}", code=1).startswith("budget: ")
-    assert 1.9 < certified(cli(f"{made} --epsilon 2 --out new --json").json) <= 2
-    assert open_ledger("l.jsonl").entries[0] == first
-    made_of = load_ticket_set(Path("new")).lineage.entries
-    assert made_of == open_ledger("l.jsonl").entries[1:], "the first one is not what these tickets were made of"
-    assert 1.9 < by_dp_accounting(*open_ledger("l.jsonl").entries) <= 2.01
-
-
 def test_a_training_that_diverged_says_so(cli):
     """In its answer, in what is kept of it, and where it is evaluated: weights are released, and may be looked at."""
     few = "--model mlp:4 --steps 3 --lr 1e30 --epsilon 3 --delta 1e-4 --out r --json"
     (said,) = (n for n in cli(f"train --dense {PRIVATE} {few}").json["privacy"]["notes"] if "training diverged" in n)
     assert said in cli("evaluate r --dataset digits --json").json["notes"]
     assert said in Path("r/result.json").read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
-def test_a_device_that_is_not_there(refused):
-    for more in ("", "--dry-run"):
-        command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
-        assert refused(command).startswith("--device: cuda is not there")
 
 
 def test_features_that_cannot_be_made_cost_nothing(cli, monkeypatch):

@@ -220,21 +220,3 @@ def test_a_kill_right_after_the_set_appears_loses_no_draw(cli, draw, monkeypatch
         patch.setattr(os, "rename", killed)
         assert cli(f"tickets {command}").code == 130
     assert draws("as it was") == draws("set")
-
-
-# --- a projection that is dropped ---
-
-
-def test_a_dropped_projection_at_the_terminal(cli):
-    """Both widths are 64 here: neither that nor as many classes keeps the projection, or the output layer."""
-    made = f"generate {PUBLIC} --provenance public --model mlp:project64,8 --rounds 1 --prune 0.5 --iterations 3 --out set"
-    assert cli(f"{made} --batch-size 32").code == 0
-    body = cli(f"tickets transfer set@1 {PRIVATE} --mode drop-projection --out made --json").json
-    assert (body["model"], body["mode"]) == ("mlp:8", "drop-projection")
-    assert [(row["layer"], row["mask"], row["weights"]) for row in body["layers"]] == [
-        ("project", "dropped", "dropped"), ("fc1", "kept", "kept"), ("fc2", "random", "fresh")
-    ]  # fmt: skip
-    assert body["tickets"][1]["live"] == (64 * 8 + 8 * 10) // 2 + 8 + 10
-    assert cli("tickets verify made --json").json["ok"]
-    assert load_ticket_set(Path("made")).lineage == load_ticket_set(Path("set")).lineage
-    assert cli(f"train made@1 {TRAIN} --ledger l.jsonl --out run").json["live"] == body["tickets"][1]["live"]

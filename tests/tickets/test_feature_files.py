@@ -142,14 +142,6 @@ def test_other_tensors(there, raw, kind):
     assert read_map(there, WHERE, body).id == KINDS[kind].id
 
 
-def test_the_network_of_a_run_in_front_is_gone(there):
-    network = {"model": "mlp:7", "features": 80, "classes": 4}
-    body = {**write_map(there, KINDS["plain"]), "text": "network", "network": network}
-    assert refused(body) == (
-        f"{WHERE}: feature_map: the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it"
-    )
-
-
 GOOD = to_json(LINEAGES["public"])
 HOSTILE = {**MAPS, "lineage": [*MAPS["lineage"], {**GOOD, "more": 1}, GOOD, to_json(Lineage())]}
 HOSTILE["statistics"] = [*MAPS["statistics"], True, False]

@@ -118,16 +118,6 @@ def test_a_module_gives_the_numbers_of_the_kind_that_it_is():
         assert all(torch.equal(mine.predictor[name], theirs.predictor[name]) for name in theirs.predictor)
 
 
-def test_a_kind_by_name_from_given_weights_and_half_frozen():
-    start = build(ModelSpec("mlp:8", 6, CLASSES), 3).state_dict()
-    x, y = CASES["hand-made"].records(90, 1)
-    given = {"start": start, "start_provenance": "public", "freeze": ["fc1.*"]}
-    run = dpltm.train("mlp:8", x, y, ledger=dpltm.Ledger(), **given, **TRAINING, **FACTS)
-    assert torch.equal(run.model.fc1.weight, start["fc1.weight"])
-    assert not torch.equal(run.model.fc2.weight, start["fc2.weight"])
-    assert run.config["resolved"]["live"] == 8 * CLASSES + CLASSES
-
-
 def test_weights_of_a_run_bring_its_lineage():
     """A network that starts from a private training depends on what that spent."""
     case, ledger = CASES["hand-made"], dpltm.Ledger()

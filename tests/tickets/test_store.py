@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import dpltm.tickets
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services
-from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.privacy.ledger import Ledger
-from dpltm.records import Dataset, from_arrays
 from dpltm.tickets import ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import is_bundled, save_winner
-from dpltm.training.artifacts import TicketSet, Winner
-from dpltm.verbs import select as selecting
+from dpltm.training.artifacts import Winner
 from refusals import told
 from set_entries import DRAWN, SAID
 
@@ -145,27 +139,6 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
     assert rest == [card]
-
-
-# --- Sets and winners from memory to a folder and back: what goes along, and what is spent on them next ---
-
-
-QUIET = Services()
-
-
-def records(seed: int) -> Dataset:
-    draw = np.random.default_rng(seed)
-    return from_arrays(draw.integers(0, 256, (200, 6), dtype=np.uint8), np.arange(200) % 3, classes=3)
-
-
-def draw(tickets: TicketSet) -> Winner:
-    asked = SelectOptions(eps1=0.5, score="additive")
-    return selecting.select(selecting.plan(tickets, records(0), asked, Ledger(), QUIET))
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "set"
 
 
 def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():
