@@ -141,16 +141,6 @@ def test_two_steps_of_whatever_a_ledger_can_hold_have_a_price_and_never_a_lower_
 
 # --- order ----------------------------------------------------------------------------------------------------------
 
-DRAW = Selection(0.5, 0.5)
-
-
-def test_a_draft_is_the_last_of_its_ledger():
-    draft = Entry("release", mechanisms=(DRAW,))
-    for held, first in (((), True), ((released(1, NOISE),), False)):
-        planned = account(*held).__add__([draft, Entry("release", mechanisms=(NOISE,))])
-        (draw,) = [each for each in planned.mechanisms(planned.pieces[0]) if isinstance(each, Selection)]
-        assert draw.adaptive is not first
-
 
 def test_a_filter_covers_mechanisms_that_answers_chose():
     """docs/privacy-model.md 5.9: the answer of randomised response picks a Gaussian or a (0, 1e-5) mechanism.

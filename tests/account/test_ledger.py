@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from dpltm.errors import ArtifactError, BudgetError, InputError
+from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.entry import Entry, Head, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, Moved, of_process
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, RandomizedResponse, Unprotected
+from dpltm.privacy.mechanisms import GaussianRelease, RandomizedResponse
 from world import Shelf
 
-DELTA = 1e-5
 NOISE = GaussianRelease(4.0)
 DRAFT = Entry("release", mechanisms=(NOISE,), words="a mean")
 
@@ -83,21 +82,6 @@ def test_people_of_another_unit_or_population_are_refused(shelf, draft, field):
     assert nameless.entries == shelf.book.entries == ()
     enter(Ledger(store=shelf), replace(DRAFT, population="people"))
     Ledger(store=shelf).declare(Entry("public", population="others", unit="patient"))  # protects nobody
-
-
-def test_budgets_refuse_before_anything_is_entered():
-    ledger = Ledger()
-    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, DELTA),)))
-    enter(ledger)
-    with pytest.raises(BudgetError):
-        enter(ledger, id="2" * 64)
-    with pytest.raises(BudgetError):
-        ledger.declare(DRAFT)
-    ledger.declare(Entry("budget", mechanisms=(Guarantee(2.0, DELTA),)))  # the last one rules
-    enter(ledger, id="2" * 64)
-    with pytest.raises(BudgetError):
-        enter(ledger, Entry("release", mechanisms=(Unprotected(),)), "3" * 64)
-    assert [entry.kind for entry in ledger.entries] == ["budget", "release", "budget", "release"]
 
 
 def test_a_value_that_knows_more_of_its_ledger_is_refused_with_both_heads(shelf):

@@ -1,7 +1,5 @@
 """Rules of the account that figures of random histories do not show (``test_world`` has a table of all)."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 from dataclasses import replace

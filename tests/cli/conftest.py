@@ -1,7 +1,5 @@
 """How the command line is driven: in this process, in an empty folder, with everything it prints and writes caught."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

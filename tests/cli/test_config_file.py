@@ -1,7 +1,5 @@
 """--config: a TOML file fills any option, flags override it, and a wrong file gets one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from commands import PRIVATE

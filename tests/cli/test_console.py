@@ -1,7 +1,5 @@
 """Progress on a terminal, and figures for people."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """Whole commands with ``--device cuda``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes that die between two changes of the disk: results are whole or not there, and the next run is not blocked."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """A dry run states what the run will spend, and writes nothing: neither here nor into the folder of the key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

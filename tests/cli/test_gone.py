@@ -1,7 +1,5 @@
 """What version 0.2 had and this one has not is refused by its name, with what to do instead; nothing is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From a run to whoever uses it: ``export``, ``predict --id``, ``evaluate --input``; and weights that were exchanged."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

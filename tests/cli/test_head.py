@@ -1,7 +1,5 @@
 """dpltm train --head least-squares, which is the default of a table: what it spends, and what comes of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What ``--help`` prints: panels, examples, widths, colours; and what a shell is told to complete."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -4,8 +4,6 @@ One command of each verb that declares something beside its release: a test spli
 features are fitted to, a look with no mechanism.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a ledger lost is noticed by the next command, however that came about; budgets hold whoever asks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

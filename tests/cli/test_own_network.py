@@ -1,7 +1,5 @@
 """A file of code at the terminal: what it does in every command, and that nothing but the command line names it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

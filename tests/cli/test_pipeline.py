@@ -1,7 +1,5 @@
 """The three stages on the digits, held against computations by hand: what is spent, what is written, what stays private."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``dpltm privacy ...``: figures and noise for settings, curves, ledgers, budgets."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -382,19 +380,6 @@ def test_nobody_is_told_how_much_bounds_clip_but_of_test_records(cli):
         told.append([note for note in tested if note.startswith("most values of 'age' in the test split are outside")])
     assert said[0] == said[1]
     assert list(map(len, told)) == [0, 2]
-
-
-@pytest.mark.usefixtures("public")
-def test_what_does_not_fit_is_said_before_torch_is_imported():
-    Path("d.csv").write_text(Path("d.csv").read_text().replace("south", "west"))
-    script = (
-        "import sys; from dpltm.cli.main import run\n"
-        "for command in ('train --dense --epsilon 1', 'generate --provenance public', 'select set --eps1 1'):\n"
-        f"    print(run([*command.split(), *'{DATA} --quiet'.split()]), 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout == "2 False\n" * 3, done.stderr
-    assert done.stderr.count("does not fit its schema") == 3
 
 
 @pytest.mark.usefixtures("public")

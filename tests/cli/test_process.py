@@ -1,7 +1,5 @@
 """dpltm as a process of its own: exit codes, both streams, interrupts, broken pipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``torchrun`` starts ``dpltm train``: the same whatever the number of ranks, paid once; one ends all."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -4,8 +4,6 @@
 sentence says is tested where it is made.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -89,6 +87,7 @@ o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
+--out: p.csv.gz is neither .csv       | predict r --input x.npz -o p.csv.gz
 SET@ROUND:                            | tickets export pub@1 --out new
 SET@ROUND:                            | tickets export pub --to torch-prune --out new.x
 --predictor:                          | tickets export pub --predictor --out new

@@ -5,8 +5,6 @@ training on the same table, whose bounds are public now, in a ledger of its own.
 A run names the entry that paid for it, and its lineage is bound to its weights: that of a sister run is refused.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """``dpltm report``, ``compare`` and ``privacy check``: what is written, what it says, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Interrupted commands, and the same command again: the same bits, one entry, nothing left behind or handed on."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -18,7 +16,6 @@ import torch
 from commands import PRIVATE, certified
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
-from dpltm.tickets.ledger_file import open_ledger
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
 from interruptions import Killed, ctrl_c, die, ending, often, signals
@@ -191,7 +188,6 @@ def test_only_its_owner_reads_a_checkpoint_and_nothing_else_holds_its_keys(cli, 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--lr 0.5", "--lr was not given and is 0.5"),
         ("--epsilon 3 --steps 9", "--epsilon was 2.0 and is 3.0, --steps was 20 and is 9"),
         ("--subset 0.4:1.0", "--subset was '0.5:1.0' and is '0.4:1.0'"),
         ("--ledger x.jsonl", "--ledger was 'l.jsonl' and is 'x.jsonl'"),
@@ -395,18 +391,3 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
     assert len(entries("l.jsonl")) == 1
     left = {name for name in tree() if not name.startswith(("r/", "r.private"))}
     assert left - {"r"} == {*before, *ACCOUNTS}, "nothing hidden"
-
-
-def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):
-    """Work that goes on measures what is there now."""
-    draw = np.random.default_rng(0)
-    for name in ("a", "first", "second"):
-        np.savez(f"{name}.npz", x_train=draw.integers(0, 17, (80, 4), dtype=np.uint8), y_train=np.arange(80) % 2)
-    Path("first.npz").rename("test.npz")
-    train = "train --dense --model mlp:4 --dataset a.npz --test test.npz --bounds 0,16 --delta 1e-3 --steps 9 --out r"
-    command = f"{train} --noise-multiplier 9 --ledger l.jsonl --quiet"
-    assert stopped(ctrl_c, 4, command).code == 130
-    Path("second.npz").rename("test.npz")
-    assert cli(command).code == 0
-    kinds = [entry.kind for entry in open_ledger("l.jsonl").entries]
-    assert sorted(kinds) == ["excluded", "excluded", "release"]

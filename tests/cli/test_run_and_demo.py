@@ -1,7 +1,5 @@
 """``dpltm run`` and ``dpltm demo``: three stages, one budget, one ledger; what is wrong is found before the first."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

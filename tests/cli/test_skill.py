@@ -1,7 +1,5 @@
 """A run that is no better than always saying the same says so in its last line, everywhere; one that is, does not."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -10,9 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import dpltm
-import dpltm.tickets
-from dpltm.privacy.describe import percent
 from programs import program
 
 hospital = program("examples/hospital_table.py")
@@ -69,30 +64,6 @@ def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
     assert result["skill"] is None
     assert cli("report r -o r.html").code == 0
     assert "AUC" not in Path("r.html").read_text()
-
-
-SHARES = "--metric balanced-accuracy --class-shares 0.83,0.17"
-
-
-@pytest.mark.usefixtures("table")
-def test_balanced_accuracy_on_private_records_has_a_price(cli: Any) -> None:
-    """Of hardly any noise it is what the definition says, by the stated shares."""
-    options = (
-        "--delta 1e-4 --noise-multiplier 0.2 --steps 40 --batch-size 200 --features unit --lr 2 --eval-private 200"
-    )
-    body = cli(f"train --dense {TABLE} {options} {SHARES} --class-weight balanced --out r --json").json
-    visits = pd.read_csv("visits.csv")
-    named = dpltm.predict(dpltm.tickets.load("r"), visits.drop(columns="returned")).labels
-    truth = (visits["returned"] == "yes").to_numpy().astype(int)
-    right = [float(((named == one) & (truth == one)).sum()) for one in (0, 1)]
-    records = 200 / body["sampling_rate"]
-    assert body["balanced_accuracy"] == pytest.approx((right[0] / 0.83 + right[1] / 0.17) / 2 / records, abs=1e-3)
-    assert body["accuracy"] is None
-    assert any(
-        note.startswith("balanced-accuracy is that on the training records") for note in body["privacy"]["notes"]
-    )
-    assert cli("report r -o r.html").code == 0
-    assert f"balanced accuracy {percent(body['balanced_accuracy'])}" in Path("r.html").read_text()
 
 
 @pytest.mark.usefixtures("table")

@@ -1,7 +1,5 @@
 """One set of defaults for tables: the same at the terminal, in Python and in the estimators."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

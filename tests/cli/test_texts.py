@@ -1,7 +1,5 @@
 """Texts from tickets to predictions, and what is said of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

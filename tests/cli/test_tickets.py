@@ -1,7 +1,5 @@
 """``dpltm tickets ...`` on small sets of the digits: whatever is made of a set carries what the set depends on, once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace
@@ -12,7 +10,7 @@ import pytest
 from commands import PRIVATE, PUBLIC, certified
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage
-from dpltm.privacy.mechanisms import GaussianRelease, Selection, Unprotected
+from dpltm.privacy.mechanisms import GaussianRelease, Selection
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
 from dpltm.training.artifacts import TicketSet
@@ -161,21 +159,6 @@ def test_every_round_pays_for_the_draws_from_its_set(draw, pays):
     draw(1)
     for ticket in ("set@1", "set --dense"):
         assert pays(ticket) > BOTH
-
-
-def test_an_unprotected_look_goes_along(cli, draw, pays):
-    draw(2, "--reveal")
-    assert pays(copied(cli, "set", "compacted")) == float("inf")
-    assert [bool(entry.of(Unprotected)) for entry in load_ticket_set(Path("set")).lineage.paid] == [False, True]
-
-
-def test_a_draw_counts_once(cli, draw):
-    """Trained twice, and in the ledger that holds the draw itself."""
-    draw(2)
-    for number, ticket in enumerate((copied(cli, "set", "compacted"), "set@2")):
-        body = cli(f"train {ticket} {TRAIN} --ledger draw-0.jsonl --out r{number}").json
-    assert len(open_ledger("draw-0.jsonl").entries) == 3
-    assert EPS1 - 0.01 <= certified(body) < BOTH
 
 
 def test_a_draw_from_what_is_made_of_a_winner_counts_with_the_first(cli, draw):

@@ -1,7 +1,5 @@
 """``dpltm tune``: every setting is tried under the noise that the private run will have, and the best can be trained."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No artifact holds where its maker's files lie, nor how long a training on private records took."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

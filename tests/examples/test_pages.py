@@ -7,8 +7,6 @@ options, ``tests/layout`` checks in every run. What does not run stands in ``NOT
 become shorter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

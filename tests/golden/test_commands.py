@@ -5,8 +5,6 @@
 the same in another order, may change with nothing wrong.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

@@ -3,8 +3,6 @@
 ``tests/examples/test_pages.py`` runs them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

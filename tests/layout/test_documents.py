@@ -3,8 +3,6 @@
 That links lead somewhere, ``make check`` sees as it builds the site.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from pathlib import Path

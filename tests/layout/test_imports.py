@@ -5,8 +5,6 @@ Imports point one way, ``cli -> tickets -> dpltm``; only ``cli`` prints; only ``
 out: LATENT, audits and recipes, with their commands.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The wheel: one top-level name, every module inside, nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A small ticket set, and readers and writers of its files that share no code with the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """Charts: points are where they belong, whatever is certified can be drawn, and names are texts."""
 
-from __future__ import annotations
-
 import base64
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compact sets and runs: a smaller network that computes the same, trains the same, and says where it comes from."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Comparisons: which runs stand beside each other, and why others do not."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

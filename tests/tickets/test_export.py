@@ -1,7 +1,5 @@
 """Tickets for other tools and from them: what their own loaders make of our files, and what we make of theirs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

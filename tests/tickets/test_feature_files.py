@@ -1,7 +1,5 @@
 """Feature maps in ticket sets and runs: what is saved comes back, and whatever was done to it is refused in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Where the account of a dataset lies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

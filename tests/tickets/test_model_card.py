@@ -1,7 +1,5 @@
 """Cards: what dpltm wrote is compared line by line, and nobody finds an edit that passes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

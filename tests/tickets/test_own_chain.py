@@ -1,7 +1,5 @@
 """Networks of the user's own through everything: tickets, a draw, a training, to disk and back, accuracy, predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,19 +11,9 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
-from dpltm.tickets.export import Origin, export_state_dict
+from dpltm.tickets.export import Origin, compact_set, export_state_dict
 from dpltm.tickets.store import problems
-from own_networks import (
-    CASES,
-    CLASSES,
-    LABELS,
-    PARTS,
-    TEXTS,
-    Case,
-    FrozenNorm,
-    HandMade,
-    text_dataset,
-)
+from own_networks import CASES, CLASSES, LABELS, PARTS, TEXTS, Case, FrozenNorm, HandMade, text_dataset
 from refusals import refused
 
 TICKETS = {"rounds": 2, "iterations": 4, "batch_size": 20, "provenance": "public"}
@@ -153,12 +141,9 @@ def test_transfer_to_another_head(tmp_path):
 
 
 def test_compaction_is_refused_by_name(tmp_path):
-    from dpltm.tickets.export import compact_set
-
     tickets = save(tickets_of(CASES["tied"], tmp_path), tmp_path / "set")
-    assert refused(compact_set, tickets, 1, tmp_path / "out").endswith(
-        "only networks of a kind by name can be compacted"
-    )
+    why = "only networks of a kind by name can be compacted"
+    assert refused(compact_set, tickets, 1, tmp_path / "out").endswith(why)
 
 
 ATTRIBUTES = sorted(name for name in {*dir(nn.Module), *vars(nn.Module())} if not name.startswith("_"))

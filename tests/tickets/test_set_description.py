@@ -3,19 +3,13 @@
 Documents are edited with their digest made right, so that what is refused is the disagreement and not the edit.
 """
 
-from __future__ import annotations
-
 import json
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from dpltm.networks import ModelSpec
 from dpltm.privacy.entry import Lineage, to_json
-from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.tickets.ticket_set import check_text, load_ticket_set
 from dpltm.training.artifacts import PROVENANCES, Parent
 from refusals import told
@@ -23,26 +17,15 @@ from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED
 from sets import store_set
 
 PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
-SPEC, CONFIG = ModelSpec("mlp:6", 7, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random", seed=4)
 TEXT = "not a printable text of at most 200 characters"
 MISSING = "does not hold the entries that the set was written with"
 
 
-@pytest.fixture(scope="module")
-def originals(tmp_path_factory, tickets):
-    """``dp``: from DP releases and a parent, with predictors; ``free``: from no data, without; tests work on copies."""
-    home = tmp_path_factory.mktemp("originals")
-    dp = {"criterion": "dp-train", "provenance": "dp", "parent": PARENT}
-    store_set(home / "dp", tickets, name="n", config={"a": [1, 2.5]}, **dp)
-    free = {"criterion": "random", "provenance": "data-free", "config": asdict(CONFIG)}
-    store_set(home / "free", without_data(SPEC, CONFIG), name="n", **free)
-    return home
-
-
 @pytest.fixture
-def cwd(tmp_path, originals, monkeypatch):
-    """A working folder with copies of both."""
-    shutil.copytree(originals, tmp_path / "work")
+def cwd(tmp_path, tickets, monkeypatch):
+    """A working folder with ``dp``: a set from DP releases and a parent."""
+    dp = {"criterion": "dp-train", "provenance": "dp", "parent": PARENT}
+    store_set(tmp_path / "work/dp", tickets, name="n", config={"a": [1, 2.5]}, **dp)
     monkeypatch.chdir(tmp_path / "work")
     return Path()
 
@@ -60,10 +43,6 @@ def refused(name, file="tickets.json"):
     return message.removeprefix(f"{name}/{file}: ")
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_a_set_from_releases_and_a_parent(cwd, tickets):
     loaded = load_ticket_set(cwd / "dp")
     assert (loaded.provenance, loaded.lineage, loaded.parent) == ("dp", LINEAGES["dp"], PARENT)
@@ -72,42 +51,20 @@ def test_a_set_from_releases_and_a_parent(cwd, tickets):
     assert (document["parent"], set(document["lineage"])) == (asdict(PARENT), {TRAINED.id, MOMENTS.id})
 
 
-def test_a_set_without_predictors(cwd, raw):
-    made, loaded = without_data(SPEC, CONFIG), load_ticket_set(cwd / "free")
-    files = {"README.md", "lineage.json", "masks.safetensors", "theta0.safetensors", "tickets.json"}
-    assert {path.name for path in (cwd / "free").iterdir()} == files
-    document = json.loads((cwd / "free/tickets.json").read_text())
-    assert (document["predictors_id"], document["lineage"]) == (None, {})
-    assert document["id"] == loaded.id == raw.set_id(cwd / "free")
-    assert not loaded.is_scored
-    assert same(loaded.body.theta0, made.theta0)
-    for back, ticket in zip(loaded.body.tickets, made.tickets, strict=True):
-        assert back.mask.same_as(ticket.mask)
-        assert (back.predictor, back.accuracy) == (None, None)
-
-
 @pytest.mark.parametrize("provenance", PROVENANCES)
 def test_a_provenance_that_its_lineage_does_not_bear_out(tmp_path, save, edit, provenance):
     """Neither written nor read; a set of no records may carry anything, such as the draw behind its density."""
-    lineages = {
-        "nothing": Lineage(),
-        "public": Lineage((SAID,)),
-        "dp": Lineage((TRAINED,)),
-        "private": Lineage((MADE,)),
-    }
-    for name, lineage in lineages.items():
+    message = f"provenance {provenance}: its lineage holds no entry that this could come from"
+    for name, entries in {"nothing": (), "public": (SAID,), "dp": (TRAINED,), "private": (MADE,)}.items():
+        said = {"provenance": provenance, "made_from": Lineage(entries)}
         if provenance in ("data-free", name):
-            assert (
-                load_ticket_set(save(tmp_path / name, provenance=provenance, made_from=lineage).path).lineage
-                == lineage
-            )
+            assert load_ticket_set(save(tmp_path / name, **said).path).lineage.entries == entries
         else:
-            message = f"provenance {provenance}: its lineage holds no entry that this could come from"
-            assert told(save, tmp_path / name, provenance=provenance, made_from=lineage) == message
+            assert told(save, tmp_path / name, **said) == message
             assert not (tmp_path / name).exists()
     edit("dp", provenance=provenance)
     if provenance in ("public", "private"):
-        assert refused("dp") == f"provenance {provenance}: its lineage holds no entry that this could come from"
+        assert refused("dp") == message
 
 
 def test_an_entry_of_the_set_is_not_dropped_or_changed(cwd, edit):

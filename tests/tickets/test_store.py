@@ -1,7 +1,5 @@
 """Ticket sets by name: what stands for a set, for a round of one, and what a folder of them holds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

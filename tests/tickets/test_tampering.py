@@ -1,7 +1,5 @@
 """Whatever is done to a set's files, loading it either refuses in one clear line or returns what was saved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Ticket sets and winners: what is saved comes back, and files say what docs/formats.md says, read without the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

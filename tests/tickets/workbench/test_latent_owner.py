@@ -1,7 +1,5 @@
 """What owners agree on and what they enter, on arrays: no file, no command line."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a server learns from messages, on arrays; and claims beside what holds (privacy-model.md 6)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Recipes: what is wrong with one is said all at once, before anything starts; one that is right becomes arms and trials."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

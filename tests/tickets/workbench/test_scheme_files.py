@@ -1,7 +1,5 @@
 """Schemes and messages on disk: what comes back, what is in them, and how damage is told in one line."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
