@@ -1,7 +1,7 @@
 """dpltm latent scheme, encode and train on files: what is entered before, what leaves the machine, what is learned.
 
-What is refused of options, records and messages is tested in ``tests/tickets/workbench/test_latent_*.py`` and, of files, in
-``tests/tickets/workbench/test_scheme_files.py``.
+What is refused of options, records and messages is tested in ``tests/tickets/workbench/test_latent_arrays.py``, and of files
+in ``tests/tickets/workbench/test_scheme_files.py``.
 """
 
 import json

@@ -1,19 +1,14 @@
 """What a ledger lost is noticed by the next command, however that came about; budgets hold whoever asks."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from child_processes import PATIENCE
 from commands import LEDGER as OF_DIGITS
 from commands import PRIVATE
-from programs import ROOT
 
 TRAIN = f"train --dense {PRIVATE} --model mlp:2 --steps 1 --batch-size 64 --noise-multiplier"
 LEDGER, OLDER, LINK = Path("l/l.jsonl"), Path("older.jsonl"), Path("link.jsonl")
@@ -86,14 +81,3 @@ def test_what_would_just_exceed_is_refused(cli):
     assert cli(given).code == 0
     assert cli(f"{TRAIN} 9 --out more").code == 1
     assert not Path("more").exists()
-
-
-@pytest.mark.long  # two programs; of two processes and one ledger, tests/account/test_account_file.py has what is quick
-@pytest.mark.usefixtures("work")
-def test_two_processes_cannot_both_spend_the_last_of_it():
-    """Whole commands, let go at the same moment; `python benchmarks/races.py --races 50` makes more races of them."""
-    command = [sys.executable, str(ROOT / "benchmarks/races.py"), "--races", "1", "--json"]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    body = json.loads(done.stdout)
-    assert (body["races"], body["one_winner"], body["lost"], body["overspent"]) == (1, 1, 0, 0)

@@ -10,12 +10,10 @@ from safetensors.numpy import load_file
 
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
 from dpltm import tickets as artifacts
-from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
-from dpltm.tickets import feature_files
 from dpltm.tickets.ticket_set import load_ticket_set
 from opened import arrays_of
 from set_entries import by_dp_accounting
@@ -104,16 +102,3 @@ def test_a_training_that_diverged_says_so(cli):
     (said,) = (n for n in cli(f"train --dense {PRIVATE} {few}").json["privacy"]["notes"] if "training diverged" in n)
     assert said in cli("evaluate r --dataset digits --json").json["notes"]
     assert said in Path("r/result.json").read_text(encoding="utf-8")
-
-
-def test_features_that_cannot_be_made_cost_nothing(cli, monkeypatch):
-    def damaged(*_):
-        raise ArtifactError("damaged")
-
-    monkeypatch.setattr(feature_files, "_written", damaged)
-    x, y = np.random.default_rng(0).integers(0, 256, (150, 6, 6), dtype=np.uint8), np.arange(150) % 3
-    np.savez("b.npz", x_train=x, y_train=y)
-    front = "--dataset b.npz --classes 3 --delta 1e-4 --model mlp --features unit --centre 0.1"
-    done = cli(f"train --dense {front} --epsilon 1 --steps 4 --ledger l.jsonl --out r")
-    assert (done.code, done.err) == (2, "error: damaged\n")
-    assert not list(Path().glob("[rl]*"))

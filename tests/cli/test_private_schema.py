@@ -82,33 +82,6 @@ def test_what_is_found_costs_what_it_says(cli, entries, adjacency, squared):
     assert body["schema"] == Path("f.toml").read_text().rstrip("\n")
 
 
-@pytest.mark.long
-def test_one_round_without_a_draft(cli, refused, entries):
-    """Kinds, bounds, categories and classes; nothing is read off private cells for nothing."""
-    asked = "datasets schema d.csv --label ill --unit-column who"
-    before = cli(asked).out
-    assert not any(word in before for word in ("north", "yes", "202"))
-    assert refused(f"{asked} --private 3").startswith("--out is missing:")
-    body = cli(f"{asked} --private 9 --out f.toml --json").json
-    (entry,) = entries(LEDGER)
-    assert (entry["unit"], len(body["columns"])) == ("who", 4)
-    kinds = {column.name: column.kind for column in read_schema(Path("f.toml")).columns}
-    assert kinds == {"age": "number", "ward": "category", "who": "ignored", "seen": "date", "ill": "label"}
-    assert body["classes"] == ["no", "yes"]
-    shares = next(column.shares for column in read_schema(Path("f.toml")).columns if column.kind == "label")
-    assert sum(shares) == pytest.approx(1, abs=1e-3)
-    assert shares == pytest.approx((0.6, 0.4), abs=0.1)  # of what the release counted: one row of each of 60
-    balanced = f"{TRAIN.replace('--epsilon 3', '--epsilon 12')} --class-weight balanced --out b --dry-run --json"
-    weight = shares[1] / shares[0]
-    assert (
-        f"times class weights {weight:.3g},1"
-        in cli(balanced.replace("--records 600", "--unit-column who")).json["filter"]
-    )
-    short = TRAIN.replace("--records 600 --epsilon 3", "--epsilon 12 --unit-column who --batch-size 20")
-    assert cli(f"{short} --out r").code == 0
-    assert cli("datasets schema d.csv --schema f.toml").out.startswith("d.csv fits f.toml")
-
-
 def test_classes_are_named_or_found_for_sure(cli, refused):
     """Those that are named cost nothing; those that noise may hide are refused before payment."""
     asked = "datasets schema d.csv --label ill --records 600"

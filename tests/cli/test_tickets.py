@@ -118,14 +118,6 @@ def test_every_copy_carries_what_its_set_depends_on(cli, request, copy, provenan
     assert cli("tickets verify made --json").json["ok"]
 
 
-def test_copies_pay_for_the_query_once(cli):
-    write_set("dp", "dp")
-    for number, name in enumerate(("dp@2", copied(cli, "dp", "chain"))):
-        options = f"--steps 3 --noise-multiplier 2 --json --ledger l.jsonl --out r{number}"
-        assert certified(cli(f"train {name} {PRIVATE} {options}").json) == oracle("l.jsonl")
-    assert len(open_ledger("l.jsonl").entries) == 2
-
-
 def test_no_copy_of_a_private_set_is_ever_certified(cli):
     write_set("secret", "private")
     name = copied(cli, "secret", "chain")

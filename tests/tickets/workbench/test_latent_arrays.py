@@ -1,4 +1,7 @@
-"""What owners agree on and what they enter, on arrays: no file, no command line."""
+"""LATENT on arrays, without a file: what owners agree on and enter, and what a server learns from messages.
+
+Claims stand beside what holds (privacy-model.md 6).
+"""
 
 import math
 from collections.abc import Iterator
@@ -7,27 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
-from dpltm.features.feature_map import make_feature_map
-from dpltm.local.latent import EncodeRequest, SchemeOptions
+from dpltm.local.latent import EncodeRequest, EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
-from dpltm.privacy.entry import Entry
+from dpltm.networks import ModelSpec, build
+from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, pay, price
 from dpltm.privacy.statement import statement
-from dpltm.randomness.noise import KeyedSource
+from dpltm.pruning.generation import Batches
+from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
-from dpltm.tickets.workbench.latent import (
-    answer_of,
-    encoding,
-    encoding_notes,
-    make_scheme,
-    messages_of_one,
-)
+from dpltm.tickets.workbench.latent import Learned, encoding, learn, make_scheme, messages_of_one
 from opened import arrays_of
 from refusals import refused
 
@@ -42,6 +41,7 @@ def digits(start: int, stop: int, name: str = "mine", **facts: Any) -> Dataset:
 SEND = EncodeRequest(scheme="s", dataset="d", out="m")
 
 PUBLIC, PRIVATE = digits(0, 700, "theirs"), digits(900, 1797)
+TESTED = from_arrays(X[:400], Y[:400], test=(X[400:700], Y[400:700]), name="pub")
 
 
 @pytest.fixture
@@ -49,27 +49,13 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def agreed(ledger: Ledger | None = None, **changes: Any) -> Scheme:
-    ledger = Ledger() if ledger is None else ledger
-    return make_scheme(PUBLIC, replace(BITS, **changes), ledger)
+def agreed(ledger: Ledger | None = None, public: Dataset = PUBLIC, **changes: Any) -> Scheme:
+    return make_scheme(public, replace(BITS, **changes), Ledger() if ledger is None else ledger)
 
 
 @pytest.fixture(scope="module")
 def scheme() -> Scheme:
     return agreed()
-
-
-def z_scores() -> np.ndarray:
-    """Of the private records by the statistics of the public ones, all in float64, by hand."""
-
-    def features(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), -1) / 127.5 - 1
-        flat = flat - flat.mean(1, keepdims=True)
-        return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
-
-    public, mine = features(arrays_of(PUBLIC.train).x), features(arrays_of(PRIVATE.train).x)
-    deviation = public.std(0)
-    return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
 
 
 # --- the scheme ---
@@ -78,11 +64,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "`label_epsilon`: 'x' is neither a number nor public": {"label_epsilon": "x"},
     "`label_epsilon`: nan is not a positive number": {"label_epsilon": "nan"},
     "`label_epsilon` is missing: ": {"label_epsilon": None},
-    "`alpha`: of bits; a codebook has one epsilon for the whole record": {
-        "protocol": "codebook",
-        "alpha": 7.0,
-        "label_epsilon": None,
-    },
     "`label_epsilon`: of bits; a codebook has one epsilon": {"protocol": "codebook"},
     "`format`: 'nonsense' is not a list of numbers separated by commas": {"format": "nonsense"},
     "`format`: '1e400,1' is not of the form WHOLE,FRACTION, such as 4,5": {"format": "1e400,1"},
@@ -93,7 +74,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_schemes_that_cannot_be(message: str) -> None:
-    assert refused(answer_of, replace(BITS, **REFUSED[message])).startswith(message)
+    assert refused(latent.answer_of, replace(BITS, **REFUSED[message])).startswith(message)
 
 
 def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
@@ -167,40 +148,13 @@ def test_the_entry_is_on_record_before_the_first_coin(
     assert set(entered) == {1}
 
 
-def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger) -> None:
-    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are fresh."""
-    scheme = agreed(epsilon=64.0, label_epsilon="0.5")
-    rows = sent(scheme, ledger)
-    scores = z_scores()
-    sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
-    kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
-    chance = math.e / (1 + math.e)
-    assert abs(kept.mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / kept.size)
-    labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
-    assert labels.max() < 10
-    truth = math.exp(0.5) / (math.exp(0.5) + 9)
-    assert abs((labels == arrays_of(PRIVATE.train).y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
-
-
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
     account = price(encoding(scheme, PRIVATE, SEND, ledger), ledger.book)
-    assert "labels are sent as they are: declared public, and not counted" in encoding_notes(scheme, PRIVATE)
+    assert "labels are sent as they are: declared public, and not counted" in latent.encoding_notes(scheme, PRIVATE)
     assert account.epsilon(1e-5) == pytest.approx(128)
     assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
-
-
-def test_statistics_of_channels_are_those_of_the_public_records() -> None:
-    """Of all 700 public images, which are declared."""
-    ledger, plain = Ledger(), make_feature_map("scatter:1,2", (8, 8), PUBLIC.bounds)
-    scheme = agreed(ledger, features="scatter:1,2")
-    (said,) = ledger.entries
-    assert (said.kind, said.part) == ("public", ledger.part(PUBLIC))
-    assert scheme.feature_map.lineage == scheme.lineage == ledger.lineage(said)
-    channels = plain.transformed(arrays_of(PUBLIC.train).x).double().numpy()
-    np.testing.assert_allclose(scheme.feature_map.statistics.mean, channels.mean((0, 2, 3)), atol=1e-6)
-    np.testing.assert_allclose(scheme.feature_map.statistics.deviation, channels.std((0, 2, 3)), rtol=1e-3)
 
 
 def test_a_release_behind_the_public_records_counts_as_two_steps(ledger: Ledger) -> None:
@@ -262,3 +216,153 @@ def test_records_that_are_not_what_was_agreed_on(scheme: Scheme, ledger: Ledger)
         ({"classes": 11}, "`classes`: mine has classes 11, and the scheme was made for 10; take records like those"),
     ):
         assert refused(encoding, scheme, digits(900, 1797, **facts), SEND, ledger) == message
+
+
+# --- what a server learns ---
+
+QUICK = TrainRequest(scheme="s", messages="m", out="r", model="mlp:8", epochs=1.0, threads=1)
+
+
+@pytest.fixture(scope="module")
+def strong() -> Scheme:
+    """Of bits of which few are flipped, made from records with a test split."""
+    return strongly()
+
+
+def strongly(**changes: Any) -> Scheme:
+    return agreed(public=TESTED, **{"epsilon": 192.0, "label_epsilon": "5", **changes})
+
+
+def messages(strong: Scheme, start: int, stop: int) -> np.ndarray:
+    return np.concatenate(list(strong.messages(X[start:stop], Y[start:stop], FastSource(start))))
+
+
+@pytest.fixture(scope="module")
+def files(strong: Scheme) -> list[np.ndarray]:
+    """Of two owners: 1,097 messages."""
+    return [messages(strong, 700, 1300), messages(strong, 1300, 1797)]
+
+
+def learned(strong: Scheme, files: list[np.ndarray], test: Dataset | None = None, **changes: Any) -> Learned:
+    return learn(strong, files, replace(QUICK, **changes), test)
+
+
+def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
+    """Epsilon 0.1 for 64 bits and 0.1 for the label; chance is 0.1, and six deviations of 300 draws are 0.1."""
+    weak = strongly(epsilon=0.1, label_epsilon="0.1")
+    found = learned(weak, [messages(weak, 700, 1797)], TESTED, model="mlp:32", epochs=5.0, lr=0.1)
+    assert (found.facts["randomised"] or 1.0) < 0.2 + 0.1
+    assert (found.facts["accuracy"] or 1.0) < 0.4
+
+
+def test_epochs_count_messages(strong: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,097 messages, 100 a step: ten epochs are 110 steps, and a thousandth of one is a step nevertheless.
+
+    Accuracy is measured after ten epochs at most.
+    """
+    steps: list[int] = []
+    monkeypatch.setattr(latent, "train_plain", lambda *arguments: steps.append(arguments[4]))
+    for epochs, taken, noted in ((9.0, 99, 10), (0.001, 1, 1), (10.0, 110, 6)):
+        steps.clear()
+        metrics = learned(strong, files, TESTED, batch_size=100, epochs=epochs).metrics
+        assert (sum(steps), len(metrics), metrics[-1]["step"]) == (taken, noted, taken)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adadelta", "adam"])
+@pytest.mark.parametrize("inputs", ["means", "bits"])
+def test_every_optimizer_learns_by_its_own_step_size(
+    strong: Scheme, files: list[np.ndarray], optimizer: str, inputs: str
+) -> None:
+    """Signs of 64 pixels, of which few are flipped; chance is a tenth. More in training, where coins are known by heart."""
+    changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "model": "mlp:32"}
+    facts = learned(strong, files, TESTED, **changes, epochs=30.0).facts
+    assert facts["randomised"] > 0.3
+    assert facts["training"] > 0.3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_is_that_of_an_independent_loop(strong: Scheme, files: list[np.ndarray], optimizer: str) -> None:
+    """Of bits, with inputs of the last layer left out, over epochs after each of which accuracy is measured."""
+    options = {"inputs": "bits", "optimizer": optimizer, "dropout": 0.4, "epochs": 3.0, "lr": 0.05, "batch_size": 100}
+    found = learned(strong, files, TESTED, **options)
+    rows, model = np.concatenate(files), build(ModelSpec("mlp:8", 64, 10), 0)
+    x, y = torch.from_numpy(np.unpackbits(rows[:, :-2], axis=1)).float(), torch.from_numpy(strong.answer.labels(rows))
+    batches, (first, last) = Batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
+    steps = (torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam)(model.parameters(), 0.05)
+    torch.manual_seed(2**33)
+    for _ in range(33):
+        index = next(batches)
+        steps.zero_grad()
+        hidden = torch.nn.functional.dropout(first(x[index]).relu(), 0.4)
+        torch.nn.functional.cross_entropy(last(hidden), y[index]).backward()
+        steps.step()
+    for mine, value in zip(found.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine, value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_codebook_makes_a_linear_network() -> None:
+    code = strongly(protocol="codebook", epsilon=8.0, label_epsilon=None)
+    found = learned(code, [messages(code, 700, 1797)], TESTED, model=None)
+    assert found.spec.text == "mlp"
+    assert (found.facts["accuracy"] or 0.0) > 0.6
+    assert found.facts["randomised"] is None
+    with pytest.raises(InputError, match="hence a linear network; leave it out"):
+        learn(code, [messages(code, 700, 800)], QUICK)
+    for inputs in ("bits", "means"):
+        message = refused(learn, code, [messages(code, 700, 800)], replace(QUICK, model=None, inputs=inputs))
+        assert message == "`inputs`: of bits; messages of a codebook are no bits, so leave it out"
+
+
+DIVERGED: dict[str, dict[str, Any]] = {
+    "`batch_size`: 1098 is not from 1 to 1097, the messages at hand": {"batch_size": 1098},
+    "`lr`: the training diverged": {"lr": 1e30},
+}
+
+
+@pytest.mark.parametrize("message", DIVERGED)
+def test_options_that_cannot_be(strong: Scheme, files: list[np.ndarray], message: str) -> None:
+    assert refused(learned, strong, files, **DIVERGED[message]).startswith(message)
+
+
+def test_every_message_counts_once_and_test_records_are_of_the_same_kind(strong: Scheme, files: list) -> None:
+    assert refused(learn, strong, [files[0], files[0]], QUICK).startswith("`messages`: two files hold the same")
+    few = from_arrays(X[:400], Y[:400] % 5, test=(X[400:700], Y[400:700] % 5), name="few")
+    for test, message in (
+        (few, "`classes`: few has classes 5, and the scheme was made for 10; take records like those"),
+        (from_arrays(X, Y, name="none"), "`test`: none has no test split; name a dataset that has one"),
+    ):
+        assert refused(learn, strong, files, QUICK, test) == message
+
+
+def sent_of(ledger: Ledger, *parts: Part) -> Lineage:
+    message = (Guarantee(2.0, adjacency="replace-one"),)
+    return ledger.lineage(*ledger.declare(*(Entry("local", part, message) for part in parts)))
+
+
+def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
+    first, second, wider = (Part("mine", "a" * 64, (), "place", *ends) for ends in ((0, 10), (10, 20), (5, 20)))
+    assert messages_of_one(Lineage()) == 1
+    assert messages_of_one(sent_of(Ledger(), first, second)) == 1
+    assert messages_of_one(sent_of(Ledger(), first, second, wider)) == 2
+    assert messages_of_one(sent_of(Ledger(), first, first) | sent_of(Ledger(), first, second, wider, wider)) == 3
+
+
+# --- claims ---
+
+
+def claim(**options: Any) -> dict[str, Any]:
+    return latent.claim(EpsilonRequest(**options))
+
+
+def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:
+    of_any, one_hot = (claim(protocol="oue", bits=10, epsilon=2.0, one_hot=one) for one in (False, True))
+    assert one_hot["certified"] == pytest.approx(2)
+    assert of_any["certified"] == pytest.approx(10 * -math.log(2 / (1 + math.exp(2))), rel=1e-9)
+    assert any("`one_hot`" in note for note in of_any["notes"])
+    assert not any("`one_hot`" in note for note in one_hot["notes"])
+
+
+def test_labels_and_copies_add_up() -> None:
+    found = claim(protocol="rappor", bits=30, epsilon=1.0, label_epsilon=2.0, copies=3)
+    assert found["certified"] == pytest.approx(3 * (1 + 2))  # as three encodings in one ledger
+    assert found["nominal"] == 3
