@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from deaths import counted, in_child, in_children
+from deaths import counted
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.entry import Entry, Part, to_json
 from dpltm.privacy.ledger import Ledger
@@ -33,7 +32,6 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.tickets import ledger_file
 from dpltm.tickets.ledger_file import open_ledger, record_path
 from refusals import refused
 
@@ -552,25 +550,6 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_spent(here,
 # --- several at once, and how much is read ---
 
 
-def test_processes_add_one_after_the_other_and_readers_see_whole_entries():
-    def write() -> None:
-        ledger = open_ledger("l.jsonl")
-        for _ in range(10):
-            ledger.declare(ONE, ONE)
-
-    def look() -> None:
-        counts = [0]
-        while counts[-1] < 40:
-            counts.append(len(open_ledger("l.jsonl").entries))
-        assert counts == sorted(counts)
-        assert all(count % 2 == 0 for count in counts), "two were entered together"
-
-    assert in_children(write, write, look) == [0, 0, 0]
-    held = open_ledger("l.jsonl")
-    assert [entry.sequence for entry in held.entries] == list(range(1, 41))
-    assert Path("l.jsonl").read_text() == chained(*parsed(Path("l.jsonl")))
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
     """And sees all of it, or, where the disk is full in the middle, nothing."""
@@ -598,43 +577,6 @@ def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
         assert (writes.exception() is not None) == fails
         assert len(reads.result().entries) == (3 if fails else 5)
     assert waited
-
-
-def test_the_file_is_read_again_only_where_somebody_else_wrote(used, monkeypatch):
-    reads, inner = [], ledger_file.read_bytes
-
-    def counted(path, *rest, **named):
-        reads.append(Path(path).name)
-        return inner(path, *rest, **named)
-
-    monkeypatch.setattr(ledger_file, "read_bytes", counted)
-    for _ in range(3):
-        used.declare(ONE)
-        assert len(used.entries) == len(used.account().paid)
-    assert "l.jsonl" not in reads
-    other = open_ledger("l.jsonl")
-    assert reads.count("l.jsonl") == 1
-    other.declare(ONE)
-    assert len(used.entries) == 7
-    assert reads.count("l.jsonl") == 2
-
-
-def test_a_child_that_was_forked_within_a_block_does_not_give_its_lock_back(used):
-    block = used.adding()
-    block.__enter__()
-    assert in_child(lambda: block.__exit__(None, None, None)) == 0
-    assert not is_free()
-    block.__exit__(None, None, None)
-    assert is_free()
-
-
-def is_free() -> bool:
-    with open("l.jsonl") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Processes that die between two changes of the disk: results are whole or not there, and the next run is not blocked."""
 
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from dpltm.cli.main import run
 from dpltm.tickets.files import new_file, new_folder, replaced, staged_file
 from dpltm.tickets.store import problems
 from dpltm.training.artifacts import Winner
-from programs import program
 from recipes import RUN
 
 TINY = "--model mlp:8 --rounds 1 --prune 0.3 --iterations 2 --batch-size 32"
@@ -132,20 +130,6 @@ def test_a_run_goes_on_wherever_it_died(here, first):
         Path("c.toml").write_text(RUN)
         number += 32
     assert number > 60
-
-
-@pytest.mark.long
-def test_a_training_that_is_killed_goes_on_and_pays_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``benchmarks/kills.py``, which kills more of them: equal weights can only come from the checkpoint."""
-    kills = program("benchmarks/kills.py")
-    steps = kills.WORK["train"].index("1500")
-    command = (*kills.WORK["train"][:steps], "300", *kills.WORK["train"][steps + 1 :])
-    monkeypatch.setitem(kills.WORK, "train", command)
-    base = tmp_path / "base"
-    base.mkdir()
-    found = kills.measure("train", 2, 0.02, random.Random(1), base)
-    assert found["faults"] == []
-    assert found["kills"] >= 2
 
 
 # --- what killed processes leave hidden, gone with the next run of the name, and never a live one's ---

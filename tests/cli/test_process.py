@@ -16,18 +16,11 @@ from commands import LEDGER, PRIVATE
 from dpltm.cli import main
 
 DPLTM = (sys.executable, "-W", "error::UserWarning", "-m", "dpltm.cli.main")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def start(cwd, command, **options):
-    return subprocess.Popen(
-        interruptible([*DPLTM, *command.split()]),
-        cwd=cwd,
-        env={**os.environ, **ONE_THREAD},
-        stdout=options.get("stdout", subprocess.PIPE),
-        stderr=options.get("stderr", subprocess.PIPE),
-        text=True,
-    )
+def start(cwd, command, stdout=subprocess.PIPE):
+    words, env = interruptible([*DPLTM, *command.split()]), {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):

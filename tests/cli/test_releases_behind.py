@@ -115,28 +115,6 @@ def test_private_records_that_a_schema_is_said_to_be_read_off(
 
 OWN = f"{PRIVATE} --delta 1e-4"
 NOISY = f"train --dense {OWN} --steps 2 --noise-multiplier 30"
-KINDS = {
-    "network": f"{NOISY} --model mlp:4",
-    "least squares": f"train --dense --head least-squares --features unit {OWN} --epsilon 1",
-}
-
-
-def own(run: str) -> str:
-    return str(json.loads(Path(run, "config.json").read_text())["entry"])
-
-
-def behind(run: str) -> list[str]:
-    """The ids in the lineage of a run, from the bare file."""
-    return [entry["id"] for entry in json.loads(Path(run, "lineage.json").read_text())["lineage"]["entries"]]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_training_names_its_entry(cli, entries, name):
-    for out in "ab":
-        assert cli(f"{KINDS[name]} --ledger {out if name != 'network' else 'l'}.jsonl --out {out}").code == 0
-    paid = [entry["id"] for path in sorted(Path().glob("[abl].jsonl")) for entry in entries(str(path))]
-    assert paid == [own("a"), own("b")] == [*behind("a"), *behind("b")]
-    assert own("a") != own("b")
 
 
 def test_what_does_not_fit_the_weights_is_refused(cli):

@@ -252,14 +252,8 @@ BESIDE, BY_ITSELF = "from {lib}_ops import head", "from {lib}.ops import head"
 HELPERS = {
     "itself": ("net.py", "net.py", {"before": HEAD_OF}),
     "of the package": ("{lib}.net", "{lib}/ops.py", {"before": BY_ITSELF}),
-    "beside the package": ("{lib}.net", "{lib}_ops.py", {"before": BESIDE}),
     "beside the file": ("net.py", "{lib}_ops.py", {"before": BESIDE}),
     "imported in forward": ("net.py", "{lib}/ops.py", {"within": BY_ITSELF}),
-    "imported in training": (
-        "net.py",
-        "{lib}/ops.py",
-        {"within": "if not self.training: return self.layer(x)\n        " + BY_ITSELF},
-    ),
     "of an installed package": ("site-packages/{lib}.net", "site-packages/{lib}/ops.py", {"before": BY_ITSELF}),
 }
 

@@ -40,17 +40,6 @@ def written(tmp_path, tickets, monkeypatch):
     return model
 
 
-def test_round_trip(written, tickets):
-    run = load_run(R)
-    assert run.mask.same_as(tickets.tickets[2].mask)
-    assert run.bounds == (0.0, 16.0)
-    assert run.config["more"] == {"a": 1}
-    assert run.path == R
-    assert run.lineage == Lineage()
-    x = torch.rand(5, 64)
-    assert torch.equal(run.model(x), written(x))
-
-
 def test_files(raw, tickets):
     tensors, documents = ("mask.safetensors", "model.safetensors"), ("config.json", "environment.json", "lineage.json")
     assert {path.name for path in R.iterdir()} == {*tensors, *documents, "metrics.jsonl"}
@@ -102,13 +91,6 @@ def test_a_pruned_weight_that_is_not_zero(raw, tickets):
 
 
 # --- What an audit saw, on disk: it reads as it was written, or is refused ---
-
-
-def test_observations_come_back():
-    seen = read_observations(Path(), 3)
-    for name in ("scores", "included", "norms"):
-        assert np.array_equal(getattr(seen, name), getattr(SEEN, name))
-        assert getattr(seen, name).dtype == getattr(SEEN, name).dtype
 
 
 def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):

@@ -3,7 +3,6 @@
 Documents are edited with their digest made right, so that what is refused is the disagreement and not the edit.
 """
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -41,14 +40,6 @@ def refused(name, file="tickets.json"):
     message = told(load_ticket_set, Path(name))
     assert message.startswith(f"{name}/{file}: ")
     return message.removeprefix(f"{name}/{file}: ")
-
-
-def test_a_set_from_releases_and_a_parent(cwd, tickets):
-    loaded = load_ticket_set(cwd / "dp")
-    assert (loaded.provenance, loaded.lineage, loaded.parent) == ("dp", LINEAGES["dp"], PARENT)
-    assert [ticket.accuracy for ticket in loaded.body.tickets] == [ticket.accuracy for ticket in tickets.tickets]
-    document = json.loads((cwd / "dp/tickets.json").read_text())
-    assert (document["parent"], set(document["lineage"])) == (asdict(PARENT), {TRAINED.id, MOMENTS.id})
 
 
 @pytest.mark.parametrize("provenance", PROVENANCES)

@@ -19,7 +19,7 @@ from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
+from dpltm.privacy.mechanisms import Guarantee, NoisySgd
 from dpltm.privacy.release import Paid, pay, price
 from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import Batches
@@ -157,21 +157,6 @@ def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
 
 
-def test_a_release_behind_the_public_records_counts_as_two_steps(ledger: Ledger) -> None:
-    """A training is stated for add-remove, and messages for replace-one; whether it was by this ledger or another."""
-    training = NoisySgd(0.5, 2, 2.0)
-    (entry,) = ledger.declare(Entry("release", ledger.part(PRIVATE), (training,), "a training"))
-    scheme = agreed(ledger)
-    scheme = replace(scheme, lineage=scheme.lineage | ledger.lineage(entry))
-    both = (over_two_steps(training), Guarantee(scheme.answer.certified, adjacency="replace-one"))
-    from dpltm.privacy.accountant import epsilon
-
-    for other in (ledger, Ledger()):
-        account = paid(scheme, other).account
-        assert account.adjacency == "replace-one"
-        assert account.epsilon(1e-5) == pytest.approx(epsilon(both, 1e-5), rel=1e-9)
-
-
 # --- what is refused, with nothing entered ---
 
 
@@ -266,18 +251,6 @@ def test_epochs_count_messages(strong: Scheme, files: list[np.ndarray], monkeypa
         steps.clear()
         metrics = learned(strong, files, TESTED, batch_size=100, epochs=epochs).metrics
         assert (sum(steps), len(metrics), metrics[-1]["step"]) == (taken, noted, taken)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adadelta", "adam"])
-@pytest.mark.parametrize("inputs", ["means", "bits"])
-def test_every_optimizer_learns_by_its_own_step_size(
-    strong: Scheme, files: list[np.ndarray], optimizer: str, inputs: str
-) -> None:
-    """Signs of 64 pixels, of which few are flipped; chance is a tenth. More in training, where coins are known by heart."""
-    changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "model": "mlp:32"}
-    facts = learned(strong, files, TESTED, **changes, epochs=30.0).facts
-    assert facts["randomised"] > 0.3
-    assert facts["training"] > 0.3
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
