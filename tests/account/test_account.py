@@ -242,11 +242,8 @@ def test_many_cuts_stay_monotone():
     rng = np.random.default_rng(0)
     entries, last = [], 0.0
     for number in range(1, 120):
-        start, cut, snapshot = (
-            int(rng.integers(40)),
-            str(rng.choice(["record", "place"])),
-            str(rng.choice(["one", "two"])),
-        )
+        start, cut = int(rng.integers(40)), str(rng.choice(["record", "place"]))
+        snapshot = str(rng.choice(["one", "two"]))
         entries.append(released(number, NOISE, on=part(start, start + 1, cut, snapshot)))
         found = account(*entries).epsilon(DELTA, "ma")
         assert found >= last * (1 - 1e-9)

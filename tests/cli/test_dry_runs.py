@@ -34,9 +34,8 @@ def test_a_run_spends_what_its_dry_run_states(cli, tree, monkeypatch, tmp_path, 
     if name == "messages":
         draw = np.random.default_rng(0)
         for file in ("theirs", "own"):
-            np.savez(
-                f"{file}.npz", x_train=draw.integers(0, 255, (90, 8, 8), dtype=np.uint8), y_train=np.arange(90) % 3
-            )
+            x = draw.integers(0, 255, (90, 8, 8), dtype=np.uint8)
+            np.savez(f"{file}.npz", x_train=x, y_train=np.arange(90) % 3)
         assert cli("latent scheme --public theirs.npz --features unit --epsilon 4 --out s").code == 0
     monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
     before = tree()

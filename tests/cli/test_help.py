@@ -137,12 +137,12 @@ def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:
 def test_help_without_docstrings() -> None:
     """Small images run Python -OO: every page still has its sentence, and none a constructor; nor needs it a script."""
     pages = f"from dpltm.cli.main import run\nfor names in {list(COMMANDS)}: run([*names, '--help'])"
-    plain, stripped = (
-        subprocess.run(
-            [sys.executable, *flags], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
-        ).stdout
-        for flags in (["-OO", "-m", "dpltm", "privacy", "noise", "--help"], ["-OO", "-c", pages])
-    )
+
+    def printed(*words: str) -> str:
+        command, env = [sys.executable, "-OO", *words], {**os.environ, "COLUMNS": "200"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    plain, stripped = printed("-m", "dpltm", "privacy", "noise", "--help"), printed("-c", pages)
     assert plain in stripped
     assert "Request(" not in stripped
     assert all(entry.summary[:60] in stripped for entry in COMMANDS.values())

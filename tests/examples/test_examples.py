@@ -174,8 +174,7 @@ def test_adapters_move_and_the_body_stays(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "package"),
-    [("private_lightning", 70, "lightning"), ("private_lora", 35, "peft"), ("private_lstm", 40, "torch")],
+    ("name", "least", "package"), [("private_lightning", 70, "lightning"), ("private_lstm", 40, "torch")]
 )
 @pytest.mark.long
 def test_training_where_people_train_already(name, least, package):
@@ -215,11 +214,8 @@ def test_photographs_behind_patches(data_home, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["run", "--config", str(EXAMPLES / "cifar10.toml"), "--quick", "--jobs", "1", "--json"]) == 0
     arms = json.loads(capsys.readouterr().out)["arms"]
-    assert [(arm["count"], round(float(arm["privacy"]["certified"]["epsilon"]))) for arm in arms] == [
-        (1, 1),
-        (1, 3),
-        (1, 8),
-    ]
+    assert [arm["count"] for arm in arms] == [1, 1, 1]
+    assert [round(float(arm["privacy"]["certified"]["epsilon"])) for arm in arms] == [1, 3, 8]
 
 
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):

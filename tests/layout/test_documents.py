@@ -15,15 +15,8 @@ from programs import ROOT, program
 MODEL = "privacy-model.md"
 FOLDERS = ("dpltm", "tickets", "cli", "tests", "benchmarks", "examples", "scripts", "docs")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-TEXTS = [
-    *(
-        path
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in (".py", ".toml", ".sh")
-    ),
-    *DOCUMENTS,
-]
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))]
+TEXTS = [*(path for path in FILES if path.suffix in (".py", ".toml", ".sh")), *DOCUMENTS]
 CITATION = re.compile(rf"{re.escape(MODEL)}(?:\s+sections?)?\s+(\d+(?:\.\d+)*)(?:\s+(?:to|and)\s+(\d+(?:\.\d+)*))?")
 """``docs/privacy-model.md section 4.2``, ``sections 1 to 4``, ``privacy-model.md 4.2``; a line may break in between."""
 
@@ -52,10 +45,8 @@ def test_every_file_and_test_that_is_named_is_there():
             path = places[0] if places else tests.get(name)
             assert path is not None, f"{citing.relative_to(ROOT)}: {name}"
             for function, more in re.findall(r"::(test_\w+)(\.\.\.)?", functions):
-                whole = "" if more else r"\("
-                assert re.search(rf"^\s*def {function}{whole}", path.read_text(encoding="utf-8"), re.MULTILINE), (
-                    function
-                )
+                defined = rf"(?m)^\s*def {function}" + ("" if more else r"\(")
+                assert re.search(defined, path.read_text(encoding="utf-8")), function
             named += 1
     assert named > 400
     assert len(FILE.findall((ROOT / "docs/privacy.md").read_text(encoding="utf-8"))) > 30, "a test for each sentence"
