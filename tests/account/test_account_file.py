@@ -32,7 +32,7 @@ from dpltm.privacy.mechanisms import (
     Selection,
     Unprotected,
 )
-from dpltm.tickets.ledger_file import open_ledger, record_path
+from dpltm.tickets.ledger_file import ledger_path, open_ledger, record_path
 from refusals import refused
 
 TRAINING = NoisySgd(1 / 3, steps=10, noise_multiplier=1.1)
@@ -594,3 +594,24 @@ def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entere
     assert len(other.entries) == 1
     enter(mine, Entry("excluded", Part("mine", snapshot=mine.snapshot(b"mine"))))
     assert [entry.part.snapshot for entry in other.entries] == [other.snapshot(b"theirs"), other.snapshot(b"mine")]
+
+
+# --- where the account of a dataset lies ---
+
+
+def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "d.csv").write_text("x,label\n")
+    (tmp_path / "b" / "d.csv").symlink_to(tmp_path / "a" / "d.csv")
+    assert ledger_path(str(tmp_path / "b" / "d.csv")) == ledger_path(str(tmp_path / "a" / "d.csv"))
+    assert ledger_path("d.csv") == Path("dpltm.ledger.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "ledger"),
+    [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits")],
+)
+def test_other_forms_of_a_dataset_have_one_ledger(name, ledger):
+    """They are of the same people; made-up ones are of nobody."""
+    assert ledger_path(name) == Path(f"{ledger}.ledger.jsonl")

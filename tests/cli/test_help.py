@@ -1,7 +1,6 @@
 """What ``--help`` prints: panels, examples, widths, colours; and what a shell is told to complete."""
 
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.completion import completion_init
 
-from child_processes import read_terminal
 from dpltm.cli.commands import Later, folded
 from dpltm.cli.main import app, run
 from dpltm.options import resolve
@@ -93,26 +91,6 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width: int) -> 
         for line in text.splitlines():
             remark = line.startswith("  #")  # may be longer than 60
             assert len(line) <= max(width, 80 if remark else 0), f"{title(names)}: {line}"
-
-
-@pytest.mark.parametrize(
-    ("more", "coloured"),
-    [
-        ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
-        ({"TERM": "dumb"}, False),
-    ],
-)
-def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> None:
-    master, slave = pty.openpty()
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    asked = [*DPLTM, "datasets", "schema", "--help"]
-    process = subprocess.Popen(asked, stdout=slave, stderr=slave, env={**kept, "COLUMNS": "80", **more})
-    os.close(slave)
-    seen = read_terminal(master).decode()
-    assert process.wait() == 0
-    assert bool(re.search(r"\x1b\[[\d;]*3\dm", seen)) is coloured
-    assert "\x1b" not in seen or more["TERM"] != "dumb"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """``dpltm privacy ...``: figures and noise for settings, curves, ledgers, budgets."""
 
 import csv
+import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +131,79 @@ def test_messages_in_several_ledgers_add_up():
 
     assert total([book("local"), book("local")]).epsilon(1e-12) == pytest.approx(2, rel=1e-6)
     assert total([book("release"), book("local", "local")]).epsilon(1e-12) == pytest.approx(3, rel=1e-6)
+
+
+# --- what a ledger lost is noticed by the next command, however that came about ---
+
+
+TRAIN = f"train --dense {PRIVATE} --model mlp:2 --steps 1 --batch-size 64 --noise-multiplier"
+BOOK, OLDER, LINK = Path("l/l.jsonl"), Path("older.jsonl"), Path("link.jsonl")
+
+
+@pytest.fixture
+def work(tmp_path: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    del cwd  # which ``cli`` would change to
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def lines() -> list[str]:
+    return BOOK.read_text().splitlines(keepends=True)
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "deleted with its folder": lambda: shutil.rmtree("l"),
+    "an older copy of the whole folder": lambda: (shutil.rmtree("l"), shutil.copytree("folder", "l")),
+    "a link that leads to an older copy now": lambda: (LINK.unlink(), LINK.symlink_to(OLDER)),
+    "another ledger in its place": lambda: shutil.copy("other.jsonl", BOOK),
+}
+"""Others are tried on the file alone, in tests/account/test_account_file.py."""
+
+
+@pytest.mark.one_of(2)
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_ledger_that_was_rolled_back_is_noticed(cli, way):
+    """By whatever reads it or would enter something; what was lost can be put back, and it goes on."""
+    BOOK.parent.mkdir()
+    for epsilon in (3, 2):
+        assert cli(f"privacy budget {BOOK} --epsilon {epsilon}").code == 0
+    shutil.copytree("l", "folder")
+    shutil.copy(BOOK, OLDER)
+    LINK.symlink_to(BOOK)
+    for path, epsilon in ((LINK, 1), ("other.jsonl", 5)):
+        assert cli(f"privacy budget {path} --epsilon {epsilon}").code == 0
+    shutil.copytree("l", "whole")
+    head = json.loads(lines()[-1])["digest"][:12]
+    WAYS[way]()
+    named = LINK if "leads" in way else BOOK
+    train = f"{TRAIN} 50 --ledger {named} --out run"
+    for command in (train, f"privacy budget {named} --epsilon 9", f"privacy budget {named}"):
+        done = cli(command)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"error: {named}: ")
+        assert head in done.err
+        assert done.err.count("\n") == 1
+    assert not Path("run").exists()
+    shutil.rmtree("l", ignore_errors=True)
+    shutil.copytree("whole", "l")
+    LINK.unlink()
+    LINK.symlink_to(BOOK)
+    assert cli(train).code == 0
+    assert len(lines()) == 5
+
+
+@pytest.mark.usefixtures("work")
+def test_what_would_just_exceed_is_refused(cli):
+    """A ten-thousandth too much; and of what a calibration leaves, nothing."""
+    noise = "privacy noise --sampling-rate 64/719 --steps 1 --delta 1e-5 --json"
+    settled = cli(f"{noise} --epsilon 1").json
+    given = f"{TRAIN} {settled['noise_multiplier']!r} --out all"
+    for factor, code in ((0.9999, 1), (1.0001, 0)):
+        assert cli(f"privacy budget {LEDGER} --epsilon {factor * settled['epsilon']}").code == 0
+        assert cli(f"{given} --dry-run").code == code
+    assert cli(given).code == 0
+    assert cli(f"{TRAIN} 9 --out more").code == 1
+    assert not Path("more").exists()

@@ -60,10 +60,8 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DENSE + "train = { stop-at = 2.0 }", "stop-at is gone since 0.3"),
         (DENSE + '[tickets.b]\ndataset = "digits"\nrounds = 3', "`provenance` is missing"),
         (DENSE + "train = { centre = 0.1 }", "2 problems: (1) [[arm]] 'dense' train: `centre`: a part of a budget"),
-        (DENSE + "train = { centre = 0.1 }", "`centre`: needs features"),
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { rounds = "3", for-records = 9 }', "`rounds`: only for a ticket set"),
         (DENSE + "train = { lr = nan }", "[[arm]] 'dense' train lr: nan must be a finite number"),
-        (DENSE + "train = { lr = -1.0 }", "`lr`"),
         (DRAWN + NO_EPS1, "`eps1`"),
         (ARM + LATENT, "`alpha`"),
         # what contradicts another table
