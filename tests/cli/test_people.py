@@ -42,6 +42,7 @@ def test_persons_are_protected(cli, entries):
     assert steps["sampling_rate"] == 10 / 40
     assert body["privacy"]["certified"]["unit"] == "who"
     assert certified(body) == pytest.approx(epsilon([NoisySgd(10 / 40, 4, 2.0, 1.0)], 1e-3), rel=1e-6)
+    assert "declared not to be of the population" in cli(f"privacy ledger {LEDGER}").out
     notes = body["privacy"]["notes"]
     assert any("at most 3 of each count" in note for note in notes)
     assert any("the number of persons (40) was counted" in note for note in notes)

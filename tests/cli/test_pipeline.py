@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
+from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
+from dpltm.training.descent import Descent
+from interruptions import ending, interrupt
 from opened import arrays_of
 from set_entries import by_dp_accounting
 
@@ -94,6 +98,19 @@ def test_default_names_count_up(cli, cwd):
         cli(f"generate {PUBLIC} {TINY} --provenance public")
     made = {path.name for path in cwd.iterdir() if path.is_dir()} - {"pub", "pri"}
     assert made == {"pub-round1.run", "pub-round1-2.run", "digits.tickets", "digits-2.tickets"}
+
+
+def test_what_an_interrupted_run_spent_counts_in_the_budget(cli, refused):
+    """Its entry is on disk, and its checkpoint is lost."""
+    made = f"generate {PRIVATE} {TINY} --criterion dp-train --ledger l.jsonl --out new"
+    with ending(Descent, "run", 1, interrupt):
+        assert cli(f"{made} --epsilon 1").code == 130
+    shutil.rmtree(".new.checkpoint")  # nothing goes on from there
+    for more in ("", "--dry-run"):  # the crumb that the first calibration left is noise alone
+        assert refused(f"{made} --epsilon 1 {more}", code=1).startswith("budget: ")
+    assert 1.9 < certified(cli(f"{made} --epsilon 2 --json").json) <= 2
+    made_of = load_ticket_set(Path("new")).lineage.entries
+    assert made_of == open_ledger("l.jsonl").entries[1:], "the first one is not what these tickets were made of"
 
 
 def test_a_training_that_diverged_says_so(cli):

@@ -185,7 +185,9 @@ def test_training_where_people_train_already(name, least, package):
     assert check_spent(done.stdout) > least
 
 
-@pytest.mark.parametrize("name", ["digits", pytest.param("mnist_ticket_at_0.2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["digits", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist_ticket_at_0.2", "cifar10"))]
+)
 def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request):
     if name != "digits":
         request.getfixturevalue("data_home")
@@ -205,17 +207,6 @@ def test_activities_from_signals(data_home, tmp_path, capsys, monkeypatch):
     body = json.loads(capsys.readouterr().out)
     assert 0.199 < body["privacy"]["certified"]["epsilon"] <= 0.2
     assert body["accuracy"] > 0.75  # five seeds gave 91.3 with a deviation of 2
-
-
-@pytest.mark.long  # features of 5,000 test photographs are made
-def test_photographs_behind_patches(data_home, tmp_path, capsys, monkeypatch):
-    """The quick version, of a few records and directions, trains all three arms within what they ask for."""
-    assert data_home
-    monkeypatch.chdir(tmp_path)
-    assert run(["run", "--config", str(EXAMPLES / "cifar10.toml"), "--quick", "--jobs", "1", "--json"]) == 0
-    arms = json.loads(capsys.readouterr().out)["arms"]
-    assert [arm["count"] for arm in arms] == [1, 1, 1]
-    assert [round(float(arm["privacy"]["certified"]["epsilon"])) for arm in arms] == [1, 3, 8]
 
 
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):

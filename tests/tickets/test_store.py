@@ -45,20 +45,13 @@ def test_what_is_no_round():
         )
 
 
-def test_a_set_by_name(home, save):
-    saved = save(Path("mine"))
-    for name in ("small", "another"):
-        save(home / name, saved.body)
-    (home / "no-set").mkdir()
-    assert find_set("mine").id == find_set("bundled:small").id == saved.id
-    assert bundled_names() == ("bundled:another", "bundled:small")
-
-
-def test_an_unknown_bundled_set_is_refused_and_the_known_ones_named(home, save, monkeypatch):
+def test_a_set_by_name_and_an_unknown_bundled_one_is_refused_and_the_known_ones_named(home, save, monkeypatch):
     """A folder that is called like one is reached by a path."""
-    save(home / "small")
     saved = save(Path("bundled:mine"))
-    assert find_set("./bundled:mine").id == saved.id
+    save(home / "small")
+    (home / "no-set").mkdir()
+    assert find_set("./bundled:mine").id == find_set("bundled:small").id == saved.id
+    assert bundled_names() == ("bundled:small",)
     for name in ("", "../own/mine", "small/../small", "/etc", ".", "mine"):
         unknown = f"bundled:{name}: no such ticket set comes with dpltm; there are"
         assert told(find_set, f"bundled:{name}") == f"{unknown} bundled:small"

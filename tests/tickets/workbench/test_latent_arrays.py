@@ -14,6 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpltm.errors import BudgetError, InputError
+from dpltm.features.feature_map import make_feature_map
 from dpltm.local.latent import EncodeRequest, EpsilonRequest, SchemeOptions, TrainRequest
 from dpltm.local.scheme import Scheme
 from dpltm.networks import ModelSpec, build
@@ -86,6 +87,15 @@ def test_a_scheme_is_of_public_records_alone(ledger: Ledger) -> None:
     assert (entry.kind, entry.part, made.lineage.entries) == ("public", ledger.part(PUBLIC), (entry,))
     assert made.id == agreed(ledger, format="1,2").id
     assert ledger.entries == (entry,), "declared once"
+
+
+def test_statistics_of_channels_are_those_of_the_public_records(ledger: Ledger) -> None:
+    scheme = agreed(ledger, features="scatter:1,2")
+    assert scheme.feature_map.lineage == scheme.lineage == ledger.lineage(*ledger.entries)
+    plain = make_feature_map("scatter:1,2", (8, 8), PUBLIC.bounds)
+    channels = plain.transformed(arrays_of(PUBLIC.train).x).double().numpy()
+    np.testing.assert_allclose(scheme.feature_map.statistics.mean, channels.mean((0, 2, 3)), atol=1e-6)
+    np.testing.assert_allclose(scheme.feature_map.statistics.deviation, channels.std((0, 2, 3)), rtol=1e-3)
 
 
 def test_records_that_a_release_protects_cannot_be_public(ledger: Ledger) -> None:
@@ -325,6 +335,11 @@ def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
 
 def claim(**options: Any) -> dict[str, Any]:
     return latent.claim(EpsilonRequest(**options))
+
+
+def test_a_claim_that_does_not_hold_stands_beside_what_does() -> None:
+    found = claim(protocol="uer", alpha=7.0, bits=92160, epsilon=0.5)
+    assert (found["nominal"], found["certified"]) == (0.5, pytest.approx(262983.6, rel=1e-6))
 
 
 def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:
