@@ -321,10 +321,10 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     entry = None if run is None else attempt(lambda: run.entry)
     weights = None if run is None else network_id(run.model, run.mask)
     if result.get(WEIGHTS, weights) != weights:
-        there = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
+        state = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
         problems.append(
             f"{path / 'result.json'}: its figures belong to other weights, of SHA-256 {result[WEIGHTS]!s:.12}, and are left"
-            f" out; {there}"
+            f" out; {state}"
         )
         result, metrics = {}, None
     return FoundRun(

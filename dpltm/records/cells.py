@@ -118,7 +118,8 @@ class Cells:
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
-        words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
+        words = np.zeros(len(numbers), dtype=bool)
+        unsure = np.flatnonzero(~np.isfinite(numbers))
         texts = _texts(self.values.take(pa.array(unsure)))
         maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
@@ -210,13 +211,13 @@ class Faults:
     """
 
     place: str = "line"
-    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    by_column: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
         """Note a fault of a row, if it is the first of its kind in that column."""
-        if (column, what) not in self.found:
+        if (column, what) not in self.by_column:
             shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
+            self.by_column[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
 
     def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
         """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
@@ -227,7 +228,7 @@ class Faults:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
-        return [(column, *fault) for (column, _), fault in self.found.items()]
+        return [(column, *fault) for (column, _), fault in self.by_column.items()]
 
 
 def encoded(
@@ -248,19 +249,21 @@ def encoded(
     """
     features = np.zeros((len(cells.values), column.features), dtype=np.float32)
     holes = cells.among(empty)
-    strange, what, fix = np.zeros(len(holes), dtype=bool), "is no number", ""
+    strange = np.zeros(len(holes), dtype=bool)
+    what = "is no number"
+    fix = ""
     if column.missing:
         features[holes, -1] = 1.0
     elif holes.any():
         faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
     if column.kind == "category":
         places = _places(column, cells)
-        there = np.flatnonzero((places >= 0) & ~holes)
-        features[there, places[there]] = 1.0
+        filled_rows = np.flatnonzero((places >= 0) & ~holes)
+        features[filled_rows, places[filled_rows]] = 1.0
         strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
     elif column.kind == "hashed":
-        there = np.flatnonzero(~holes)
-        features[there, [bucket_of(cells.texts[place], column.buckets) for place in there]] = 1.0
+        filled_rows = np.flatnonzero(~holes)
+        features[filled_rows, [bucket_of(cells.texts[place], column.buckets) for place in filled_rows]] = 1.0
     else:
         values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values))

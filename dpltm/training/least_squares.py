@@ -181,9 +181,10 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
         return dataset
     before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
     before = before if dataset.feature_map.screens else replace(before, pairs=None)
-    options, mask = TrainOptions(head=LEAST_SQUARES), Mask({})
-    made = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
-    return replace(dataset, feature_map=made.feature_map)
+    options = TrainOptions(head=LEAST_SQUARES)
+    mask = Mask({})
+    start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
+    return replace(dataset, feature_map=start.feature_map)
 
 
 def filter_of(dataset: Dataset, other: Filter) -> Filter:
@@ -219,8 +220,8 @@ class Before:
     @property
     def mechanisms(self) -> tuple[GaussianRelease, ...]:
         """Mechanisms that there are."""
-        named = (getattr(self, item.name) for item in fields(self))
-        return tuple(mechanism for mechanism in named if mechanism is not None)
+        releases = (getattr(self, item.name) for item in fields(self))
+        return tuple(mechanism for mechanism in releases if mechanism is not None)
 
     def share(self, name: str, dataset: Dataset) -> float:
         """Part of the budget of a release that there is; else 0."""
@@ -232,31 +233,35 @@ class Before:
         return math.fsum(self.share(item.name, dataset) for item in fields(self))
 
 
-def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: Bits) -> Before:
+def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
     """Return the releases beside the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
     feature_map = dataset.feature_map
 
     def release(share: float, sensitivity: float) -> GaussianRelease:
-        return GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits)
+        return GaussianRelease(
+            multiplier / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits
+        )
 
     places = None if feature_map is None else _live(feature_map, mask)
     inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
-        made = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
-        made = made if feature_map.screens else {name: value for name, value in made.items() if name != "pairs"}
+        by_name = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
+        by_name = (
+            by_name if feature_map.screens else {name: value for name, value in by_name.items() if name != "pairs"}
+        )
     else:
-        made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
-    std = made["second"].noise_std
+        by_name = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
+    std = by_name["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
     if not measurable or inputs > MOST_INPUTS:
-        del made["second"]
-    return Before(**made)
+        del by_name["second"]
+    return Before(**by_name)
 
 
-def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOptions:
+def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainOptions:
     """Return the options that settle the noise of the steps: a stated noise multiplier is that of the whole.
 
     Guarantees:
@@ -265,14 +270,17 @@ def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOpt
     """
     if options.noise_multiplier is None:
         return options
-    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares(dataset))))
+    return replace(
+        options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - before.shares(dataset)))
+    )
 
 
 def step_size(plan: NoisySteps, dataset: Dataset) -> float:
     """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
     table = isinstance(dataset.feature_map, SplineMap)
     spread, bound = (TABLE_SPREAD, LONGEST) if table else (SPREAD, CLIP_NORM.default)
-    root, noise_std = math.sqrt(plan.mechanism.steps), plan.mechanism.noise_std
+    root = math.sqrt(plan.mechanism.steps)
+    noise_std = plan.mechanism.noise_std
     return spread * plan.expected_batch / (max(noise_std, root * bound / 2) * root)
 
 
@@ -330,23 +338,25 @@ def prepared(
         return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
 
     plain, release = feature_map, before.mean
-    if isinstance(plain, SplineMap):
-        width, compute = plain.moment_count, lambda values, _: plain.moment_rows(values)
-    else:
-        width, compute = plain.features, lambda values, _: plain.centred(values)
-    centre = released(CENTRE, lambda: (sums(release, width, compute) / records).float())
+
+    def moment_sums() -> Tensor:
+        return sums(release, plain.moment_count, lambda values, _: plain.moment_rows(values))
+
+    centre = released(CENTRE, lambda: (moment_sums() / records).float())
     if options.head == LEAST_SQUARES and not isinstance(plain, SplineMap):
         centre = shrunk(centre, release.noise_std, records)
     feature_map = plain.centred_at(centre)
 
     if before.labels is not None:
-        of_labels, plainly = before.labels, Labels.of(dataset)
+        of_labels = before.labels
+        plainly = Labels.of(dataset)
         counts = released(
             "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
         labels = plainly.counted(counts, of_labels.noise_std, records)
     if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
-        screen, of_pairs = Screen(feature_map, labels), before.pairs
+        screen = Screen(feature_map, labels)
+        of_pairs = before.pairs
         cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
@@ -382,9 +392,9 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         if codes.ndim == 1:
             of_units = compute(rows, codes.clamp_min(0))
         else:
-            there = (codes != ABSENT)[..., None]
+            present = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
-            of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
+            of_units = (of_each * present).sum(1) / present.sum(1).clamp_min(1)
         return of_units if of_unit is None else of_unit(of_units)
 
     slots = math.prod(opened.y.shape[1:])
@@ -392,15 +402,15 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
     like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
     together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
     done = 0
-    for some in pieces(opened.x, together):
-        count = len(some)
-        values = np.zeros((together, *some.shape[1:]), np.float32)
+    for block in pieces(opened.x, together):
+        count = len(block)
+        values = np.zeros((together, *block.shape[1:]), np.float32)
         labels = np.full((together, *opened.y.shape[1:]), ABSENT)
-        values[:count], labels[:count] = some, opened.y[done : done + count]
+        values[:count], labels[:count] = block, opened.y[done : done + count]
         done += count
-        made = computed(torch.from_numpy(values), torch.from_numpy(labels))
-        made[count:] = 0.0
-        yield made
+        summands = computed(torch.from_numpy(values), torch.from_numpy(labels))
+        summands[count:] = 0.0
+        yield summands
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,7 +435,8 @@ class Labels:
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
         """Return those of a dataset, which nobody has counted."""
-        targets, shares = dataset.target is not None, torch.full((dataset.classes,), 1 / dataset.classes)
+        targets = dataset.target is not None
+        shares = torch.full((dataset.classes,), 1 / dataset.classes)
         return cls(targets, targets or dataset.of_persons, shares.double())
 
     @property
@@ -517,9 +528,9 @@ class Screen:
     @property
     def _longest(self) -> float:
         """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
-        whole = 1.0 if self._two else math.sqrt(2)
-        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
-        return min(largest, self.labels.screened * whole)
+        widest = 1.0 if self._two else math.sqrt(2)
+        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else widest
+        return min(largest, self.labels.screened * widest)
 
     @property
     def width(self) -> int:
@@ -535,8 +546,9 @@ class Screen:
 
         Those of a person's records may be longer; their mean is clipped where it is summed.
         """
-        z, (one, other) = self.feature_map.standardised(values), self.pairs.T
-        products = z[:, one] * z[:, other]
+        z = self.feature_map.standardised(values)
+        (first, second) = self.pairs.T
+        products = z[:, first] * z[:, second]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
@@ -555,30 +567,31 @@ class Screen:
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
         best = best[statistic[best] > 2 * gammainccinv(len(variance) / 2, CHANCE)]  # of a chi-square
-        return tuple((one, other) for one, other in self.pairs[best].tolist())
+        return tuple((first, second) for first, second in self.pairs[best].tolist())
 
 
 # --- the steps, and what comes after them -------------------------------------------------------------------------------
 
 
-def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
+def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, begun: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
     noise_std = 0.0 if release is None else release.noise_std
-    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(made.feature_map, start.mask)
+    curvature = torch.tensor([CURVATURE], dtype=torch.float64)
+    live = _live_weights(begun.feature_map, start.mask)
     parameters = list(start.model.parameters())
-    if made.labels is not None:
-        shares, classes = made.labels.shares, made.labels.classes
+    if begun.labels is not None:
+        shares, classes = begun.labels.shares, begun.labels.classes
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
-        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / made.scale
+        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / begun.scale
         curvature = weights * classes / (classes - 1)
         with torch.no_grad():
             parameters[1].copy_(shares.log())
-    return NewtonSteps(parameters, made.second, noise_std, _SCALE / dataset.records, curvature, live)
+    return NewtonSteps(parameters, begun.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
 @torch.no_grad()
 def calibrate(
-    model: nn.Module, made: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
+    model: nn.Module, begun: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
     released: Released, records: int,
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
@@ -586,7 +599,7 @@ def calibrate(
     An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at the noisy shares, and
     nobody knows which of both is off: the share that is known counts as their middle.
     """
-    feature_map, labels = made.feature_map, made.labels
+    feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
     assert labels is not None
     device = next(model.parameters()).device
@@ -630,9 +643,9 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
-    told = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    shares = {name: before.share(name, dataset) for name in told}
-    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in told.items() if shares[name]]
+    names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
+    shares = {name: before.share(name, dataset) for name in names}
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if shares[name]]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

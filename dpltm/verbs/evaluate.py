@@ -53,10 +53,10 @@ class Evaluation:
     skill: Skill | TargetSkill | None = None
 
 
-def as_held_out(whole: Dataset) -> Dataset:
+def as_held_out(dataset: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
-    nobody = Split(whole.train.made_up(), part=whole.part, nobodys=True, valued=whole.train.valued)
-    return replace(whole, train=nobody, test=replace(whole.train, part=Part(f"{whole.name} (test)"), file=None))
+    nobody = Split(dataset.train.made_up(), part=dataset.part, nobodys=True, valued=dataset.train.valued)
+    return replace(dataset, train=nobody, test=replace(dataset.train, part=Part(f"{dataset.name} (test)"), file=None))
 
 
 def evaluate(
@@ -83,14 +83,14 @@ def evaluate(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
     if dataset.target != run.target:
-        told = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
+        predicted = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
         raise InputError(
-            f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {told}"
+            f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {predicted}"
         )
     undeclared = False
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
-        undeclared = bool(run.lineage.paid) and ledger.book.found(draft) is None
+        undeclared = bool(run.lineage.paid) and ledger.book.entry_of(draft) is None
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
@@ -124,9 +124,10 @@ def _run_bounds_notes(run: Run) -> list[str]:
 
 def _metric(run: Run) -> str:
     """What its training named."""
-    options, known = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
-    named = options.get("metric") if isinstance(options, Mapping) else None
-    return named if named in known else known[0]
+    options = run.config.get("options")
+    metrics = METRICS if run.target is None else TARGET_METRICS
+    metric = options.get("metric") if isinstance(options, Mapping) else None
+    return metric if metric in metrics else metrics[0]
 
 
 ROWS = 512
@@ -201,13 +202,13 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
     """Return the records in the shape that the run takes; flattened ones are put into it."""
-    given = x.shape[1:]
-    flat = len(given) == 1 or len(shape) == 1
-    if math.prod(given) == math.prod(shape) and (flat or _without_channel(given) == _without_channel(shape)):
+    own_shape = x.shape[1:]
+    flat = len(own_shape) == 1 or len(shape) == 1
+    if math.prod(own_shape) == math.prod(shape) and (flat or _without_channel(own_shape) == _without_channel(shape)):
         return x.reshape(len(x), *shape)
     raise InputError(
-        f"`input`: {source} has records of shape {given}, but {run.label} takes {shape}; use records of the same shape, or"
-        f" their {math.prod(shape)} values in a row"
+        f"`input`: {source} has records of shape {own_shape}, but {run.label} takes {shape}; use records of the same shape,"
+        f" or their {math.prod(shape)} values in a row"
     )
 
 

@@ -1,7 +1,5 @@
 """Filtered sums on a GPU: those of the processor, and within the bound whatever a record holds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What errors say, in Python and at the terminal."""
 
-from __future__ import annotations
-
 import pytest
 
 from dpltm.errors import InputError, as_flags, in_flags

@@ -1,7 +1,5 @@
 """Means over seeds against values from a table of Student's t, and paired differences."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

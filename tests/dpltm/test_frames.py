@@ -1,7 +1,5 @@
 """Data frames: columns by name, whatever their order; words, dates and holes by a schema; row numbers left out."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

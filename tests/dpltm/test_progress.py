@@ -1,7 +1,5 @@
 """What work says on the way: what it does before the first step, and what is spent so far."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """One dataset is the same to a ledger whoever is said to be protected in it, in any order of columns, in any process."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -69,7 +69,7 @@ NOT_RUN = {  # page, and what a step on it is like: why
     (
         "python.md",
         "torch.distributed.*",
-    ): "is for two processes; tests/dpltm/training/test_private_loop_ranks.py starts some",
+    ): "is for two processes; tests/dpltm/training/test_ranks.py starts some",
     (
         "recipes.md",
         "dpltm run --config examples/papers/gdp-adult.toml",

@@ -4,8 +4,6 @@
 them is reached by a bug in ``planted``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -1,7 +1,5 @@
 """What the adversary runs: every command that spends, and every pair of options that changes what is released."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How tests start programs: with the signals of a program in a terminal, and with patience."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

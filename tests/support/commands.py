@@ -1,7 +1,5 @@
 """Whole commands in this process: as they are typed, in one text or in several words."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -13,8 +13,6 @@ Where a step may tell all with a tiny chance, E e^(theta L) is carried by that c
 all steps is at most ``share`` of delta, is left out: what remains is *below* the truth, by no more than that chance.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Processes that die the moment before they change something on disk: at each such moment, one after the other."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

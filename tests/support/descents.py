@@ -1,7 +1,5 @@
 """Descents on toy data whose coins and noise begin at keys, so that they go on elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A mechanism of every kind, with each of their fields said."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

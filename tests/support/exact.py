@@ -1,7 +1,5 @@
 """Exact hockey-stick divergences and the epsilons at which they reach delta, none of them through a grid of losses."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

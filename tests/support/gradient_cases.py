@@ -1,7 +1,5 @@
 """What tests of gradients share: networks put together by hand, hostile values and filters, and the naive loop as oracle."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What somebody may write into a description in place of a value, and no reader may take for it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

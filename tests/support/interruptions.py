@@ -1,7 +1,5 @@
 """Interruptions: commands that end in the middle of their work, by whatever stops them, and go on with other keys."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

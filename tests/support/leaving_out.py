@@ -5,8 +5,6 @@ large, or is made as long as any other by a filter that normalises. A kernel tha
 gone turns all of them round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ is, it shows whether that is so, and with it the exact chances of every answer. 
 of the chances of an answer between any two records, and what is wrong, if anything.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What holds of every file of features that a program makes from a seed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import resources

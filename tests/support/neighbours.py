@@ -1,7 +1,5 @@
 """Small datasets that differ in one record, written as the files that commands read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

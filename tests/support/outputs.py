@@ -1,7 +1,5 @@
 """What commands print: random bytes that repeat, and lines that are the same but for machine, time and processor."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Networks as people have them, small: each as a class that is called without arguments, and records that it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

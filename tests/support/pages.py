@@ -4,8 +4,6 @@ A block in ``python`` is one step. A block without a language holds commands, a 
 prints. In such a block a line ``...`` stands for any lines.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

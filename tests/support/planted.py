@@ -1,7 +1,5 @@
 """Bugs, to be planted one at a time: what a careless change would do to a mechanism, and what should catch it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Iterator

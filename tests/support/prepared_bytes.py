@@ -1,7 +1,5 @@
 """A source of random bytes that were prepared."""
 
-from __future__ import annotations
-
 
 class Prepared:
     """Hands out these bytes in order, and fails if others are asked for; over and over, if it ``repeats``."""

@@ -4,8 +4,6 @@ What the probe refuses, and that it does so in every training, is for tests of g
 every time.
 """
 
-from __future__ import annotations
-
 from types import FunctionType
 
 import pytest

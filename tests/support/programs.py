@@ -1,7 +1,5 @@
 """Programs of the repository that no package holds: scripts and examples."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

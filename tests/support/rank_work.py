@@ -1,7 +1,5 @@
 """What ranks do in tests: imported by ``ranked`` before it forks, and run on every rank."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Recipes that tests are made of, and how they are read."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a call is refused with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Entries that tickets come from, as some ledger holds them, and the lineage of a set of each provenance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dpltm.privacy.entry import Entry, Lineage, Part

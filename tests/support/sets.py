@@ -1,7 +1,5 @@
 """Ticket sets for tests, written from a body and what is said about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

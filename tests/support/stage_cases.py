@@ -1,7 +1,5 @@
 """Small records, tickets and releases in memory, for tests of the verbs."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 A training is told what to do by its learning rate, and notes beside the folder of its sweep that it was called.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What dies with each unit of a group, by parameter name."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """scikit-learn's own checks of estimators: all pass but those that ask two fits for the same answer."""
 
-from __future__ import annotations
-
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 

@@ -1,7 +1,5 @@
 """``TicketClassifier`` and ``TicketRegressor``: what they learn, take, refuse, and say."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses
@@ -193,19 +191,12 @@ def drawing(tickets, **given):
 
 BAD = {
     "a draw that leaves nothing": {"epsilon": 0.4},
-    "a draw of nothing": {"select_epsilon": 0.0},
-    "delta": {"delta": 2.0},
-    "optimizer": {"optimizer": "adamw"},
-    "clip norm": {"clip_norm": 0.0},
-    "filter": {"filter": "clipp"},
-    "epochs": {"epochs": -2},
-    "batch": {"batch_size": 1000.0},
-    "centre": {"centre": 2.0},
+    "an option": {"delta": 2.0},
+    "a batch of more than there are": {"batch_size": 1000.0},
     "features of a set": {"features": "scatter"},
     "head": {"head": "least-squares"},
     "seed": {"random_state": "seven"},
     "neither": {"epsilon": None},
-    "persons": {"per_unit": 3},
     "a round beside a draw": {"round": 1},
 }
 
@@ -307,19 +298,6 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             "`bounds`: column 2 (counted from 0) has (5, 1); give finite (low, high), low first, not too far apart",
         ),
         (
-            classifier(ledger=lambda: None),
-            None,
-            "`ledger`: the function returns None, not a ledger; give dpltm.Ledger(), or a function that opens the same file"
-            " each time (functools.partial(dpltm.tickets.open_ledger, path))",
-        ),
-        (
-            classifier(classes=["low", "middle"]),
-            None,
-            "`y`: label 'high' is none of the 2 classes that `classes` declares; declare every label with"
-            " `classes`, or leave those"
-            " records out",
-        ),
-        (
             classifier(classes=2),
             table()[1].astype(object),
             "`y`: label 'high' is none of the 2 classes that `classes` declares; declare every label with `classes`, or"
@@ -331,16 +309,10 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             "`classes`: there is one class, so nothing can be told apart; give two or more",
         ),
         (
-            classifier(epsilon=0.1),
+            classifier(ledger=lambda: None),
             None,
-            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
-            " them out",
-        ),
-        (
-            classifier(ledger="l.jsonl"),
-            None,
-            "`ledger`: 'l.jsonl' is not a ledger; give dpltm.Ledger(), or a function that opens the same file each time"
-            " (functools.partial(dpltm.tickets.open_ledger, path))",
+            "`ledger`: the function returns None, not a ledger; give dpltm.Ledger(), or a function that opens the same file"
+            " each time (functools.partial(dpltm.tickets.open_ledger, path))",
         ),
     ],
 )
@@ -354,35 +326,18 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("target_bounds", "text"),
     [
-        (
-            {"target_bounds": None},
-            "`target_bounds` is missing: the public range of the targets, (low, high); those of the data"
-            " would leak them",
-        ),
-        (
-            {"target_bounds": (1, 0)},
-            "`target_bounds`: (1, 0) is not a pair of finite numbers (low, high), low first",
-        ),
+        (None, " is missing: the public range of the targets, (low, high); those of the data would leak them"),
+        ((1, 0), ": (1, 0) is not a pair of finite numbers (low, high), low first"),
     ],
 )
-def test_what_a_regressor_refuses(given, text):
-    made = dpltm.TicketRegressor(**{"bounds": (0, 1), "target_bounds": (0, 1), **given})
-    with refused(text):
-        made.fit(table()[0], np.linspace(0, 1, 200))
+def test_what_a_regressor_refuses(target_bounds, text):
+    with refused(f"`target_bounds`{text}"):
+        dpltm.TicketRegressor(bounds=(0, 1), target_bounds=target_bounds).fit(table()[0], np.linspace(0, 1, 200))
 
 
-def test_values_that_are_not_finite():
-    x, y = table()
-    x[3, 1] = np.inf
-    with pytest.raises(ValueError, match="Input X contains"):
-        classifier().fit(x, y)
-
-
-def test_texts_as_features():
-    with pytest.raises(ValueError, match="not compatible with arrays of bytes/strings"):
-        classifier().fit(np.full((200, 4), "word"), table()[1])
+def test_texts_and_holes_as_features():
     for cells in (["word"] * 200, [0.5, None] * 100):
         with pytest.raises(dpltm.errors.InputError, match="holds words, dates or holes; give `schema`"):
             classifier().fit(pandas.DataFrame({"word": cells}), table()[1])
@@ -565,16 +520,9 @@ def test_weights_by_label_order_and_shares_are_the_same(given):
     assert run.config["resolved"]["filter"] == "clip(C=1) times class weights 0.2,1"
 
 
-@pytest.mark.parametrize(
-    ("weight", "said"),
-    [
-        ({"perhaps": 2.0}, "'perhaps' is no label; name those of `y`$"),
-        ("balanced", "balanced needs public shares of the classes"),
-    ],
-)
-def test_what_is_no_weight_of_classes(weight, said):
-    with pytest.raises(InputError, match=f"^`class_weight`: {said}"):
-        classifier(class_weight=weight).fit(*table())
+def test_what_is_no_weight_of_classes():
+    with refused("`class_weight`: 'perhaps' is no label; name those of `y`"):
+        classifier(class_weight={"perhaps": 2.0}).fit(*table())
 
 
 def test_weights_of_records_are_refused_in_words():
@@ -628,7 +576,7 @@ def test_what_was_pickled_predicts_but_does_not_train():
     assert (
         made.run_.seconds > read.run_.seconds == 0
     )  # how long a training took grows with the private number of records
-    for one in (read, clone(read), pickle.loads(pickle.dumps(classifier()))):
+    for one in (read, clone(read)):
         with refused(
             "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"
             " nowhere that you see; leave `n_jobs` 1, use threads (joblib.parallel_backend), or give a `ledger` in a file,"

@@ -1,7 +1,5 @@
 """Persons as the unit of privacy in ``fit``: whose each record is, and what is refused before anything is spent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -44,16 +42,12 @@ def training(made: dpltm.TicketClassifier) -> tuple[NoisySgd, str]:
 
 COLUMNS = {
     "numbers": WHO,
-    "texts": TEXTS,
-    "pandas": pandas.Series(TEXTS, name="who"),
-    "pandas, category": pandas.Series(TEXTS).astype("category"),
     "pandas, nullable": pandas.Series(WHO).astype("Int64"),
     "pandas, another index": pandas.Series(WHO, index=np.arange(len(WHO))[::-1]),
     "polars": polars.Series("who", TEXTS.tolist()),
 }
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("units", COLUMNS.values(), ids=COLUMNS)
 def test_persons_are_protected(units: Any) -> None:
     made = classifier(per_unit=4).fit(X, Y, units=units)
@@ -67,12 +61,6 @@ def test_persons_are_protected(units: Any) -> None:
     assert certified.epsilon == pytest.approx(epsilon([steps], 1e-5), rel=1e-9)
     assert any("at most 4 of each count" in note for note in made.privacy_.notes)
     assert not any("one row a person" in note for note in made.privacy_.notes)
-
-
-def test_single_records_are_protected_if_nothing_is_said() -> None:
-    made = classifier(n_records=200, ledger=Ledger()).fit(X, Y)
-    assert (training(made)[1], made.privacy_.certified.unit) == ("record", "record")
-    assert any("train with `units`, the column that says whose a row is" in note for note in made.privacy_.notes)
 
 
 def test_columns_with_bounds_of_their_own_keep_their_persons() -> None:

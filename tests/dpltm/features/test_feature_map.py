@@ -1,6 +1,4 @@
-"""Feature maps: every row from its own record alone, of a fixed norm, under an id that tells maps apart."""
-
-from __future__ import annotations
+"""Feature maps: every row from its own record alone, of a fixed norm, computed once, under an id that tells maps apart."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
 from make_drawings import principal_axes
 
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.errors import InputError
+from dpltm.features import parse
+from dpltm.features.feature_map import GRID, FeatureMap, SplineMap, make_feature_map, map_of
+from dpltm.features.inputs import FeatureStore, network_inputs, take_over_map, with_feature_map
 from dpltm.features.normalisation import NORM, ChannelStatistics
 from dpltm.features.transforms import Scattering
+from dpltm.privacy.entry import Lineage
+from dpltm.records import from_arrays
+from dpltm.records.notes import feature_notes
+from opened import arrays_of
 from refusals import refused
 from set_entries import LINEAGES
 
@@ -201,3 +208,180 @@ def test_a_map_is_tried_once_for_all_pieces_of_a_split():
     rows.clear()
     made.stored(x)
     assert rows == [32, 32]
+
+
+MAP = make_feature_map("unit:2", (4, 4), (0.0, 255.0))
+
+
+@pytest.fixture(scope="module")
+def of_1140():
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (1140, 4, 4), dtype=np.uint8), draw.integers(0, 3, 1140)
+    return from_arrays(x[40:], y[40:], test=(x[:40], y[:40]), classes=3)
+
+
+def test_values_that_are_computed_once(of_1140, monkeypatch):
+    rows: list[int] = []
+    plain = FeatureMap.stored
+    monkeypatch.setattr(FeatureMap, "stored", lambda self, x: (rows.append(len(x)), plain(self, x))[1])
+    store = FeatureStore()
+    found = store.features(of_1140, of_1140.train, MAP)
+    values = arrays_of(found).x
+    assert (values.dtype, values.shape) == (np.float16, (1100, 8))
+    assert np.array_equal(values, plain(MAP, arrays_of(of_1140.train).x).half().numpy())
+    assert store.features(of_1140, of_1140.train, MAP) is found
+    assert sum(rows) == 1100
+    assert store.features(of_1140, of_1140.test, MAP).shape == (8,)
+    assert store.features(of_1140, of_1140.train, make_feature_map("unit", (4, 4), (0.0, 255.0))).shape == (16,)
+
+
+def of_grey(seed: int, count: int = 60, shape: tuple[int, ...] = (6, 6), name: str = "mine"):
+    draw = np.random.default_rng(seed)
+    return from_arrays(
+        draw.integers(0, 256, (count, *shape), dtype=np.uint8), draw.integers(0, 3, count), classes=3, name=name
+    )
+
+
+PRIVATE = of_grey(0)
+PRIVATE_LARGE = of_grey(0, shape=(10, 8))
+
+
+def test_records_as_they_are_and_a_map_that_needs_no_data():
+    for features in (None, "none"):
+        assert with_feature_map(PRIVATE, features) is PRIVATE
+    found = with_feature_map(PRIVATE, "unit:2").feature_map
+    assert (found.id, found.lineage) == (make_feature_map("unit:2", (6, 6), (0.0, 255.0)).id, Lineage())
+
+
+def test_features_of_another_shape_that_mean_something_else():
+    """As many random features of records of another width have other directions."""
+    for text in ("fourier:16", "unit+fourier:16"):
+        found = make_feature_map(text, (6, 6), (0.0, 255.0))
+        message = refused(take_over_map, PRIVATE_LARGE, found, None, "the set")
+        assert message.startswith(
+            f"`features`: {found.text} was drawn for records of shape (6, 6), and these are of shape (10, 8)"
+        )
+
+
+def test_a_remembered_map():
+    found = make_feature_map("unit:3", (6, 6), (0.0, 255.0))
+    assert take_over_map(PRIVATE, found, None, "the set").feature_map is found
+    assert take_over_map(PRIVATE, None, None, "the set") is PRIVATE
+    assert refused(take_over_map, PRIVATE, found, "unit:3", "the set") == (
+        "`features`: the set remembers what stands in front of its network; leave `features` out"
+    )
+
+
+def test_what_a_reader_should_know():
+    assert feature_notes(PRIVATE) == []
+    (found,) = feature_notes(replace(PRIVATE, lineage=LINEAGES["dp"]))
+    assert found == "bounds and categories of the schema were found under DP, and what that cost counts"
+
+
+def test_inputs():
+    assert network_inputs(PRIVATE.train, PRIVATE) is PRIVATE.train
+    of_1140 = with_feature_map(PRIVATE, "unit")
+    centre = torch.full((36,), 0.1)
+    centred = replace(of_1140, feature_map=of_1140.feature_map.centred_at(centre))
+    plain = arrays_of(network_inputs(of_1140.train, of_1140)).x
+    assert np.array_equal(arrays_of(network_inputs(centred.train, centred)).x, plain), (
+        "they are centred where they are read"
+    )
+    np.testing.assert_allclose(np.linalg.norm(plain.astype("f8"), axis=1), NORM, rtol=1e-3)
+
+
+NUMBERS = (0, 2)
+
+
+@pytest.fixture(name="splines")
+def _plain() -> SplineMap:
+    """Of four columns, of which two are numbers."""
+    found = map_of(parse("splines:6"), (4,), (0.0, 1.0), NUMBERS)
+    assert isinstance(found, SplineMap)
+    return found.with_slots(3)
+
+
+def of_columns(count: int = 40) -> np.ndarray:
+    x = np.random.default_rng(0).random((count, 4))
+    x[:, 1] = x[:, 1] > 0.5
+    x[:, 3] = 1 - x[:, 1]  # the other value of one category
+    return x
+
+
+def ready(splines: SplineMap) -> SplineMap:
+    """The same with moments of those rows, and a pair."""
+    return replace(splines.centred_at(splines.moment_rows(splines.stored(of_columns())).mean(0)), pairs=((0, 2),))
+
+
+def test_hats_are_those_of_linear_interpolation(splines: SplineMap) -> None:
+    """Whatever values a function has at the knots, its hats make the polygon through them."""
+    x, knots = of_columns(), np.linspace(0, 1, 6)
+    features = splines.of_single(splines.stored(x)).double().numpy()
+    features /= features[:, :6].sum(1, keepdims=True)  # hats of a number add up to 1
+    values = np.random.default_rng(1).normal(size=6)
+    for place, column in enumerate(NUMBERS):
+        found = features[:, 6 * place : 6 * place + 6] @ values
+        np.testing.assert_allclose(found, np.interp(x[:, column], knots, values), atol=1e-5)
+    np.testing.assert_allclose(features[:, 12:14], 4 * x[:, [0, 2]] - 2, atol=1e-5)
+    np.testing.assert_allclose(features[:, 14:], x[:, [1, 3]], atol=1e-6)
+
+
+def test_a_released_mean_says_where_columns_lie(splines: SplineMap) -> None:
+    x, found = of_columns(), ready(splines)
+    assert found.moments is not None
+    np.testing.assert_allclose(found.moments, [x.mean(0), x.std(0)], atol=1e-5)
+    z = np.clip((x - x.mean(0)) / x.std(0), -3, 3)
+    np.testing.assert_allclose(found.standardised(found.stored(x)), z, atol=1e-4)
+
+
+def test_a_pair_is_its_product_and_the_hats_of_both(splines: SplineMap) -> None:
+    x, found = of_columns(), ready(splines)
+    features = found(x).double().numpy()[:, found.single :]
+    z = found.standardised(found.stored(x)).double().numpy()
+    product, share = features[:, 3 * GRID**2], NORM / 2  # of a half, a half
+    np.testing.assert_allclose(product, share * np.sign(z[:, 0] * z[:, 2]), atol=1e-4)  # one product has one direction
+    places = np.linspace(-2, 2, GRID)
+    grid = np.stack([
+        np.interp(z[:, 0], places, np.eye(GRID)[i]) * np.interp(z[:, 2], places, np.eye(GRID)[j])
+        for i in range(GRID) for j in range(GRID)
+    ], axis=1)  # fmt: skip
+    np.testing.assert_allclose(features[:, : GRID**2], share * grid / np.linalg.norm(grid, axis=1)[:, None], atol=1e-3)
+    assert not features[:, ~found.live[found.single :].numpy()].any(), "the two slots that are free"
+
+
+@given(
+    some.lists(some.lists(some.sampled_from([0.0, 1.0, 0.5, 1e-30, -7.0, 1e30]), min_size=4, max_size=4), min_size=1)
+)
+def test_no_row_is_longer_than_the_norm_and_none_depends_on_others(values: list[list[float]]) -> None:
+    splines = map_of(parse("splines:6"), (4,), (0.0, 1.0), NUMBERS)
+    assert isinstance(splines, SplineMap)
+    found, x = ready(splines.with_slots(3)), np.array(values)
+    features = found(x)
+    assert (features.norm(dim=1) <= NORM * (1 + 1e-5)).all()
+    assert (splines.moment_rows(splines.stored(x)).norm(dim=1) <= NORM * (1 + 1e-5)).all()
+    torch.testing.assert_close(found(x[-1:]), features[-1:])
+
+
+def test_an_id_is_of_numbers_slots_and_pairs(splines: SplineMap) -> None:
+    found = ready(splines)
+    others = [
+        splines.with_slots(2),
+        map_of(splines.base, (4,), (0.0, 1.0), (0,)),
+        found,
+        replace(found, pairs=((0, 1),)),
+    ]
+    assert len({splines.id, *(other.id for other in others)}) == 5
+    assert found.uncentred.id == splines.id
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("splines:1", "`features`: splines:1: K must be 2 to 64; the usual is splines:6"),
+        ("splines+unit", "`features`: splines:6+unit:1: splines stand alone; name them, or the others"),
+    ],
+)
+def test_what_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    assert str(caught.value) == said

@@ -1,7 +1,5 @@
 """Maps that a program made from a seed, in front of a network: any image in, by a rule that looks at this image alone."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

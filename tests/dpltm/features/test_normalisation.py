@@ -1,7 +1,5 @@
 """Normalisation of features: by public statistics, within a record, to a fixed norm; against loops in float64."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from unittest import mock

@@ -1,7 +1,5 @@
 """Kinds of feature maps: what options say of them, and a new one as one object."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

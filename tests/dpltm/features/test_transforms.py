@@ -1,7 +1,5 @@
 """Transforms that are made without data: scattering, wavelets, convolutions, Fourier features."""
 
-from __future__ import annotations
-
 import math
 import types
 import warnings

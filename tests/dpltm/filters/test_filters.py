@@ -1,8 +1,13 @@
-"""Filters by name: golden values by hand, bounds, clip norms that follow a quantile, and parameters out of range."""
-
-from __future__ import annotations
+"""Filters by name: golden values by hand, the bounds of docs/privacy-model.md section 4.2, and what is no filter."""
 
 import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt, tanh
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +24,9 @@ from dpltm.filters import (
     Tanh,
     make_filter,
 )
+from dpltm.filters.trial import check_filter_bound
+from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.training.plan import NoisySteps
 from refusals import refused
 
 
@@ -117,3 +125,119 @@ def test_every_name_is_known():
 )  # fmt: skip
 def test_parameters_of_other_filters(name, given, message):
     assert refused(make_filter, name, **given) == message
+
+
+(DOCUMENT,) = (Path(__file__).parents[3] / "docs").glob("privacy-model*")
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+TABLE = dict(
+    re.findall(
+        r"^\| (`[^|]+`) \| .* \| ([^|]+) \| [^|]+ \|$",
+        TEXT.partition("### 4.2")[2].partition("### 4.3")[0],
+        re.MULTILINE,
+    )
+)
+"""Bound by filter, as the document has them."""
+
+BOUNDS: dict[str, Callable[[SimpleNamespace], float]] = {
+    "C": lambda it: it.C,
+    "sqrt(sum C_l^2) = C": lambda it: it.C,
+    "c sqrt(n)": lambda it: it.c * sqrt(it.n),
+    "c sqrt(n) tanh(R/(k sqrt(n))), at most c R/k": lambda it: it.c * sqrt(it.n) * tanh(it.R / (it.k * sqrt(it.n))),
+    "min(C, c sqrt(n))": lambda it: min(it.C, it.c * sqrt(it.n)),
+    "max(C, 8)": lambda it: max(it.C, 8.0),
+}
+"""The formulas of the table, read by hand."""
+
+
+def named(row: str) -> tuple[str, dict[str, bool]]:
+    name, *flags = re.findall(r"`([^`]+)`", row)
+    return name, {flag.removeprefix("--").replace("-", "_"): True for flag in flags}
+
+
+def test_every_filter_has_a_row_and_every_row_a_filter():
+    assert {named(row)[0] for row in TABLE} == set(FILTERS)
+    assert set(TABLE.values()) == set(BOUNDS)
+    flags = {(entry.name, p.name) for entry in FILTERS.values() for p in entry.parameters if p.default is False}
+    assert flags == {(name, flag) for name, given_ in map(named, TABLE) for flag in given_}
+
+
+@pytest.mark.parametrize("row", TABLE)
+@given(
+    norm=st.floats(-3, 3).map(lambda x: 10**x),
+    scale=st.floats(-3, 3).map(lambda x: 10**x),
+    width=st.floats(-3, 3).map(lambda x: 10**x),
+    live=st.integers(1, 10**8),
+)
+def test_a_filter_certifies_what_its_row_says(row, norm, scale, width, live):
+    """Rounded outwards by 1e-6 at most, in element-wise filters (section 4.4); the norm is C, or R where it is before."""
+    name, flags = named(row)
+    drawn = {"clip_norm": norm, "tanh_scale": scale, "tanh_range": width}
+    taken = {p.name for p in FILTERS[name].parameters}
+    found = make_filter(name, **{key: value for key, value in drawn.items() if key in taken}, **flags).certified_bound(
+        live
+    )
+    expected = BOUNDS[TABLE[row]](SimpleNamespace(C=norm, R=norm, c=scale, k=width, n=live))
+    assert expected * (1 - 1e-12) <= found <= expected * (1 + 1.1e-6)
+    if "at most c R/k" in TABLE[row]:
+        assert expected <= scale * norm / width * (1 + 1e-12)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A radial or element-wise filter made of functions."""
+
+    does: Any
+    bound: Any = 1.0
+    kind: str = "radial"
+    nominal_bound: None = None
+    before: Any = None
+    after: Any = None
+
+    def certified_bound(self, _: int) -> Any:
+        return self.bound
+
+    def factor(self, norm: torch.Tensor) -> Any:
+        return self.does(norm)
+
+    map = factor
+
+    def __str__(self) -> str:
+        return "own"
+
+
+def unit(norm: torch.Tensor) -> torch.Tensor:
+    return 1 / norm.clamp_min(1e-30)
+
+
+@pytest.mark.parametrize("filter", [entry.default for entry in FILTERS.values()] + [
+    Clip(1e-6), Automatic(1e6, 0.0), Tanh(1e6, 1e-6, None), Tanh(3.0, 1e6, Clip(1e-6)), Tanh(2.0, 0.1, None, Clip(5.0)),
+])  # fmt: skip
+def test_ours_pass(filter: Any) -> None:
+    check_filter_bound(filter)
+
+
+@pytest.mark.parametrize(
+    ("filter", "said"),
+    [
+        (Own(unit, bound=0.01), "comes out with norm 1, above its certified bound of 0.01; state the largest"),
+        (Own(lambda norm: 5 * unit(norm)), "comes out with norm 5, above its certified bound of 1"),
+        (Own(lambda norm: unit(norm) * norm.mean().clamp(max=1)), "depends on others, so no bound would hold"),
+        (Own(lambda norm: unit(norm)[:1].expand(len(norm))), "depends on others"),
+        (Own(lambda norm: unit(norm)[:, None]), "gives (69, 1) for (69,); one value for each is expected"),
+        (Own(lambda _: None), "gives NoneType for (69,)"),
+        (Own(lambda norm: norm * math.nan), "makes a finite gradient one that is not"),
+        (Own(lambda norm: norm.nonsense), "fails on made-up gradients: 'Tensor' object has no attribute 'nonsense'"),
+        (Own(torch.tanh, kind="element-wise"), "a gradient of 10 coordinates comes out with norm 3.16"),
+        *((Own(unit, bound=bound), "no positive number") for bound in (0.0, -1.0, math.nan, math.inf, None)),
+    ],
+)
+def test_slips_are_refused(filter: Any, said: str) -> None:
+    message = refused(NoisySteps, filter, NoisySgd(0.1, 1, 1.0), 1.0)
+    assert message.startswith("`filter`: own: ")
+    assert said in message
+
+
+def test_a_plan_tries_another_filter_anew() -> None:
+    plan = NoisySteps(Clip(1.0), NoisySgd(0.1, 1, 1.0), 1.0)
+    assert replace(plan, lr=2.0).tried is plan.filter
+    assert "no positive number" in refused(replace, plan, filter=Own(unit, bound=0.0))

@@ -1,7 +1,5 @@
 """The certified bound under attack, in float32 and in every kind of layer: one record's contribution, and leaving it out."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Container, Iterable

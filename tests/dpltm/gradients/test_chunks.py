@@ -1,7 +1,5 @@
 """Sums in float32 chunks: the bound under attack, which chunks a record is in, and that no other one changes by a bit."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

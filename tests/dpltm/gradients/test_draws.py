@@ -1,7 +1,5 @@
 """What a network draws for a record is the record's own: neighbours move sums by the bound, whatever draws, and wherever."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 

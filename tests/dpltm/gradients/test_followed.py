@@ -1,8 +1,6 @@
 """Which networks the trial can map over records, which it tries by replacing some, and which it refuses: all that documents
 name, and networks of libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

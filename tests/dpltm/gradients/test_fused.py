@@ -1,7 +1,5 @@
 """Compiled element-wise filters against the same filters as they stand."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

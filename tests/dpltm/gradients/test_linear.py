@@ -1,6 +1,4 @@
-"""Filtered gradient sums of Linear layers: golden values that fit in the head, rounding, chunks and failed batches."""
-
-from __future__ import annotations
+"""Filtered gradient sums of Linear layers, and the tanh filter on ordinary gradients: golden values that fit in the head."""
 
 import math
 
@@ -8,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpltm.errors import InputError
 from dpltm.filters import Clip, Tanh
-from dpltm.gradients import RecordGradients
+from dpltm.gradients import RecordGradients, tanh_grad_
 from dpltm.networks.masks import Mask
 from gradient_cases import dot
 from refusals import refused
@@ -70,3 +69,34 @@ def test_works_again_after_a_batch_that_failed():
         gradients.filtered_sum(x, torch.ones(2, 3), Clip(100.0))
     assert not model[0]._forward_hooks
     assert torch.equal(gradients.filtered_sum(x, y, Clip(100.0)).values, fresh)
+
+
+def with_gradients(*values):
+    parameters = [nn.Parameter(torch.zeros(len(value))) for value in values]
+    for parameter, value in zip(parameters, values, strict=True):
+        parameter.grad = torch.tensor(value)
+    return parameters
+
+
+def test_tanh_on_gradients_by_hand():
+    first, second = with_gradients([3.0, -4.0], [0.0, 12.0])
+    unused = nn.Parameter(torch.zeros(2))
+    norm = tanh_grad_([first, second, unused], scale=2.0, range=4.0)
+    assert norm.item() == pytest.approx(13.0)
+    assert first.grad.tolist() == pytest.approx([2 * math.tanh(0.75), -2 * math.tanh(1.0)])
+    assert second.grad.tolist() == pytest.approx([0.0, 2 * math.tanh(3.0)])
+    assert unused.grad is None
+    assert tanh_grad_([]).item() == 0.0
+
+
+def test_whatever_explodes_comes_out_bounded():
+    """Of one tensor, not in a list."""
+    (parameter,) = with_gradients([math.inf, -math.inf, math.nan, 1e38, -1e-30])
+    assert not math.isfinite(tanh_grad_(parameter, scale=0.5).item())
+    assert parameter.grad.tolist() == pytest.approx([0.5, -0.5, 0.0, 0.5, -0.5e-30])
+
+
+@pytest.mark.parametrize("options", [{"scale": 0.0}, {"range": -1.0}, {"range": math.nan}])
+def test_parameters_out_of_range(options):
+    with pytest.raises(InputError):
+        tanh_grad_(with_gradients([1.0]), **options)

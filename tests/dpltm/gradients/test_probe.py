@@ -1,7 +1,5 @@
 """What trying a network out finds: records that are mixed in any way, and state."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

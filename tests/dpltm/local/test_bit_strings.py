@@ -1,7 +1,5 @@
 """Records as bits and a label: what is sent of them, what that is worth, and what a network is told."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Binary channels: what they do to bits, and what that is worth (docs/privacy-model.md section 6)."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

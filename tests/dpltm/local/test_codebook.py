@@ -1,7 +1,5 @@
 """One index a record: what it may tell, and what can be learned from many."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Compaction: the compact network computes what the masked one does, and every unit that is left is of use."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

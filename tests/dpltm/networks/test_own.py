@@ -1,7 +1,5 @@
 """Modules of the user's own as networks: what is taken, what is compared, and what is refused before anything is spent."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

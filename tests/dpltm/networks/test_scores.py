@@ -1,7 +1,5 @@
 """Scores of persons: what one more with any records moves a sum by, and that empty slots and orders move it by nothing."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

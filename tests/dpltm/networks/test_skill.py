@@ -1,7 +1,5 @@
 """Skill against scikit-learn's metrics, intervals against draws, and what is said of a network that has none."""
 
-from __future__ import annotations
-
 import json
 import math
 

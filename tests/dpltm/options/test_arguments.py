@@ -1,7 +1,5 @@
 """Options by keyword: what Python may hand in for each type, and how a slip is told."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training with banded noise as the accountant sees it: a sampled Gaussian release for each step that a record may enter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dp_accounting as dp

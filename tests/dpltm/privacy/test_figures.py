@@ -1,7 +1,5 @@
 """Figures for people err on the safe side."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """A million steps and more, and small deltas: against integrals of their own (``contour``), and what is known exactly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

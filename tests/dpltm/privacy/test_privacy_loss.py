@@ -1,22 +1,36 @@
-"""Each mechanism's loss distribution against the exact profile of its worst pair, in both directions."""
+"""Each mechanism's loss distribution against the exact profile of its worst pair, in both directions; and its profile."""
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as theirs
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import logsumexp, ndtr, softmax
 
-from dpltm.privacy import pld
+from dpltm.privacy import gdp, pld
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.mechanisms import (
+    DiscreteGaussianRelease,
+    GaussianRelease,
+    NoisySgd,
+    Zcdp,
+    over_two_steps,
+)
 from dpltm.privacy.privacy_loss import (
     BoundedRangeLoss,
+    DiscreteGaussianLoss,
     GaussianLoss,
+    GaussianProfile,
     GuaranteeLoss,
     LaplaceLoss,
     RandomizedResponseLoss,
     SampledGaussianLoss,
+    ZcdpLoss,
 )
 from exact import added_delta, gaussian_delta, hockey_stick, removed_delta, two_outcomes
 
@@ -216,3 +230,134 @@ def test_renyi_and_losses_tell_one_story(mechanism, order):
     spent = mechanism.renyi(order)
     assert max(found) >= spent * (1 - 1e-4)
     assert isinstance(mechanism, BoundedRangeLoss) or max(found) == pytest.approx(spent, rel=5e-3)
+
+
+THEIRS = {"removed": AdjacencyType.REMOVE, "added": AdjacencyType.ADD, "replaced": AdjacencyType.REPLACE}
+WAYS = list(THEIRS)
+
+
+def at_losses(sigma, rate, way):
+    """dp-accounting's loss, and epsilons all over its range, near zero, and where one of the two stops."""
+    shift = 0.5 if way == "replaced" else 1.0
+    theirs = GaussianPrivacyLoss(sigma, shift, sampling_prob=rate, adjacency_type=THEIRS[way])
+    bounds = theirs.connect_dots_bounds()
+    edge = math.log1p(-rate) if rate < 1 else 0.0
+    near = [sign * edge + off for sign in (-1, 1) for off in (0.0, 1e-12, -1e-12, 1e-6, -1e-6)]
+    return theirs, np.concatenate([np.linspace(bounds.epsilon_lower, bounds.epsilon_upper, 200), near])
+
+
+@settings(deadline=None, max_examples=100)
+@given(sigma=st.floats(0.05, 1000), rate=st.one_of(st.just(1.0), st.floats(1e-7, 0.999)), way=st.sampled_from(WAYS))
+def test_deltas_asked_for_at_once_are_those_that_dp_accounting_finds_one_by_one(sigma, rate, way):
+    theirs, epsilons = at_losses(sigma, rate, way)
+    bounds = theirs.connect_dots_bounds()
+    known = (bounds.epsilon_lower, bounds.epsilon_upper)
+    assert GaussianProfile(sigma, rate, way).range == pytest.approx(known, rel=1e-9, abs=1e-12)
+    found = GaussianProfile(sigma, rate, way).deltas(epsilons)
+    assert found == pytest.approx(theirs.get_delta_for_epsilon(epsilons), abs=1e-11)
+
+
+def exact_deltas(sigma, rate, epsilons):
+    """Removal, addition and replacement, to 60 digits."""
+    with mpmath.workdps(60):
+        s, q = mpmath.mpf(sigma), mpmath.mpf(rate)
+
+        def removed(epsilon):
+            e = mpmath.exp(epsilon)
+            if e <= 1 - q:
+                return 1 - e
+            x = -mpmath.mpf(0.5) - mpmath.log((e - 1 + q) / q) * s**2
+            below, shifted = mpmath.ncdf(x / s), mpmath.ncdf((x + 1) / s)
+            return (1 - q) * below + q * shifted - e * below
+
+        def replaced(epsilon):
+            alpha = mpmath.exp(1 / (8 * s**2)) * (1 - q) / q
+            x = -(s**2) * (2 * mpmath.asinh(alpha * mpmath.sinh(epsilon / 2)) + epsilon)
+            top, bottom = ((1 - q) * mpmath.ncdf(x / s) + q * mpmath.ncdf((x + c) / s) for c in (0.5, -0.5))
+            return top - mpmath.exp(epsilon) * bottom
+
+        replace = [float(replaced(mpmath.mpf(x))) for x in epsilons]
+        remove = [float(removed(mpmath.mpf(x))) for x in epsilons]
+        add = [float(1 - mpmath.exp(mpmath.mpf(x)) * (1 - removed(-mpmath.mpf(x)))) for x in epsilons]
+    return {"removed": remove, "added": add, "replaced": replace}
+
+
+@pytest.mark.one_of(2)
+@pytest.mark.parametrize(
+    ("sigma", "rate"), [(0.125, 0.5), (0.25, 1.0), (0.25, 0.25), (2.0, 1e-5), (1.1, 0.999), (40.0, 0.01)]
+)
+def test_deltas_are_right_in_the_last_bits(sigma, rate):
+    _, epsilons = at_losses(sigma, rate, "removed")
+    for way, exact in exact_deltas(sigma, rate, epsilons).items():
+        off = np.abs(GaussianProfile(sigma, rate, way).deltas(epsilons) - exact)
+        assert (off <= 3e-16 * (1 + np.abs(epsilons))).all()  # e^epsilon Q is the exponential of a sum
+
+
+def test_deltas_next_to_the_loss_that_none_exceeds():
+    """dp-accounting takes a threshold within 1e-9 of it for infinite: delta is 0 there, 1.4e-10 too small."""
+    sigma, rate = 0.022957406205236397, 0.6969347613990869
+    epsilons = -np.log1p(-rate) * (1 - np.array([1.2e-10, 1e-9, 1e-8]))
+    exact = exact_deltas(sigma, rate, epsilons)["added"]
+    assert exact[0] == pytest.approx(1.43e-10, rel=1e-2)
+    assert GaussianProfile(sigma, rate, "added").deltas(epsilons) == pytest.approx(exact, abs=3e-16)
+
+
+DELTA = 1e-5
+
+
+@pytest.mark.parametrize(("deviation", "sensitivity"), [(0.3, 1), (1.0, 1), (5.0, 2), (40.0, 3)])
+def test_discrete_noise_costs_what_dp_accounting_says(deviation: float, sensitivity: int) -> None:
+    oracle = theirs.from_discrete_gaussian_mechanism(deviation, sensitivity, value_discretization_interval=1e-4)
+    found = epsilon([DiscreteGaussianRelease(deviation, sensitivity)], DELTA)
+    assert found == pytest.approx(oracle.get_epsilon_for_delta(DELTA), abs=1e-4)
+
+
+@pytest.mark.parametrize("sensitivity", [1, 2, 7])
+@pytest.mark.parametrize("deviation", [0.2, 1.0, 3.0])
+def test_the_profile_of_discrete_noise_is_a_sum_over_all_values(deviation: float, sensitivity: int) -> None:
+    values = np.arange(-200, 201)
+    p, q = (np.exp(-0.5 * ((values - by) / deviation) ** 2) for by in (0, sensitivity))
+    p, q = p / p.sum(), q / q.sum()
+    x = np.linspace(-6, 6, 97)
+    exact = np.maximum(p - np.exp(x)[:, None] * q, 0).sum(1)
+    loss = DiscreteGaussianLoss(deviation, sensitivity)
+    assert loss.profile(x) == pytest.approx(exact, abs=1e-13)
+    for smaller in range(1, sensitivity):
+        assert (DiscreteGaussianLoss(deviation, smaller).profile(x) <= exact + 1e-13).all()
+
+
+def test_much_discrete_noise_is_continuous() -> None:
+    found = epsilon([DiscreteGaussianRelease(2000.0, 3)] * 10, DELTA)
+    assert found == pytest.approx(epsilon([GaussianRelease(2000 / 3)] * 10, DELTA), rel=1e-3)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.01, 0.5, 5.0, 200.0])
+def test_zcdp_costs_the_least_over_orders(rho: float) -> None:
+    def at(log: float) -> float:
+        order = 1 + math.exp(log)
+        return rho * order + math.log1p(-1 / order) - math.log(DELTA * order) / (order - 1)
+
+    best = minimize_scalar(at, bounds=(-6, 9), method="bounded").fun
+    for accountant in ("pld", "rdp"):
+        assert epsilon([Zcdp(rho)], DELTA, accountant) == pytest.approx(best, rel=1e-3)
+    assert epsilon([GaussianRelease((2 * rho) ** -0.5)], DELTA) <= best
+
+
+def test_zcdp_adds_up_and_composes_with_the_rest() -> None:
+    assert epsilon([Zcdp(0.1)] * 3, DELTA) == epsilon([Zcdp(0.1 + 0.1 + 0.1)], DELTA)
+    steps = NoisySgd(0.01, 1000, 1.0)
+    both = epsilon([Zcdp(0.1), steps], DELTA)
+    assert epsilon([GaussianRelease(math.sqrt(5)), steps], DELTA) < both < epsilon([Zcdp(0.1), steps], DELTA, "rdp")
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5, 3.0])
+def test_the_profile_of_zcdp_dominates_gaussians_in_both_directions(rho: float) -> None:
+    x = np.linspace(-3, 8, 50)
+    bound = pld.compose({ZcdpLoss(rho): 1})
+    assert bound is not None
+    assert (bound.delta(x) >= [gdp.delta(each, math.sqrt(2 * rho)) for each in x]).all()
+
+
+def test_two_steps() -> None:
+    assert over_two_steps(Zcdp(0.5)).rho == 2.0
+    assert over_two_steps(DiscreteGaussianRelease(3.0, 2)).sensitivity == 4

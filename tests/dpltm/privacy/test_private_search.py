@@ -1,7 +1,5 @@
 """Private search: the bound against true divergences of small mechanisms, and against figures from the literature."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

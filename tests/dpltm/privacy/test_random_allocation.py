@@ -1,7 +1,5 @@
 """Random allocation: the bound against integrals of small cases and a transform of larger ones; beside Poisson sampling."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Truncated Poisson sampling: every outcome of small cases against what is claimed of them, and dp-accounting's event."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """What no case knows is refused, and never free: every mechanism is forgotten in turn, and new ones are made up."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """SynFlow: scores by adding up paths one by one, the paper's conservation law, and no layer that is cut off."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

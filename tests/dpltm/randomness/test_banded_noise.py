@@ -1,7 +1,5 @@
 """Banded noise: its strategy, its expected errors, and the streaming form against dense matrices."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

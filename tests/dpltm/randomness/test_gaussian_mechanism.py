@@ -1,7 +1,5 @@
 """The Gaussian mechanism on a grid: what is released is what arithmetic without rounding would release, and nothing else."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import math

@@ -3,8 +3,6 @@
 Long sums take their bytes from ChaCha20: those of RFC 8439 and of OpenSSL. What is compiled gives the same numbers.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Random numbers: the grid of the uniforms, where the bytes come from, and sources whose keys forget and go on."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import math
@@ -23,9 +21,6 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.randomness import noise
 from dpltm.randomness.noise import AES, SHAKE, FastSource, KeyedSource, SecureSource, gaussian, source_of, uniform
 from prepared_bytes import Prepared
-
-FIRST, LAST = bytes(8), b"\xff" * 8
-
 
 # Uniform.
 

@@ -1,7 +1,5 @@
 """Second moments of norm-bounded rows: sensitivity on hostile values, the noise, and the steps that divide by them."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Cells of tables: whatever a .csv file holds, Arrow and Python's reader give the same records."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Records of several arrays: side by side in one, and each part as it was for the network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,6 @@ from dpltm.records import count_outside, from_arrays, prepare
 from dpltm.records.arrays import records_of, unlabelled
 from dpltm.records.input_parts import MAX_WORDS, InputPart
 from refusals import refused
-
-ROWS = [[3, 1, 0], [0, 0, 0], [2, 5, 7], [4, 0, 0]]
 
 
 def given_back(x, bounds=(0.0, 1.0), **facts):

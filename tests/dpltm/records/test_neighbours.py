@@ -4,8 +4,6 @@ Deleting or adding one record changes the training records of the part that it i
 other part by none, and nothing else of what a dataset says, once its public inputs are declared.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Files and facts that do not fit: one row each, with the whole message."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Subgroups of records by a column: found again from what a schema made of the cells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

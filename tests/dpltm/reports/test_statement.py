@@ -1,25 +1,26 @@
-"""Statements: they follow from their entries, and whatever does not is named."""
-
-from __future__ import annotations
+"""Statements: they follow from their entries, and whatever does not is named; the best attacker; what decides."""
 
 import copy
 import json
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.filters import FILTERS, make_filter
+from dpltm.privacy import gdp
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
     BandedSgd,
     GaussianRelease,
+    Guarantee,
     Mechanism,
     NoisySgd,
     PrivateSearch,
@@ -28,10 +29,23 @@ from dpltm.privacy.mechanisms import (
     Unprotected,
 )
 from dpltm.privacy.statement import SEARCH_NOTE
+from dpltm.privacy.trade_off import curves
 from dpltm.reports import statement as module
-from dpltm.reports.statement import PROVENANCE, Subject, check_shape, differences, interval, kept_apart, statement
+from dpltm.reports.statement import (
+    FALSE_ALARMS,
+    PRIORS,
+    PROVENANCE,
+    Subject,
+    check_shape,
+    differences,
+    interval,
+    kept_apart,
+    odds,
+    precision,
+    statement,
+)
 from dpltm.reports.subjects import run_subject
-from dpltm.reports.wording import render_statement
+from dpltm.reports.wording import MET, MISSED, OPEN, criteria, render_statement, verdict
 
 WHOLE = Part("d", "1" * 64)
 LEFT, RIGHT = (Part("d", "1" * 64, (), "record", *ends) for ends in ((0, 5 * 10**8), (5 * 10**8, 10**9)))
@@ -406,3 +420,161 @@ def test_an_interval_is_that_of_scipy(counts: tuple[int, int]) -> None:
 )
 def test_no_interval_where_something_is_not_known(counts: tuple[object, object]) -> None:
     assert interval(*counts) == {}
+
+
+def by_the_best_attacker(*mechanisms: Mechanism) -> tuple[dict[float, float], dict[float, float]]:
+    """How often the best attacker is right, by prior; and what he finds, by false alarms."""
+    body = odds(curves(mechanisms))
+    right, found = (list(body[name]) for name in ("right", "found"))
+    return ({row["prior"]: row["at_most"] for row in right}, {row["false_alarms"]: row["at_most"] for row in found})
+
+
+def test_against_a_gaussian_release() -> None:
+    """Of mu = 1: total variation 2 Phi(1/2) - 1, trade-off Phi(Phi^-1(1 - alpha) - 1), delta by Balle and Wang."""
+    right, found = by_the_best_attacker(GaussianRelease(1.0))
+    assert right[0.5] == pytest.approx(norm.cdf(0.5), abs=1e-4)
+    assert right[0.5] >= norm.cdf(0.5)
+    exact = 0.9 + 0.1 * gdp.delta(math.log(9), 1.0)
+    assert exact <= right[0.1] <= exact + 1e-3
+    for alarms in FALSE_ALARMS:
+        assert found[alarms] == pytest.approx(1 - norm.cdf(norm.ppf(1 - alarms) - 1), rel=0.01)
+        assert found[alarms] >= 1 - norm.cdf(norm.ppf(1 - alarms) - 1)
+
+
+def test_against_a_pure_guarantee() -> None:
+    """Of epsilon = ln 3 the best guess at even odds is right in 3 of 4 cases, and a yes at alpha finds 3 alpha."""
+    right, found = by_the_best_attacker(Guarantee(math.log(3)))
+    assert 0.75 <= right[0.5] <= 0.75001
+    assert right[0.1] == pytest.approx(0.9, abs=1e-6)  # 9 to 1 against: no answer outweighs that
+    assert found[0.05] == pytest.approx(0.15, rel=1e-3)
+
+
+def test_nothing_learnt() -> None:
+    right, found = by_the_best_attacker()
+    assert right == {prior: max(prior, 1 - prior) for prior in PRIORS}
+    assert found == pytest.approx({alarms: alarms for alarms in FALSE_ALARMS})
+
+
+@given(st.floats(0.5, 20), st.floats(1e-3, 1), st.integers(1, 200))
+def test_no_attacker_does_worse_than_guessing_or_better_than_always(noise: float, rate: float, steps: int) -> None:
+    right, found = by_the_best_attacker(NoisySgd(rate, steps, noise))
+    for prior, share in right.items():
+        assert max(prior, 1 - prior) <= share + 1e-12 <= 1 + 1e-9
+    for alarms, share in found.items():
+        assert alarms <= share + 1e-9
+        assert share <= 1
+
+
+def test_precision_is_bayes() -> None:
+    assert precision(0.3, 0.1, 0.5) == pytest.approx(0.75)
+    assert precision(0.3, 0.1, 0.1) == pytest.approx(0.25)
+    assert precision(0.0, 0.0, 0.1) == 0.1
+
+
+OF_A_RUN = {"public_records": 1000, "budget": 10.0, "model": "mlp:2", "records": "d", "expected_batch": 100.0,
+            "filter": "clip(C=1)", "clip_norm": 1.0, "live": 9}  # fmt: skip
+SKILL = {
+    "accuracy": 0.9, "test_records": 100, "majority": "no", "majority_accuracy": 0.8, "balanced_accuracy": 0.7,
+    "auc": 0.8, "auc_low": 0.7, "auc_high": 0.9, "calibration_error": 0.1, "verdict": None,
+    "chance_over_share": 0.9, "chance_of": "yes", "chance_low": 0.8, "chance_high": 1.1,
+}  # fmt: skip
+COUNTED = {"others": 2, "together": 1.5, "limit": 2.0, "limit_delta": 1e-5}
+BUDGET, DELTA, ALL, BETTER, CHANCES = range(5)
+
+
+def decided_on(*, settings: Any = (), state: str = "finished", bare: bool = False, **outcome: Any):
+    mechanism = Unprotected() if bare else NoisySgd(0.1, 20, 2.0)
+    entry = Entry("release", Part("d", "1" * 64), (mechanism,), "a training", day="2026-02-03", unit="patient")
+    got = {**SKILL, **COUNTED, **outcome}
+    got = {name: value for name, value in got.items() if value != "gone"}
+    subject = Subject("r", {**OF_A_RUN, **dict(settings)}, got, state=state)
+    return statement(subject, Account((entry,), unit="patient"))
+
+
+DECISION = "## For whoever decides\n"
+
+
+def page_of(statement: dict[str, Any]) -> str:
+    frame = dict.fromkeys(("statement", "privacy_key", "begin", "end", "fence"), "")
+    return render_statement("card.md.jinja", statement, metadata={}, **frame)
+
+
+def of_the_decision(statement: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What stands first, by field: its value, and what it means."""
+    part = page_of(statement).partition(DECISION)[2].partition("\n## ")[0]
+    rows = (line[2:-2].split(" | ") for line in part.splitlines() if line.startswith("| "))
+    return {name: tuple(rest) for name, *rest in rows}
+
+
+def test_all_are_met() -> None:
+    assert [one.met for one in criteria(decided_on())] == [MET] * 5
+    assert verdict(decided_on()) == "By its criteria this may go out: all of them are met."
+
+
+@pytest.mark.parametrize(
+    ("which", "met", "changed", "why"),
+    [
+        (
+            BUDGET,
+            MISSED,
+            {"together": 2.5},
+            "everything on these people comes to 2.5, and the budget in their ledger is 2",
+        ),
+        (BUDGET, MISSED, {"limit_delta": 1e-7}, "and the budget in their ledger is 2"),
+        (BUDGET, MISSED, {"together": "inf"}, "released with no protection"),
+        (BUDGET, MET, {"limit": "gone"}, "and 10 was asked for"),
+        (BUDGET, MISSED, {"limit": "gone", "settings": {"budget": 0.01}}, "and 0.01 was asked for"),
+        (BUDGET, OPEN, {"limit": "gone", "settings": {"budget": None}}, "no budget is on record"),
+        (DELTA, MISSED, {"settings": {"expected_batch": 1e5}}, "one over their number 1e-06"),
+        (DELTA, OPEN, {"settings": {"expected_batch": None}}, "not on record"),
+        (ALL, OPEN, {"others": "gone", "together": "gone", "limit": "gone"}, "not at hand"),
+        (BETTER, MISSED, {"verdict": "No better than chance"}, "no better than chance"),
+        (BETTER, OPEN, {"auc": "gone"}, "nothing here says"),
+        (CHANCES, MET, {"chance_over_share": 1.25}, "over its share is 1.25"),
+        (CHANCES, MISSED, {"chance_over_share": 0.31, "chance_low": 0.2, "chance_high": 0.5}, "default --head"),
+        (CHANCES, MISSED, {"chance_over_share": 1.4, "chance_low": 1.3, "chance_high": 1.5}, "not right"),
+        (CHANCES, OPEN, {"chance_over_share": 0.7, "chance_low": 0.5, "chance_high": 0.9}, "too few test records"),
+    ],
+)
+def test_one_is_not(which: int, met: str, changed: dict[str, Any], why: str) -> None:
+    one = decided_on(**changed)
+    found = criteria(one)
+    assert [each.met for each in found] == [met if at == which else MET for at in range(5)]
+    assert why in found[which].why
+    starts = {MISSED: "By its criteria this should not go out: ", OPEN: "By its criteria this is not decided yet: "}
+    if met == MET:
+        assert verdict(one).endswith("all of them are met.")
+    else:
+        assert verdict(one) == f"{starts[met]}{found[which].why}."
+
+
+def test_what_is_missed_is_said_before_what_is_open() -> None:
+    one = decided_on(others="gone", together="gone", limit="gone", verdict="No better than chance")
+    assert verdict(one) == "By its criteria this should not go out: no better than chance."
+
+
+def test_without_protection() -> None:
+    one = decided_on(bare=True)
+    assert criteria(one)[0].met == MISSED
+    assert of_the_decision(one)["certified epsilon"][0] == "inf"
+
+
+def test_whom_it_protects_and_what_it_reads() -> None:
+    one = decided_on(settings={"columns": "age, sex", "purpose": "triage", "per_unit": 64})
+    shown = of_the_decision(one)
+    assert shown["protects"] == (
+        "each patient in d",
+        "All records of one patient together; of a patient 64 records are used at most.",
+    )
+    assert shown["reads"][0] == "age, sex"
+    assert shown["purpose"] == ("triage", "")
+    assert shown["contact"] == ("-", "Not stated: dpltm report --contact TEXT says it.")
+    assert shown["last paid release"][0] == "2026-02-03"
+    assert shown["all on the same people"][0] == "1.5"
+    assert shown["released"][0] == "a network (mlp:2), every noisy step, and this page"
+
+
+def test_nothing_is_decided_on_a_run_that_has_not_ended() -> None:
+    one = decided_on(state="unfinished")
+    assert DECISION not in page_of(one)
+    assert verdict(one) == ""

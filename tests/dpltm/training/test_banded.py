@@ -1,7 +1,5 @@
 """Trainings with banded noise: who enters which step, what is released, going on, and what it does not go with."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

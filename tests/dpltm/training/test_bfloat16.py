@@ -1,7 +1,5 @@
 """Passes in bfloat16: what they leave of a record is the same bits whatever other records are in the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

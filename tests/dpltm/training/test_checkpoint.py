@@ -1,7 +1,5 @@
 """Trainings that end and go on elsewhere: the same bits as of one that did not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

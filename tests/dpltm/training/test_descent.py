@@ -1,7 +1,5 @@
 """Descent: noise where it belongs, exact zeros, public divisors, and sums that do not depend on the order."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

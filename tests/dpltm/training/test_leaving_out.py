@@ -1,7 +1,5 @@
 """Batches made so that last bits decide: leaving any record out moves a sum by its bound at most, and no bit of another."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A loop that has ended, as a run: on disk and back, what it is read by, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from contextlib import redirect_stdout
 from io import StringIO

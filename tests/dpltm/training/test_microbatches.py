@@ -1,7 +1,5 @@
 """Microbatches: means of groups against the naive loop, the bound on hostile neighbours, and what follows for the noise."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Optimizers against those of torch, bit by bit; averages and schedules against a training written out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Samples, means and noise are those of ``train``, to the bit; tests/dpltm/training/test_descent.py tells if those are right.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

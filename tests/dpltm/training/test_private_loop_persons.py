@@ -1,7 +1,5 @@
 """Loops that protect persons: sums against ``train`` and the naive loop, one person more by brute force, and refusals."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

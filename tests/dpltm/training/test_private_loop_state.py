@@ -1,7 +1,5 @@
 """Loops that go on from a state: no more noisy sums than are paid for, and no noise twice, whoever loads what and when."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import multiprocessing

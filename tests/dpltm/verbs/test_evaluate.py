@@ -1,6 +1,4 @@
-"""Accuracy on records that were held out, on arrays; records that a release was made from are refused."""
-
-from __future__ import annotations
+"""Accuracy, classes and probabilities on records that were held out, against the network computed by hand."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,22 +11,20 @@ import torch
 from sklearn.datasets import load_digits
 
 import dpltm
+from dpltm.errors import InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import FeatureStore, Services
 from dpltm.networks import ModelSpec, build, evaluation
 from dpltm.networks.masks import Mask
-from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.feature_files import FeatureCache
-from dpltm.training.artifacts import Run, fresh
+from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import YOUR_WORD, evaluate, predict
-from dpltm.verbs.train import train_start
 from opened import arrays_of
 from refusals import refused
-from stage_cases import kinds
 
 X, Y = load_digits().images.astype(np.uint8), load_digits().target
 
@@ -128,16 +124,6 @@ def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
     assert evaluate(run, digits(700, 900, (1000, 1200), "other")).records == 200
 
 
-def test_what_was_tested_on_is_refused_as_private_records(run: Run, ledger: Ledger) -> None:
-    """Its accuracy was told without a price."""
-    evaluate(run, digits(700, 900, (1000, 1200), "other"))
-    later = digits(1000, 1200, None, "later")
-    options = TrainOptions(noise_multiplier=3.0, steps=1)
-    message = refused(train_start, fresh(run.spec, 0), later, options, ledger)
-    assert "other (test)" in message
-    assert kinds(ledger) == ["excluded", "NoisySgd", "excluded"]
-
-
 def test_records_that_the_network_does_not_take(run: Run) -> None:
     few = from_arrays(X[:400], Y[:400] % 5, test=(X[600:700], Y[600:700] % 5), name="few")
     assert refused(evaluate, run, few) == (
@@ -181,3 +167,81 @@ def test_records_of_a_publication_are_known_by_its_name() -> None:
     trained = dpltm.train("mlp:4", digits, noise_multiplier=9.0, steps=1, ledger=ledger)
     assert dpltm.evaluate(trained, *arrays_of(digits.test), ledger=ledger).notes == (YOUR_WORD,)
     assert dpltm.evaluate(trained, digits, ledger=ledger).notes == ()
+
+
+SOME = load_digits().images[4::5][:37].astype(np.uint8)
+
+
+def network(text: str = "mlp:8", features: int = 64, **changes: Any) -> Run:
+    model = build(ModelSpec(text, features, 10), 0)
+    for value in model.parameters():
+        value.data *= 4  # so that it tells classes apart
+    config = {"model": text, "features": features, "classes": 10, "bounds": [0.0, 16.0]}
+    return Run(config, model, Mask.dense(model), label="r", **changes)
+
+
+RUN = network()
+
+
+def chances_by_hand(x: np.ndarray) -> np.ndarray:
+    """Softmax of the two layers, in double precision, with no code of ours."""
+    values = [value.detach().double().numpy() for value in RUN.model.parameters()]
+    hidden = np.clip(x.reshape(len(x), -1).astype(np.float64), 0, 16) / 16
+    hidden = np.maximum(hidden @ values[0].T + values[1], 0)
+    outputs = hidden @ values[2].T + values[3]
+    powers = np.exp(outputs - outputs.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def test_probabilities_and_labels() -> None:
+    found = predict(RUN, SOME)
+    many = np.random.default_rng(0).integers(0, 17, (1300, 8, 8), dtype=np.uint8)  # more than go through at once
+    np.testing.assert_allclose(predict(RUN, many).probabilities, chances_by_hand(many), rtol=1e-4, atol=1e-7)
+    assert (found.probabilities.dtype, found.labels.dtype, found.saturated) == (np.float32, np.int64, 0)
+    np.testing.assert_allclose(found.probabilities, chances_by_hand(SOME), rtol=1e-4, atol=1e-7)
+    assert found.labels.tolist() == chances_by_hand(SOME).argmax(1).tolist()
+    assert len(set(found.labels.tolist())) > 3, "a network that always answers alike would show nothing"
+    for same in (torch.from_numpy(SOME), SOME.reshape(37, 64).astype(np.float16), SOME[..., None], SOME.astype(">f8")):
+        assert np.array_equal(dpltm.predict(RUN, same).probabilities, found.probabilities)
+
+
+def test_values_outside_the_bounds_saturate_and_are_counted() -> None:
+    wild = SOME.astype(np.float32)
+    wild[3, 0, 0], wild[3, 7, 7], wild[9, 2, 2], wild[20, 1, 1] = -0.5, 16.25, 1e30, 16.0
+    found = predict(RUN, wild)
+    assert found.saturated == 3
+    np.testing.assert_allclose(found.probabilities, chances_by_hand(wild), rtol=1e-4, atol=1e-7)
+
+
+def test_behind_a_feature_map() -> None:
+    """The map of the run, called directly; of values in a row as well."""
+    front = make_feature_map("scatter:1,4", (8, 8), (0.0, 16.0))
+    run = network("mlp:8", front.features, feature_map=front)
+    with torch.no_grad():
+        expected = run.model(front(SOME)).softmax(1).numpy()
+    assert np.ptp(expected[:, 0]) > 1e-3
+    for x in (SOME, SOME.reshape(37, 64)):
+        np.testing.assert_allclose(predict(run, x).probabilities, expected, rtol=1e-4)
+
+
+def test_a_convolutional_network_knows_its_images() -> None:
+    """Records of as many values but with channels first are no such images; flattened ones cannot be told apart."""
+    x = np.random.default_rng(1).integers(0, 16, (30, 14, 16, 3), dtype=np.uint8)
+    run = network("cnn:14x16x3", 672)
+    assert refused(predict, run, x.transpose(0, 3, 1, 2), source="first.npz") == (
+        "`input`: first.npz has records of shape (3, 14, 16), but r takes (14, 16, 3); use records of the same shape, or"
+        " their 672 values in a row"
+    )
+    with pytest.raises(InputError, match=r"`input`: x has records of shape \(7, 8\), but r takes \(64,\)"):
+        predict(RUN, SOME[:, :7])
+    assert np.array_equal(predict(run, x).probabilities, predict(run, x.reshape(30, -1)).probabilities)
+
+
+def test_a_network_that_diverged() -> None:
+    """Its classes would all be 0, as if it had decided so."""
+    run = network()
+    with torch.no_grad():
+        run.model[-1].bias[:] = np.nan  # type: ignore[operator, index]
+    assert refused(predict, run, SOME) == (
+        "r: its network gives no finite numbers, since training diverged; train it with a smaller `lr`"
+    )

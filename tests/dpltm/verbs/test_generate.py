@@ -1,7 +1,5 @@
 """Phase 1: what tickets depend on, what is entered before what, and what is refused with nothing spent."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -12,12 +10,11 @@ from dp_accounting import dp_event
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpltm.criteria import DATA_FREE, DP_CRITERIA
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
-from dpltm.privacy.entry import Entry, Part
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import TicketSet
 from dpltm.verbs import generate as verb
@@ -172,16 +169,6 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     assert settled.priced()["privacy"]["certified"] == generate(settled).privacy.to_json()["certified"]
 
 
-def test_a_budget_holds():
-    ledger = Ledger()
-    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
-    for options in (options_of("dp-train", epsilon=1.5), options_of("magnitude", provenance="private")):
-        with pytest.raises(BudgetError, match="above the budget"):
-            plan(PRIVATE, options, ledger, QUIET)
-    assert len(ledger.entries) == 1
-    assert certified(made(PRIVATE, options_of("dp-train", epsilon=0.5), ledger)) <= 0.5
-
-
 UNTRAINED = "`{}`: nothing is trained for data-free tickets; leave it out, or say `provenance` public"
 SAY_DP = "`provenance`: {} makes tickets under DP; say dp, or leave it out"
 SPENDS_NONE = "`epsilon`: only for `criterion` dp-train; {} spends none"
@@ -226,24 +213,6 @@ def test_a_batch_is_measured_against_the_records_that_there_are():
     assert plan(fewer, options_of("dp-train", epsilon=1.0, batch_size=250), Ledger(), QUIET).config.batch_size == 250
 
 
-def test_records_are_not_both_spent_on_and_declared_public():
-    spend, declare = options_of("dp-train", epsilon=1.0), options_of("magnitude", provenance="public")
-    for first, second in ((spend, declare), (declare, spend)):
-        ledger = Ledger()
-        made(PRIVATE, first, ledger)
-        before = ledger.entries
-        assert refused(plan, PRIVATE, second, ledger, QUIET).startswith("`dataset`: mine ")
-        assert ledger.entries == before
-
-
-def test_a_test_split_of_records_that_are_protected():
-    """Of the same content: what is excluded was released from before."""
-    ledger = Ledger()
-    ledger.declare(Entry("release", Part("x", ledger.snapshot(TESTED.test.rows.digest)), (GaussianRelease(1.0),), "w"))
-    assert "excluded" in refused(plan, TESTED, options_of("dp-train", epsilon=10.0), ledger, QUIET)
-    assert len(ledger.entries) == 1
-
-
 def test_a_set_of_a_sweep_has_a_budget_of_its_own():
     """The ledger counts it all the same."""
     ledger, options = Ledger(), options_of("dp-train", epsilon=1.0)
@@ -261,14 +230,3 @@ def test_guarantees_on_record_are_not_ended_by_the_way():
     assert len(ledger.entries) == 1
     assert certified(made(PRIVATE, replace(options, unprotected=True), ledger)) == math.inf
     assert certified(made(PRIVATE, options, ledger)) == math.inf
-
-
-def test_tickets_under_dp_are_refused_where_something_unprotected_came_between():
-    ledger, dataset = Ledger(), records(1)
-    planned = plan(dataset, GenerateOptions(criterion="dp-train", epsilon=2.0, **TINY), ledger, QUIET)
-    unprotected = GenerateOptions(provenance="private", unprotected=True, **TINY)
-    generate(plan(dataset, unprotected, ledger, QUIET))
-    count = len(ledger.entries)
-    with pytest.raises(BudgetError, match=r"no epsilon can be certified any more; name the account of other people"):
-        generate(planned)
-    assert len(ledger.entries) == count

@@ -1,7 +1,5 @@
 """Bounds and categories under DP: sensitivity under hostile cells, the chance of lone names, and what is found."""
 
-from __future__ import annotations
-
 import datetime
 import math
 

@@ -1,7 +1,5 @@
 """Phase 2: what a draw is entered on, what is entered before it, and what is refused with nothing spent."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -240,14 +238,6 @@ def test_a_plan_spends_nothing_and_reports_what_would_be_spent():
     settled = plan(released, PRIVATE, ASKED, ledger, QUIET)
     assert (ledger.entries, len(released.lineage.paid)) == ((), 1)
     assert settled.priced().certified == select(settled).privacy.certified
-
-
-def test_a_plan_that_runs_twice_is_two_draws(public):
-    ledger = Ledger()
-    settled = plan(public, PRIVATE, ASKED, ledger, QUIET)
-    select(settled)
-    select(settled)
-    assert len({entry.id for entry in ledger.entries}) == len(public.lineage.paid) == 2
 
 
 @pytest.mark.parametrize("score", ["product", "additive"])

@@ -1,26 +1,352 @@
-"""Ticket sets made from others, and from pruned models: their lineage goes along."""
+"""Ticket sets made from others: what stays bit for bit, what is drawn anew, and that their lineage goes along."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+import itertools
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 from dpltm.errors import ArtifactError, InputError
-from dpltm.networks import ModelSpec
+from dpltm.networks import ModelSpec, build
+from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import for_records
 from dpltm.options.tickets import TransferOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.pruning.generation import GenerationConfig, without_data
+from dpltm.pruning.generation import GenerationConfig, Ticket, Tickets, generate, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Draws, Parent, TicketSet
-from dpltm.verbs.transfer import TransferredSet, transfer
+from dpltm.verbs.transfer import MODES as ALL_MODES
+from dpltm.verbs.transfer import TransferredSet, carry_over, one_round, retarget, transfer, without_projection
 from refusals import refused
 from set_entries import DRAWN, LINEAGES, MOMENTS
+
+SEED = 23
+MODES = tuple(mode for mode in ALL_MODES if mode != "drop-projection")
+"""Those that keep the names of all layers."""
+
+MLP = ModelSpec("mlp:20,10", 12, 4)
+PROJECTED = ModelSpec("mlp:project16,20,10", 12, 4)
+GREY = ModelSpec("cnn:28x28x1", 784, 10)
+COLOUR = ModelSpec("cnn:32x32x3", 3072, 10)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A move: which layers must be kept, which repeated over channels; all others are new."""
+
+    before: ModelSpec
+    after: ModelSpec
+    kept: frozenset[str]
+    repeated: frozenset[str] = frozenset()
+
+
+CASES = {
+    "mlp, same": Case(MLP, MLP, frozenset({"fc1", "fc2", "fc3"})),
+    "mlp, features": Case(MLP, ModelSpec("mlp:20,10", 30, 4), frozenset({"fc2", "fc3"})),
+    "mlp, classes": Case(MLP, ModelSpec("mlp:20,10", 12, 7), frozenset({"fc1", "fc2"})),
+    "projection, both": Case(PROJECTED, ModelSpec("mlp:project16,20,10", 30, 7), frozenset({"fc1", "fc2"})),
+    "cnn, to colour": Case(GREY, COLOUR, frozenset({"conv2", "fc2"}), frozenset({"conv1"})),
+    "cnn, to grey": Case(COLOUR, GREY, frozenset({"conv2", "fc2"})),
+    "cnn, size": Case(GREY, ModelSpec("cnn:32x32x1", 1024, 10), frozenset({"conv1", "conv2", "fc2"})),
+    "narrow cnn, to colour": Case(
+        ModelSpec("cnn:28x28x1:7,20,15", 784, 10),
+        ModelSpec("cnn:32x32x3:7,20,15", 3072, 5),
+        frozenset({"conv2"}),
+        frozenset({"conv1"}),
+    ),
+}
+
+
+def made(spec: ModelSpec) -> Tickets:
+    """Random tickets; their biases are no zeros, so that a bias of a kept layer can be told from a new one."""
+    prune = (0.4, 0.3) if len(layers(spec)) > 1 else (0.4,)
+    tickets = without_data(spec, GenerationConfig(rounds=3, prune=prune, criterion="random", seed=5))
+    generator = torch.Generator().manual_seed(9)
+    for value in tickets.theta0.values():
+        if value.ndim == 1:
+            value.copy_(torch.randn(value.shape, generator=generator))
+    return tickets
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request: pytest.FixtureRequest) -> tuple[Case, Tickets]:
+    found = CASES[request.param]
+    return found, made(found.before)
+
+
+def layers(spec: ModelSpec) -> list[str]:
+    return [name.removesuffix(".weight") for name in spec.shapes() if name.endswith(".weight")]
+
+
+def drawn(spec: ModelSpec, seed: int) -> dict[str, Tensor]:
+    return dict(build(spec, seed).state_dict())
+
+
+def check_mask(where: Case, layer: str, mode: str, fresh: str, old: Mask, new: Mask) -> None:
+    """One layer of one round: kept or repeated at its places, shuffled, or as much alive as before."""
+    before, mask = old[f"{layer}.weight"], new[f"{layer}.weight"]
+    assert bool(new[f"{layer}.bias"].all())
+    if layer in where.kept | where.repeated:
+        channels = new[f"{layer}.weight"].shape[1]
+        expected = before if layer in where.kept else before.repeat(1, channels, 1, 1)
+        assert int(mask.sum()) == int(expected.sum())
+        assert torch.equal(mask, expected) == (mode in ("ticket", "mask-only") or bool(expected.all()))
+        if layer in where.kept and mode in ("shuffled-mask", "random"):
+            # of a random place for every live weight, about as many are hit as the density says
+            share = int(mask.sum()) / mask.numel()
+            spread = (share * share * mask.numel() * (1 - share) ** 2) ** 0.5  # hypergeometric, about
+            assert abs(int((before & mask).sum()) - share * share * mask.numel()) <= 6 * spread + 1
+    elif fresh == "dense":
+        assert bool(mask.all())
+    else:
+        exact = Fraction(int(before.sum()), before.numel()) * mask.numel()
+        assert abs(int(mask.sum()) - exact) <= Fraction(1, 2)
+        assert int(mask.sum()) > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+def test_masks_and_weights_of_every_layer_and_what_is_reported_of_them(case, mode, fresh):
+    where, tickets = case
+    before = {name: value.clone() for name, value in tickets.theta0.items()}
+    result = carry_over(tickets, where.after, mode, fresh, SEED)
+    after, new, names = result.tickets, drawn(where.after, SEED), layers(where.after)
+    assert [ticket.round for ticket in after.tickets] == [0, 1, 2, 3]
+    assert after.spec == where.after
+    assert {name: tuple(value.shape) for name, value in after.theta0.items()} == where.after.shapes()
+    for old, ticket in zip(tickets.tickets, after.tickets, strict=True):
+        assert {name: tuple(value.shape) for name, value in ticket.mask.items()} == where.after.shapes()
+        for layer in names:
+            check_mask(where, layer, mode, fresh, old.mask, ticket.mask)
+    for wider, narrower in itertools.pairwise(after.tickets):
+        assert narrower.mask.nested_in(wider.mask)
+    assert after.tickets[0].mask.density == 1
+    assert [row.layer for row in result.layers] == names
+    for row in result.layers:
+        weight, bias = f"{row.layer}.weight", f"{row.layer}.bias"
+        taken = mode in ("ticket", "shuffled-mask") and row.layer in where.kept | where.repeated
+        assert torch.equal(after.theta0[bias], (tickets.theta0 if taken else new)[bias])
+        if not (taken and row.layer in where.repeated):
+            assert torch.equal(after.theta0[weight], (tickets.theta0 if taken else new)[weight])
+        mask = after.tickets[-1].mask[weight]
+        assert (row.before, row.after) == (where.before.shapes()[weight], where.after.shapes()[weight])
+        assert row.density == pytest.approx(int(mask.sum()) / mask.numel(), rel=1e-12)
+        assert (row.weights != "fresh") == taken
+        assert (row.mask == "dense") == (row.density == 1)
+        if row.density < 1:
+            groups = {"kept": where.kept, "repeated": where.repeated}
+            relation = next((word for word, group in groups.items() if row.layer in group), None)
+            said = {"ticket": relation, "mask-only": relation, "shuffled-mask": "shuffled", "random": "random"}[mode]
+            assert row.mask == (said if relation else "random")
+    if after.theta0 is not tickets.theta0:  # nothing to change: the very same weights may come back
+        for value in after.theta0.values():
+            value.fill_(7.0)
+    assert all(torch.equal(value, before[name]) for name, value in tickets.theta0.items())
+
+
+@pytest.mark.parametrize("mode", ["mask-only", "random"])
+def test_controls_take_over_no_weight(case, mode):
+    """No bit of theta0 may reach the result: with all of it replaced by NaN, it is the same."""
+    where, tickets = case
+    gone = Tickets(tickets.spec, {name: value * torch.nan for name, value in tickets.theta0.items()}, tickets.tickets)
+    first, second = (carry_over(given, where.after, mode, "sparse", SEED).tickets.theta0 for given in (tickets, gone))
+    for name, value in first.items():
+        assert torch.equal(value, second[name])
+        assert bool(value.isfinite().all())
+
+
+def test_a_network_of_three_channels_sees_grey_as_the_grey_one_does():
+    """On images of one size all layers behind conv1 are kept, so the answers agree, round by round; and no channel is
+    preferred."""
+    tickets = made(GREY)
+    target = ModelSpec("cnn:28x28x3", 2352, 10)
+    after = carry_over(tickets, target, "ticket", "sparse", SEED).tickets
+    x = torch.rand(5, 784, generator=torch.Generator().manual_seed(1))
+    for number in range(4):
+        first, second = build(GREY), build(target)
+        first.load_state_dict(tickets.theta0)
+        second.load_state_dict(after.theta0)
+        tickets.tickets[number].mask.apply(first)
+        after.tickets[number].mask.apply(second)
+        colour = x.repeat_interleave(3, 1)  # channels last
+        assert torch.allclose(second.double()(colour.double()), first.double()(x.double()), rtol=1e-5, atol=1e-6)
+    channels = after.theta0["conv1.weight"]
+    assert torch.equal(channels[:, 1], channels[:, 0])
+    assert torch.equal(channels[:, 2], channels[:, 0])
+
+
+def moved_masks(tickets: Tickets, name: str, *dimensions: int) -> Tickets:
+    """The same tickets with the live weights of a layer at other places."""
+    others = tuple(
+        Ticket(ticket.round, Mask({**ticket.mask, name: ticket.mask[name].flip(*dimensions)}), None, None)
+        for ticket in tickets.tickets
+    )
+    assert not others[3].mask.same_as(tickets.tickets[3].mask)
+    return Tickets(tickets.spec, tickets.theta0, others)
+
+
+@pytest.mark.parametrize(
+    ("mode", "layer", "before", "target"),
+    [
+        ("random", "fc2", MLP, ModelSpec("mlp:20,10", 30, 4)),
+        *((mode, "conv1", ModelSpec("cnn:28x28x3", 2352, 10), GREY) for mode in MODES),
+    ],
+)
+def test_no_place_of_a_live_weight_is_looked_at(mode, layer, before, target):
+    """Mode random; and several channels that become one: with masks that differ no single filter computes the same."""
+    tickets = made(before)
+    after = carry_over(tickets, target, mode, "sparse", SEED)
+    (row,) = (row for row in after.layers if row.layer == layer)
+    assert (row.mask, row.weights) == ("random", "fresh")
+    moved = carry_over(moved_masks(tickets, f"{layer}.weight", 1), target, mode, "sparse", SEED).tickets
+    assert all(one.mask.same_as(other.mask) for one, other in zip(after.tickets.tickets, moved.tickets, strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_seed_decides(mode):
+    tickets, target = made(MLP), ModelSpec("mlp:20,10", 30, 4)
+    first, again, other = (carry_over(tickets, target, mode, "sparse", seed).tickets for seed in (4, 4, 5))
+    for name, value in first.theta0.items():
+        assert torch.equal(value, again.theta0[name])
+    for one, two in zip(first.tickets, again.tickets, strict=True):
+        assert one.mask.same_as(two.mask)
+    assert not torch.equal(first.theta0["fc1.weight"], other.theta0["fc1.weight"])
+    assert not torch.equal(first.tickets[3].mask["fc1.weight"], other.tickets[3].mask["fc1.weight"])
+
+
+@pytest.fixture(scope="module")
+def with_predictors() -> Tickets:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(40, 12, generator=generator), torch.randint(4, (40,), generator=generator)
+    return generate(MLP, x, y, GenerationConfig(rounds=2, iterations=3, batch_size=8, seed=1), (x, y))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_predictors_stay_only_where_nothing_was_changed(mode, with_predictors):
+    """Accuracies were measured on other records and never go along."""
+    tickets = with_predictors
+    same = carry_over(tickets, MLP, mode, "sparse", SEED).tickets
+    other = carry_over(tickets, ModelSpec("mlp:20,10", 30, 4), mode, "sparse", SEED).tickets
+    for old, ticket in zip(tickets.tickets, same.tickets, strict=True):
+        if mode == "ticket":
+            assert old.accuracy is not None
+            assert ticket.accuracy is None
+            assert torch.equal(ticket.predictor["fc1.weight"], old.predictor["fc1.weight"])
+        else:
+            assert (ticket.predictor, ticket.accuracy) == (None, None)
+    assert all((ticket.predictor, ticket.accuracy) == (None, None) for ticket in other.tickets)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(ModelSpec("mlp:20", 12, 4), ModelSpec("mlp:20", 30, 7)), (GREY, ModelSpec("mlp:20", 784, 10))],
+)
+def test_nothing_in_common(before, after):
+    assert refused(carry_over, made(before), after) == (
+        f"{before.text} on {before.features} features and {before.classes} classes has no layer in common with {after.text}"
+        f" on {after.features} and {after.classes}: there is nothing to transfer"
+    )
+
+
+# --- a projection that is taken off (DPLTM section 4.5.2) ---
+
+
+@pytest.mark.parametrize("fresh", ["sparse", "dense"])
+@pytest.mark.parametrize("classes", [4, 7])
+def test_what_lies_between_projection_and_output_layer_is_the_ticket(classes, fresh):
+    """Its weights and masks, bit for bit, and nothing else: the output layer is new even for as many classes."""
+    tickets = made(PROJECTED)
+    target = without_projection(PROJECTED, 16, classes)
+    assert target == ModelSpec("mlp:20,10", 16, classes)
+    result = carry_over(tickets, target, "drop-projection", fresh, SEED)
+    after, new = result.tickets, drawn(target, SEED)
+    assert list(after.theta0) == [f"fc{layer}.{part}" for layer in (1, 2, 3) for part in ("weight", "bias")]
+    for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"):
+        assert torch.equal(after.theta0[name], tickets.theta0[name])
+    assert torch.equal(after.theta0["fc3.weight"], new["fc3.weight"])
+    assert torch.equal(after.theta0["fc3.bias"], new["fc3.bias"])
+    for old, ticket in zip(tickets.tickets, after.tickets, strict=True):
+        assert set(ticket.mask) == set(after.theta0)
+        between = sum(int(old.mask[f"fc{layer}.weight"].sum()) for layer in (1, 2)) + 20 + 10
+        share = float(old.mask["fc3.weight"].double().mean())
+        output = 10 * classes if fresh == "dense" else round(share * 10 * classes)
+        assert ticket.mask.live == between + output + classes
+        assert torch.equal(ticket.mask["fc1.weight"], old.mask["fc1.weight"])
+        assert torch.equal(ticket.mask["fc2.weight"], old.mask["fc2.weight"])
+        assert (ticket.predictor, ticket.accuracy) == (None, None)
+    assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(after.tickets))
+    dropped, *others = result.layers
+    assert (dropped.layer, dropped.before, dropped.after) == ("project", (16, 12), ())
+    assert (dropped.mask, dropped.weights) == ("dropped", "dropped")
+    assert [(row.layer, row.weights) for row in others] == [("fc1", "kept"), ("fc2", "kept"), ("fc3", "fresh")]
+
+
+def test_a_projection_that_cannot_be_dropped():
+    assert refused(without_projection, MLP, 16, 4) == (
+        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets with `model` mlp:project16,300,100, or take `mode`"
+        " ticket"
+    )
+    assert refused(without_projection, PROJECTED, 30, 4) == (
+        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets with `model`"
+        " mlp:project30,20,10, or take `mode` ticket"
+    )
+    alone = ModelSpec("mlp:project16", 12, 4)
+    bare = without_data(alone, GenerationConfig(rounds=1, prune=(0.4,), criterion="random", seed=5))
+    assert "has no layer in common with mlp on 16" in refused(
+        carry_over, bare, without_projection(alone, 16, 4), "drop-projection"
+    )
+    tickets = made(PROJECTED)
+    gone = tickets.tickets[2].mask.replaced({"project.weight": torch.zeros(16, 12, dtype=torch.bool)})
+    pruned = Tickets(PROJECTED, tickets.theta0, (*tickets.tickets[:2], Ticket(2, gone, None, None)))
+    assert refused(carry_over, pruned, without_projection(PROJECTED, 16, 4), "drop-projection") == (
+        "`mode`: the projection of mlp:project16,20,10 is pruned whole in round 2, so no record came through to the ticket"
+        " behind it; generate tickets anew, or take `mode` random"
+    )
+
+
+def test_one_round_is_the_dense_network_and_that_ticket(with_predictors):
+    tickets = with_predictors
+    taken = one_round(tickets, 2)
+    assert [ticket.round for ticket in taken.tickets] == [0, 1]
+    assert taken.tickets[0] is tickets.tickets[0]
+    assert taken.tickets[1].mask.same_as(tickets.tickets[2].mask)
+    assert taken.tickets[1].accuracy == tickets.tickets[2].accuracy
+    assert torch.equal(taken.tickets[1].predictor["fc1.weight"], tickets.tickets[2].predictor["fc1.weight"])
+    assert taken.theta0 is tickets.theta0
+    assert [ticket.round for ticket in one_round(tickets, 0).tickets] == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "shape", "expected"),
+    [
+        ("mlp:20,10", 12, (30,), "mlp:20,10"),
+        ("cnn:32x32x3", 3072, (28, 28), "cnn:28x28x1"),
+        ("cnn:28x28x1:7,20,15", 784, (32, 32, 3), "cnn:32x32x3:7,20,15"),
+    ],
+)
+def test_retarget(text, before, shape, expected):
+    features = math.prod(shape)
+    assert retarget(ModelSpec(text, before, 4), shape, features, 6) == ModelSpec(expected, features, 6)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 40), st.integers(1, 9), st.floats(0.05, 0.7), st.sampled_from(MODES), st.integers(0, 2**62 - 1))
+def test_any_shape_gives_nested_masks_with_a_live_weight_in_every_layer(features, classes, rate, mode, seed):
+    tickets = without_data(
+        ModelSpec("mlp:6,5", 9, 4), GenerationConfig(rounds=2, prune=(rate,), criterion="random", seed=1)
+    )
+    rounds = carry_over(tickets, ModelSpec("mlp:6,5", features, classes), mode, "sparse", seed).tickets.tickets
+    assert all(narrow.mask.nested_in(wide.mask) for wide, narrow in itertools.pairwise(rounds))
+    assert all(bool(value.any()) for ticket in rounds for value in ticket.mask.values())
+
 
 BODY = without_data(ModelSpec("mlp:8", 36, 3), GenerationConfig(rounds=2, prune=(0.3,), criterion="random"))
 RELEASED = LINEAGES["dp"]

@@ -1,7 +1,5 @@
 """The search for settings: every one is tried under the noise that the private run will have, on public records alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
