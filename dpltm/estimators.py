@@ -59,18 +59,18 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records.arrays import from_arrays
+from dpltm.records.arrays import from_arrays, records_of
 from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
-from dpltm.records.settle import check_none
+from dpltm.records.settle import check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
-from dpltm.verbs.evaluate import ROWS
+from dpltm.verbs.evaluate import ROWS, predict
 from dpltm.verbs.train import OWN_NOTE, plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
@@ -551,18 +551,16 @@ class TicketEstimator(BaseEstimator):
         return (x, *labels) if y else x
 
     def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)`` float64; where ``alike``, as sums that noise is
-        added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up. Where they are ``told``,
-        warn once of records that a fit or paid score of this estimator, or of a clone, is of."""
+        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
+        if asked, of records that a fit or paid score of this estimator, or of a clone, is of."""
         with self._naming():
             records, as_known = self._columns.read(X)
             compared = warn and not (self.rows_coincide or self._warned)
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned = True
                 _warn(TRAINED)
-            few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
-            outputs = api.predict(self.run_, np.concatenate([records, few])).outputs
-            return outputs[: len(records)].astype(np.float64)
+            given = checked_features(records_of(records, None, None))
+            return predict(self.run_, given, alike=alike).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 

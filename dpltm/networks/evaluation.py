@@ -166,10 +166,7 @@ def total_score(
     present = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
-        if alike and len(x):
-            with evaluating(model):
-                together = follows(model, x[:1]) and bits_hold(model, x[:1], chunk)
-            chunk = chunk if together else 1  # alone, a record cannot depend on others
+        chunk = rows_alike(model, x[:1], chunk) if alike and len(x) else chunk
     for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[present].split(chunk), strict=True):
         if score is None:
             parts.append(STEP * (of_chunk.argmax(1) == labels).long())
@@ -189,6 +186,12 @@ def total_score(
         )
         scores = sums // many.clamp_min(1)
     return int(scores.sum()) / STEP
+
+
+def rows_alike(model: nn.Module, like: Tensor, rows: int) -> int:
+    """Return ``rows``, or 1 where made-up ones, as ``like``, show that others move a bit, or may: alone none can."""
+    with evaluating(model):
+        return rows if follows(model, like) and bits_hold(model, like, rows) else 1
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:

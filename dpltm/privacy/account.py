@@ -124,6 +124,12 @@ class Account:
         stated = {m.adjacency for entry in self.paid for m in entry.mechanisms if not isinstance(m, Unprotected)}
         return "replace-one" if "replace-one" in stated else ("add-remove" if stated else None)
 
+    @property
+    def replaced(self) -> Account:
+        """The account of the same releases as they concern a person who is replaced."""
+        entries = (replace(one, mechanisms=tuple(map(as_replace_one, one.mechanisms))) for one in self.entries)
+        return replace(self, entries=tuple(entries))
+
     @cached_property
     def pieces(self) -> tuple[tuple[Entry, ...], ...]:
         """Groups of entries that can touch one person together; none is part of another.

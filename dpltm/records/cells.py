@@ -6,6 +6,7 @@ there. What it means depends on that cell and on public facts alone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
@@ -46,26 +47,41 @@ def is_text(kind: Any) -> bool:
 
 def text_of(cell: Any) -> str | None:
     """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
+    if type(cell).__name__ in _HOLES or cell != cell:  # NaN is not NaN
         return None
     if isinstance(cell, (datetime.date, datetime.datetime)):
         return cell.isoformat()
-    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
-        return str(int(cell))  # of a column of whole numbers with holes
+    if isinstance(cell, (float, np.floating)):  # whole in a column of whole numbers with holes
+        return str(int(cell)) if float(cell).is_integer() else str(float(cell))
     return str(cell).strip()
 
 
+_HOLES = {"NoneType", "NAType", "NaTType"}
+
+_KINDS: dict[type, type] = {kind: kind for kind in (bool, int, float, str)} | {np.bool_: bool, np.str_: str}
+_KINDS |= {np.dtype(code).type: int for code in np.typecodes["AllInteger"]}
+_KINDS |= {np.dtype(code).type: float for code in np.typecodes["Float"]}
+
+
 def as_column(cells: list[Any]) -> Any:
-    """Return Python's values as an Arrow array: of numbers, truth values or texts."""
+    """Return Python's values as an Arrow array: of numbers, truth values or texts.
+
+    Guarantees:
+        As a text or a number, a cell is what it would be alone: Arrow, which makes 1 of a truth value beside a fraction,
+        gets cells of one kind, and holes.
+    """
+    kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
+    types: tuple[tuple[set[type], Any], ...] = (
+        ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
+    )  # fmt: skip
     try:
-        column = pa.array(cells, from_pandas=True)
-        if is_numeric(column.type) or pa.types.is_boolean(column.type) or is_text(column.type):
-            return column
-    except (pa.ArrowException, OverflowError):  # of several types, or beyond 64 bits
-        pass
+        for alike, arrow in types:
+            with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
+                if kinds <= alike:
+                    return pa.array(cells, arrow, from_pandas=True)
+        return _as_texts(cells)
     except UnicodeEncodeError:
         raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
-    return _as_texts(cells)
 
 
 def _as_texts(cells: list[Any]) -> Any:

@@ -13,7 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, skill, target_skill
+from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, rows_alike, skill, target_skill
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
@@ -179,11 +179,14 @@ def text_layout(run: Run) -> Layout | None:
     return Layout(*tables, run.spec.features) if len(tables) == 1 else None
 
 
-def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT) -> Predictions:
+def predict(
+    run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT, alike: bool = False
+) -> Predictions:
     """Return what the network says of each record.
 
     Args:
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
+        alike: as sums that noise is added to need it (``networks.evaluation.outputs``): rows of zeros fill batches up.
     """
     run.spec.check_code(run.label)
     shape, bounds = run.spec.record_shape, run.bounds
@@ -197,7 +200,9 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
     notes = (*_run_bounds_notes(run), *network_notes(run.spec))
-    return Predictions(_outputs(rows, run, source, progress), saturated, notes, run.spec.labels is None, run.target)
+    return Predictions(
+        _outputs(rows, run, source, progress, alike), saturated, notes, run.spec.labels is None, run.target
+    )
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
@@ -217,12 +222,16 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
 
 
-def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
+def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bool) -> np.ndarray:
     """Return the network's outputs for records scaled by public bounds, or for their features."""
-    parts = []
+    parts, at_once, count = [], ROWS, len(x)
+    if alike:
+        kind = torch.long if run.spec.tables else torch.float32
+        at_once = rows_alike(run.model, torch.zeros(1, run.spec.features, dtype=kind), ROWS)
+        x = np.concatenate([x, np.zeros((-len(x) % at_once, *x.shape[1:]), x.dtype)])
     with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad(), evaluating(run.model):
-        for start in range(0, len(x), ROWS):
-            rows = x[start : start + ROWS]
+        for start in range(0, len(x), at_once):
+            rows = x[start : start + at_once]
             if run.feature_map is None:
                 inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables, run.spec.parts))
             else:
@@ -235,4 +244,4 @@ def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.nda
                 )
             parts.append(outputs.numpy())
             step(start + len(rows))
-    return np.concatenate(parts)
+    return np.concatenate(parts)[:count]
