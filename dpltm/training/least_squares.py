@@ -87,6 +87,10 @@ over the deviation of single labels: to 1 where classes are even, and to more, a
 cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, or the cut
 would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
+MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
+"""Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
+to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
+
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
 
@@ -376,9 +380,11 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
     return noisy_sum(rows, width, bound, release.noise_std, noise)
 
 
-def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
-    """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those.
-    Rows of zeros fill the last of them up.
+def _rows(
+    opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None, *, summed: bool = False
+) -> Iterator[Tensor]:
+    """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those,
+    or their sum. Rows of zeros fill the last of them up.
 
     Each is computed beside as many others, since products of another size may round in another way; alone, where made-up
     rows show that it depends on them even so.
@@ -394,7 +400,8 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         else:
             present = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
-            of_units = (of_each * present).sum(1) / present.sum(1).clamp_min(1)
+            of_units = (of_each * present).sum(1)
+            of_units = of_units if summed else of_units / present.sum(1).clamp_min(1)
         return of_units if of_unit is None else of_unit(of_units)
 
     slots = math.prod(opened.y.shape[1:])
@@ -418,35 +425,42 @@ class Labels:
     """Labels as rows: indicators of their classes, or both parts of a target's range.
 
     Attributes:
-        spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
+        of_persons: whether what a unit adds is a mean over the labels of a person.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
         scale: what residuals are clipped to; 1 where they do not spread.
         screened: the same of what cross moments are of.
         left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
+        doubt: standard deviation of the noise in each share.
     """
 
     targets: bool
-    spread: bool
+    of_persons: bool
     shares: Tensor
     scale: float = 1.0
     screened: float = 1.0
     left: float = 1.0
+    doubt: float = 0.0
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
         """Return those of a dataset, which nobody has counted."""
         targets = dataset.target is not None
         shares = torch.full((dataset.classes,), 1 / dataset.classes)
-        return cls(targets, targets or dataset.of_persons, shares.double())
+        return cls(targets, dataset.of_persons, shares.double())
 
     @property
     def classes(self) -> int:
         return len(self.shares)
 
     @property
+    def spread(self) -> bool:
+        """Tell whether what a unit adds may be anything between: of targets, and of persons, who have several labels."""
+        return self.targets or self.of_persons
+
+    @property
     def are_means(self) -> bool:
         """Tell whether they are means over persons' labels."""
-        return self.spread and not self.targets
+        return self.of_persons and not self.targets
 
     @property
     def width(self) -> int:
@@ -468,10 +482,11 @@ class Labels:
         """Return the same with shares by noisy sums of ``rows``, none below what the noise hides; and their scale."""
         if self.spread:
             sums, noise_std = sums * math.sqrt(2), noise_std * math.sqrt(2)
+        doubt = noise_std / records
         counts, plain = (sums[: self.classes].clamp_min(least) for least in (max(2 * noise_std, 1.0), 1.0))
         shares, plain = counts / counts.sum(), plain / plain.sum()
         if not self.spread:
-            return replace(self, shares=shares)
+            return replace(self, shares=shares, doubt=doubt)
         # mean squared distance from the shares, over the largest there is, which is 2: of two classes, the variance
         variance = (float(sums[-1]) / records - float(plain.square().sum())) / 2
         variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
@@ -480,7 +495,7 @@ class Labels:
         few = min(SCREENED * ((1 - 1 / self.classes) / 2 / single) ** 2, RESIDUALS)
         many, few, left = (many, few, left) if self.are_means else (RESIDUALS, RESIDUALS, 1.0)
         scale, screened = (min(deviations * math.sqrt(variance), 1.0) for deviations in (many, few))
-        return replace(self, shares=shares, scale=scale, screened=screened, left=left)
+        return replace(self, shares=shares, scale=scale, screened=screened, left=left, doubt=doubt)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -592,29 +607,52 @@ def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | No
 @torch.no_grad()
 def calibrate(
     model: nn.Module, begun: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
-    released: Released, records: int,
+    released: Released, records: float,
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
 
-    An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at the noisy shares, and
-    nobody knows which of both is off: the share that is known counts as their middle.
+    Of persons it is sums over rows that are compared, for chances are told row by row. An excess counts the less, the less
+    it stands out of its noise (empirical Bayes). Chances began at the noisy shares, so either may be off by it: the less an
+    excess is above the doubt of the shares, the nearer the shares are taken to be to the middle of both.
     """
     feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
     assert labels is not None
     device = next(model.parameters()).device
+    of_persons = labels.of_persons
+    longest = math.sqrt(2) * (MOST_EXCESS / math.sqrt(1 - OF_ROWS**2) if of_persons else 1.0)
 
     def residuals(values: Tensor, codes: Tensor) -> Tensor:
-        """Chances less what came true, ``(n, classes)``, over the longest that such a row can be."""
+        """Chances less what came true, ``(n, classes)``, over the longest that counts; and of persons what came true."""
         chances = torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
-        return (chances - labels.indicators(codes)) / math.sqrt(2)
+        true = labels.indicators(codes)
+        rows = (chances - true) / longest
+        return torch.cat([rows, true * (OF_ROWS / MOST_ROWS)], 1) if of_persons else rows
 
-    sums = released("chances", lambda: _noisy_sum(release, _rows(opened(), residuals), labels.classes, noise))
-    excess = (sums - sums.mean()) * math.sqrt(2)  # they add up to 0
-    variance = 2 * (1 - 1 / labels.classes) * release.noise_std**2
-    half = excess / (1 + variance / excess.square()) / 2 / (labels.shares * records)
-    ratio = ((1 + half) / (1 - half).clamp_min(1e-9)).clamp(math.exp(-1), math.e)
-    list(model.parameters())[1].sub_(ratio.log().to(device))
+    width = labels.classes * (1 + of_persons)
+    sums = released(
+        "chances", lambda: _noisy_sum(release, _rows(opened(), residuals, summed=of_persons), width, noise)
+    )
+    excess, true = sums[: labels.classes], sums[labels.classes :] * (MOST_ROWS / OF_ROWS)
+    shares = labels.shares
+    if of_persons:
+        records = max(float(true.sum()), 1.0)
+        shares = _by_rows(true, labels, release.noise_std * MOST_ROWS / OF_ROWS)
+    excess = (excess - excess.mean()) * longest / records  # they add up to 0
+    variance = (1 - 1 / labels.classes) * (longest * release.noise_std / records) ** 2
+    excess = excess / (1 + variance / excess.square())
+    drift = 1 - labels.doubt**2 / (2 * labels.doubt**2 + excess.square()).clamp_min(1e-300)  # from a half to 1
+    ratio = (shares + drift * excess) / (shares - (1 - drift) * excess).clamp_min(1e-9)
+    list(model.parameters())[1].sub_(ratio.clamp(math.exp(-1), math.e).log().to(device))
+
+
+def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
+    """Shares by the rows of persons, ``(classes,)``: those by persons, unless counts of rows stand out of their noise."""
+    rows = max(float(counts.sum()), 1.0)
+    off = counts / rows - labels.shares
+    off = off * (1 - (2 * noise_std / (rows * off)).square()).clamp_min(0)
+    shares = (labels.shares + off).clamp_min(max(labels.doubt, 1e-6))
+    return shares / shares.sum()
 
 
 # --- what is said of it --------------------------------------------------------------------------------------------------
