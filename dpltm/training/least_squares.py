@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -430,7 +430,7 @@ class Labels:
         scale: what residuals are clipped to; 1 where they do not spread.
         screened: the same of what cross moments are of.
         left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
-        doubt: standard deviation of the noise in each share.
+        doubt: standard deviation of the noise in each share, ``(classes,)``; infinite where noise hides it.
     """
 
     targets: bool
@@ -439,7 +439,7 @@ class Labels:
     scale: float = 1.0
     screened: float = 1.0
     left: float = 1.0
-    doubt: float = 0.0
+    doubt: Tensor = field(default_factory=lambda: torch.zeros(1))
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
@@ -482,8 +482,9 @@ class Labels:
         """Return the same with shares by noisy sums of ``rows``, none below what the noise hides; and their scale."""
         if self.spread:
             sums, noise_std = sums * math.sqrt(2), noise_std * math.sqrt(2)
-        doubt = noise_std / records
-        counts, plain = (sums[: self.classes].clamp_min(least) for least in (max(2 * noise_std, 1.0), 1.0))
+        hidden = max(2 * noise_std, 1.0)
+        counts, plain = (sums[: self.classes].clamp_min(least) for least in (hidden, 1.0))
+        doubt = torch.full_like(counts, noise_std / records).masked_fill(counts == hidden, math.inf)
         shares, plain = counts / counts.sum(), plain / plain.sum()
         if not self.spread:
             return replace(self, shares=shares, doubt=doubt)
@@ -612,8 +613,8 @@ def calibrate(
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
 
     Of persons it is sums over rows that are compared, for chances are told row by row. An excess counts the less, the less
-    it stands out of its noise (empirical Bayes). Chances began at the noisy shares, so either may be off by it: the less an
-    excess is above the doubt of the shares, the nearer the shares are taken to be to the middle of both.
+    it stands out of its noise (empirical Bayes). Chances began at the noisy shares, so either may be off by it: the farther
+    an excess is above the doubt of a share, the more of it is taken for the drift of chances.
     """
     feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
@@ -641,7 +642,7 @@ def calibrate(
     excess = (excess - excess.mean()) * longest / records  # they add up to 0
     variance = (1 - 1 / labels.classes) * (longest * release.noise_std / records) ** 2
     excess = excess / (1 + variance / excess.square())
-    drift = 1 - labels.doubt**2 / (2 * labels.doubt**2 + excess.square()).clamp_min(1e-300)  # from a half to 1
+    drift = excess.square() / (excess.square() + labels.doubt.square()).clamp_min(1e-300)
     ratio = (shares + drift * excess) / (shares - (1 - drift) * excess).clamp_min(1e-9)
     list(model.parameters())[1].sub_(ratio.clamp(math.exp(-1), math.e).log().to(device))
 
@@ -651,7 +652,7 @@ def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
     rows = max(float(counts.sum()), 1.0)
     off = counts / rows - labels.shares
     off = off * (1 - (2 * noise_std / (rows * off)).square()).clamp_min(0)
-    shares = (labels.shares + off).clamp_min(max(labels.doubt, 1e-6))
+    shares = (labels.shares + off).maximum(labels.shares / 4)
     return shares / shares.sum()
 
 

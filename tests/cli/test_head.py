@@ -197,7 +197,7 @@ def mean_chance(begin, labels, y, noise_std, seed=0):
 
 
 def known_shares(share, doubt, persons=False):
-    return Labels(False, persons, torch.tensor([1 - share, share]).double(), doubt=doubt)
+    return Labels(False, persons, torch.tensor([1 - share, share]).double(), doubt=torch.tensor([doubt]))
 
 
 def test_chances_are_moved_to_the_share_as_far_as_noise_can_tell():
