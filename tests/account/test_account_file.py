@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import fcntl
 import hashlib
 import itertools
 import json
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from deaths import counted
+from deaths import counted, in_child, in_children
 from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.entry import Entry, Part, to_json
 from dpltm.privacy.ledger import Ledger
@@ -615,3 +616,40 @@ def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
 def test_other_forms_of_a_dataset_have_one_ledger(name, ledger):
     """They are of the same people; made-up ones are of nobody."""
     assert ledger_path(name) == Path(f"{ledger}.ledger.jsonl")
+
+
+def test_processes_add_one_after_the_other_and_readers_see_whole_entries():
+    def write() -> None:
+        ledger = open_ledger("l.jsonl")
+        for _ in range(10):
+            ledger.declare(ONE, ONE)
+
+    def look() -> None:
+        counts = [0]
+        while counts[-1] < 40:
+            counts.append(len(open_ledger("l.jsonl").entries))
+        assert counts == sorted(counts)
+        assert all(count % 2 == 0 for count in counts), "two were entered together"
+
+    assert in_children(write, write, look) == [0, 0, 0]
+    held = open_ledger("l.jsonl")
+    assert [entry.sequence for entry in held.entries] == list(range(1, 41))
+    assert Path("l.jsonl").read_text() == chained(*parsed(Path("l.jsonl")))
+
+
+def test_a_child_that_was_forked_within_a_block_does_not_give_its_lock_back(used):
+    block = used.adding()
+    block.__enter__()
+    assert in_child(lambda: block.__exit__(None, None, None)) == 0
+    assert not is_free()
+    block.__exit__(None, None, None)
+    assert is_free()
+
+
+def is_free() -> bool:
+    with open("l.jsonl") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

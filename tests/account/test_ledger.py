@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.privacy.entry import Entry, Head, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, Moved, of_process
-from dpltm.privacy.mechanisms import GaussianRelease, RandomizedResponse
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, RandomizedResponse, Unprotected
 from world import Shelf
 
 NOISE = GaussianRelease(4.0)
@@ -144,3 +144,36 @@ def test_threads_that_begin_at_once_share_the_ledger_of_the_process(monkeypatch)
         thread.join()
     assert len(ledgers) == 100
     assert {id(ledger) for ledger in ledgers} == {id(of_process())}
+
+
+def test_budgets_refuse_before_anything_is_entered():
+    ledger = Ledger()
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
+    enter(ledger)
+    with pytest.raises(BudgetError):
+        enter(ledger, id="2" * 64)
+    with pytest.raises(BudgetError):
+        ledger.declare(DRAFT)
+    ledger.declare(Entry("budget", mechanisms=(Guarantee(2.0, 1e-5),)))  # the last one rules
+    enter(ledger, id="2" * 64)
+    with pytest.raises(BudgetError):
+        enter(ledger, Entry("release", mechanisms=(Unprotected(),)), "3" * 64)
+    assert [entry.kind for entry in ledger.entries] == ["budget", "release", "budget", "release"]
+
+
+def test_a_copy_that_went_on_elsewhere_is_refused(shelf):
+    ledger = Ledger(store=shelf)
+    enter(ledger)
+    at_one = shelf.book
+    head = at_one.adding([DRAFT], ["2" * 64]).head
+    shelf.past.append(at_one.adding([DRAFT, DRAFT], ["3" * 64, "4" * 64]))
+    with pytest.raises(ArtifactError, match=r"holds 3 entries .* knows 2"):
+        ledger.account(Lineage((), (head,)))
+    assert ledger.account(Lineage((), (at_one.head, Head("elsewhere", 9, "x")))).entries == shelf.book.entries
+
+
+def test_an_edited_entry_is_refused_wherever_it_meets_the_true_one(shelf):
+    ledger = Ledger(store=shelf)
+    edited = replace(enter(ledger), mechanisms=(GaussianRelease(400.0),))
+    with pytest.raises(ArtifactError, match="edited"):
+        ledger.account(Lineage((edited,)))

@@ -632,3 +632,20 @@ def deaths(tmp_path: Path, end: End) -> Iterator[tuple[Path, Path]]:
 def test_a_process_that_dies_at_any_write_or_sync_loses_nothing(tmp_path, end):
     for home, told in deaths(tmp_path, end):
         finish(home, told)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["kill", "torn", "power"])
+def test_a_process_that_dies_twice_loses_nothing(tmp_path, end):
+    for home, told in deaths(tmp_path, end):
+        saved = shutil.copytree(home.parent, tmp_path / "saved")
+        for number in itertools.count(1):
+            shutil.rmtree(home.parent)
+            shutil.copytree(saved, home.parent)
+            ended = ends_at(number, command(home, told), home, end)
+            if end == "torn":
+                remove_torn_beginning(home / "l.jsonl")
+            finish(home, told)
+            if not ended:
+                break
+        shutil.rmtree(saved)

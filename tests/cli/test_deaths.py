@@ -1,6 +1,7 @@
 """Processes that die between two changes of the disk: results are whole or not there, and the next run is not blocked."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from dpltm.cli.main import run
 from dpltm.tickets.files import new_file, new_folder, replaced, staged_file
 from dpltm.tickets.store import problems
 from dpltm.training.artifacts import Winner
+from programs import program
 from recipes import RUN
 
 TINY = "--model mlp:8 --rounds 1 --prune 0.3 --iterations 2 --batch-size 32"
@@ -183,3 +185,17 @@ def test_the_next_write_removes_what_the_dead_left_and_nothing_of_the_living(cli
             assert len(hidden()) == 2
             assert own in hidden(), "a live process is at it"
         assert hidden() == [own]
+
+
+@pytest.mark.long
+def test_a_training_that_is_killed_goes_on_and_pays_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``benchmarks/kills.py``, which kills more of them: equal weights can only come from the checkpoint."""
+    kills = program("benchmarks/kills.py")
+    steps = kills.WORK["train"].index("1500")
+    command = (*kills.WORK["train"][:steps], "300", *kills.WORK["train"][steps + 1 :])
+    monkeypatch.setitem(kills.WORK, "train", command)
+    base = tmp_path / "base"
+    base.mkdir()
+    found = kills.measure("train", 2, 0.02, random.Random(1), base)
+    assert found["faults"] == []
+    assert found["kills"] >= 2

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from commands import LEDGER, PRIVATE, certified
+from dpltm.cli.console import Console
 from dpltm.cli.ledgers import total
+from dpltm.errors import BudgetError
+from dpltm.options.train import TrainRequest
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book, Ledger
 from dpltm.privacy.mechanisms import Guarantee
+from dpltm.tickets.workbench.stages import train
 
 MLP = f"train --dense {PRIVATE} --model mlp:4 --steps 3 --noise-multiplier 2 --json"
 
@@ -207,3 +211,29 @@ def test_what_would_just_exceed_is_refused(cli):
     assert cli(given).code == 0
     assert cli(f"{TRAIN} 9 --out more").code == 1
     assert not Path("more").exists()
+
+
+@pytest.mark.usefixtures("cwd")
+def test_two_runs_at_once_do_not_overspend(entries):
+    """Who planned on what the other spent meanwhile plans once more, and nothing is left."""
+    early, late = (
+        TrainRequest(
+            dataset="digits", subset="0.5:1.0", ticket="pub@1", epsilon=1.0, steps=3, out=out, ledger="l.jsonl"
+        )
+        for out in ("early", "late")
+    )
+    with pytest.raises(BudgetError):
+        train(late, SecondRun(early))
+    assert (Path("early").is_dir(), Path("late").exists(), len(entries("l.jsonl"))) == (True, False, 1)
+
+
+class SecondRun(Console):
+    """A person who starts a second run on the same ledger while the first one calibrates its noise."""
+
+    def __init__(self, second):
+        super().__init__(quiet=True)
+        self.second, self.answer = second, None
+
+    def say(self, text):
+        if text.startswith("calibrating") and self.answer is None:
+            self.answer = train(self.second, Console(quiet=True))

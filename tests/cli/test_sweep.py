@@ -268,3 +268,19 @@ def test_a_row_is_of_one_search(sweep: Callable[..., dict[str, Any]], cwd: Path)
     (row,) = sweep(text, code=1)["arms"]
     assert row["count"] == 1
     assert "another search found" in row["missing"][0]["why"]
+
+
+def test_a_budget_on_the_records_holds_for_a_sweep(
+    cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
+) -> None:
+    """Of the ledger that is named: one trial fits, and the next would exceed it."""
+    alone = sweep(HEAD + DENSE, "--seeds", "1", "--dry-run")["arms"][0]["privacy"]["certified"]["epsilon"]
+    budget = ("privacy", "budget", "l.jsonl", "--epsilon", 1.01 * alone)
+    assert cli(*budget, "--quiet").code == 0
+    body = sweep(HEAD + DENSE, "--ledger", "l.jsonl", code=1)
+    (row,) = body["arms"]
+    assert row["count"] == 1
+    (hole,) = row["missing"]
+    assert "budget" in hole["why"]
+    assert body["privacy"]["certified"]["epsilon"] == alone
+    assert not (cwd / "r.sweep/dpltm.ledger.jsonl").exists()

@@ -10,7 +10,7 @@ import pytest
 from commands import PRIVATE, PUBLIC, certified
 from dpltm.networks.masks import Mask
 from dpltm.privacy.entry import Entry, Lineage
-from dpltm.privacy.mechanisms import GaussianRelease, Selection
+from dpltm.privacy.mechanisms import GaussianRelease, Selection, Unprotected
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set, save_ticket_set
 from dpltm.training.artifacts import TicketSet
@@ -195,3 +195,17 @@ def test_a_kill_right_after_the_set_appears_loses_no_draw(cli, draw, monkeypatch
         patch.setattr(os, "rename", killed)
         assert cli(f"tickets {command}").code == 130
     assert draws("as it was") == draws("set")
+
+
+def test_an_unprotected_look_goes_along(cli, draw, pays):
+    draw(2, "--reveal")
+    assert pays(copied(cli, "set", "compacted")) == float("inf")
+    assert [bool(entry.of(Unprotected)) for entry in load_ticket_set(Path("set")).lineage.paid] == [False, True]
+
+
+def test_copies_pay_for_the_query_once(cli):
+    write_set("dp", "dp")
+    for number, name in enumerate(("dp@2", copied(cli, "dp", "chain"))):
+        options = f"--steps 3 --noise-multiplier 2 --json --ledger l.jsonl --out r{number}"
+        assert certified(cli(f"train {name} {PRIVATE} {options}").json) == oracle("l.jsonl")
+    assert len(open_ledger("l.jsonl").entries) == 2
