@@ -227,9 +227,6 @@ def test_a_second_draw_goes_on_from_the_first(tickets):
     assert 2 < made.privacy_.certified.epsilon < 4
 
 
-# what is taken
-
-
 @pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame])
 def test_data_frames_and_their_names(frame):
     x, y = table()
@@ -500,9 +497,6 @@ def test_the_width_of_a_kernel_follows_the_public_number_of_columns(columns, gam
     made = classifier(classes=2, features="fourier").fit(x, y)
     assert (made.run_.feature_map.text, made.run_.spec.text) == (f"fourier:1024,{gamma}", "mlp")
     assert made.run_.config["options"]["schedule"] == "linear"
-
-
-# weights of classes
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,6 @@ def test_a_damaged_file_is_refused(made, file, what, tmp_path, monkeypatch):
         make_feature_map(file.partition(".")[0], (32, 32, 3), (0.0, 255.0))  # before anything is computed, or spent
 
 
-# They come from a seed and nothing else
-
-
 @pytest.mark.long
 def test_the_seed_decides_every_bit_of_drawings_and_nothing_is_read(monkeypatch):
     first, notes = check_made(make_drawings, {"SAMPLE": 80, "KINDS": 4}, monkeypatch, "layers.0.weight")

@@ -262,8 +262,6 @@ def test_what_cancels_over_positions_is_bounded_all_the_same(name, size):
         assert norm(gradients.filtered_sum(x, y, Automatic(1.0, 0.0)).values) >= 1 - 1e-4
 
 
-# Records without a usable gradient.
-
 BAD = {"nan feature": (math.nan, 1.0), "nan label": (1.0, math.nan), "beyond reach": (1.0, -(2.0**126))}
 
 
@@ -310,9 +308,6 @@ def test_a_record_without_a_usable_gradient_changes_only_the_counter(name):
         assert alone.values.tolist() == [0.0] * victim.gradients.live
 
 
-# Add/remove: what leaving one record out moves.
-
-
 @pytest.mark.one_of(8)
 @every_kind
 @settings(max_examples=EXAMPLES // 6)
@@ -350,8 +345,6 @@ def test_leaving_one_of_many_alike_out_moves_no_more_where_all_are_rounding(name
         everything = gradients.filtered_sum(x, y, filter).values
         assert norm(everything - without) <= filter.certified_bound(gradients.live) * (1 + 1e-9)
 
-
-# Half precision between parameters of float32.
 
 HALVES = {
     "linear": Kind(lambda: nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)), (40,)),

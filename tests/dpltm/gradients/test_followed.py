@@ -168,8 +168,6 @@ def test_cutting_to_the_longest_record_is_refused():
     assert decides(refusal(Applied(longest_alone, **parts), cross_entropy, WORDS, LABELS))
 
 
-# Networks of Hugging Face, made small.
-
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "num_labels": 3}
 TEXTS = {"vocab_size": 50, "max_position_embeddings": 16}
 GPT = {"vocab_size": 50, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}

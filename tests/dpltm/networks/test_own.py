@@ -225,9 +225,6 @@ def test_constants_in_drawn_weights_need_no_declaration():
     assert network(partly(change)).start_provenance == "data-free"
 
 
-# --- identity ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_code_is_compared_with_what_was_made():
     spec = network(HandMade)
     values = weights_of(build(spec, 0))
@@ -532,9 +529,6 @@ def test_python_takes_code_as_it_is_and_not_by_name():
     )
 
 
-# --- scores -----------------------------------------------------------------------------------------------------------
-
-
 def test_scores_are_clamped_and_summed_exactly():
     """NaN is 0, what lies outside [0, 1] is at its end, and everything is a multiple of 2^-20."""
     values = torch.tensor([0.5, float("nan"), 7.0, -1.0, 1 / 3, float("inf")])
@@ -594,9 +588,6 @@ def test_a_count_of_scores_moves_by_one_at_most():
     y = torch.tensor([0.3, 0.9, 0.9])
     counts = [count_correct(nn.Identity(), y[:n, None], y[:n], score=first_output) for n in (1, 2, 3)]
     assert counts == [0, 1, 2]
-
-
-# --- criteria ---------------------------------------------------------------------------------------------------------
 
 
 def test_synflow_goes_through_norms_and_activations_as_if_they_were_not_there():

@@ -64,9 +64,6 @@ def from_above(value, exact, slack):
     assert exact * (1 - 1e-9) <= value <= exact + slack
 
 
-# Golden values.
-
-
 GDP_TABLE = [
     (1.3, 15, 0.2273, 0.835, 1.19, 0.8646),
     (1.1, 60, 0.5736, 2.324, 3.01, 2.382),
@@ -113,9 +110,6 @@ def test_golden_tanh_bound():
     exact = step_epsilon(sigma, 0.00427, DELTA)
     assert exact == pytest.approx(11156, abs=1)
     from_above(epsilon([training(1, sigma, 0.00427)], DELTA), exact, 2e-4 * exact)
-
-
-# Closed forms and integration.
 
 
 def test_two_subsampled_steps_by_integration():
@@ -261,9 +255,6 @@ def test_what_is_too_large_is_added(event, accountant):
     assert epsilon([event, *small], DELTA, accountant) == pytest.approx(600 + epsilon(small, DELTA, accountant))
 
 
-# The central limit theorem: nominal.
-
-
 def test_central_limit_adds_up():
     """Squares of mu for trainings and Gaussians; epsilons for the rest, and the chance of a guarantee off delta."""
     noisy = [training(1000, 1.0, 0.01), training(5, 6.0, 1.0), GaussianRelease(4.0)]
@@ -315,9 +306,6 @@ def test_replace_one_covers_every_pair_of_gradients():
     assert delta(fixed, mixture(0.5, math.pi), value - 2e-3) > 1e-3
 
 
-# Properties.
-
-
 @pytest.mark.parametrize(
     ("event", "delta"),
     [(training(1000, 1.0, 0.01), 1e-14), (training(10**6, 0.3, 0.5), 1e-5)],
@@ -326,9 +314,6 @@ def test_replace_one_covers_every_pair_of_gradients():
 def test_renyi_steps_in_where_the_grid_or_the_arithmetic_shows(event, delta):
     """pld is never looser than rdp, not even where it could certify nothing alone."""
     assert 0 < epsilon([event], delta) <= epsilon([event], delta, "rdp") < math.inf
-
-
-# What has no finite figure, and what costs nothing.
 
 
 @pytest.mark.parametrize(
@@ -340,9 +325,6 @@ def test_non_private_is_infinite(event):
     assert epsilon([event], DELTA) == math.inf
     assert epsilon([training(10, 5.0), event, selection(0.1)], DELTA) == math.inf
     assert epsilon([GaussianRelease(1e-3)], DELTA) < math.inf  # the least noise that counts
-
-
-# Bad inputs.
 
 
 NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
@@ -408,8 +390,6 @@ def test_mechanisms_that_there_are_not(good, bad):
 def test_what_has_no_price(mechanisms, arguments, message):
     assert refused(epsilon, iter(mechanisms), *arguments) == message
 
-
-# The registry.
 
 PLAIN = NoisySgd(0.01, 100, 1.0)
 

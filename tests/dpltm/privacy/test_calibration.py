@@ -233,9 +233,6 @@ def test_other_accountants_keep_the_budget_too(accountant):
     assert (1 - TOLERANCE) * 2 <= epsilon([found], DELTA, accountant) <= 2
 
 
-# What was spent before.
-
-
 def test_what_leaves_nothing_is_named():
     """The costliest release first, with its day; of what the release holds itself no day is known."""
     for costliest, shown in ((pure(1.5), "1.5"), (REVEALED, "inf")):

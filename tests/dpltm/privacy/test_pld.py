@@ -169,9 +169,6 @@ def test_epsilon_and_delta_are_one_curve(sigma, rate, steps, draw, replace_one, 
     assert ((curve >= 0) & (curve <= 1)).all()
 
 
-# The draw that came first.
-
-
 def members(x, draw, mu, count=4001):
     """Exact delta beside mu-GDP of every pair of a draw: losses t and t - draw, for t on a grid."""
     losses = np.linspace(0, draw, count)

@@ -33,9 +33,6 @@ def truncated(
     return TruncatedSgd(rate, steps, noise, adjacency=adjacency, truncated_batch_size=batch, most_records=records)  # type: ignore[arg-type]
 
 
-# --- every outcome of small cases ---
-
-
 def cut_sets(members: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
     """What may be left of some, all equally likely: those beyond ``most`` are left out at random."""
     yield from itertools.combinations(members, min(most, len(members)))
@@ -138,9 +135,6 @@ def test_all_that_may_be_left_are_equally_likely(members, most):
     assert len(set(left.values())) == 1
 
 
-# --- the chance, and the price ---
-
-
 @pytest.mark.parametrize(
     ("records", "rate", "batch"),
     [
@@ -204,9 +198,6 @@ def test_dp_accounting_prices_replaced_records_alike():
     event = dp.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 45, 4.0)
     theirs = accountant_of_theirs.compose(event, 200).get_epsilon(DELTA)
     assert epsilon([truncated(0.01, 200, 2.0, 45, 1000, "replace-one")], DELTA) == pytest.approx(theirs, rel=2e-3)
-
-
-# --- refusals, and whoever else prices it ---
 
 
 def test_steps_that_are_surely_cut_certify_nothing():

@@ -30,9 +30,6 @@ def write(tmp_path):
     return write_npz
 
 
-# --- known datasets ---
-
-
 def test_digits():
     """Every fifth record is held out. Parts are named by hashes, in ledgers and in what people write down: golden."""
     from sklearn.datasets import load_digits
@@ -75,9 +72,6 @@ def test_files_of_the_data_home(data_home, name, train, test, dtype):
         assert arrays_of(found.train).x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
 
 
-# --- names and paths ---
-
-
 def test_data_home(tmp_path, monkeypatch, write):
     monkeypatch.setenv("DPLTM_DATA", str(tmp_path))
     write("mine")
@@ -101,9 +95,6 @@ def test_known_name_without_its_file(tmp_path, write):
         f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
         " has it"
     )
-
-
-# --- public inputs ---
 
 
 def test_inputs_of_an_unknown_file(write):
@@ -135,9 +126,6 @@ def test_declared_inputs_win():
     assert refused(load, "digits", classes=1) == "`classes` 1: must be 2 or more; pass the number of classes K"
     said = "`records` 0: must be 1 or more; pass the public number of training records"
     assert refused(load, "digits", records=0) == said
-
-
-# --- subset ---
 
 
 @pytest.mark.parametrize(
@@ -184,8 +172,6 @@ def test_subset_errors(write):
     assert len(load(path, subset="0.4:0.8").train) == 3
 
 
-# --- training records that pass for a test split ---
-
 SHARED = (
     "so accuracy there would show private records; take them out, measure with `eval_private`, or say `rows_coincide` where"
     " records of different people may well be equal"
@@ -217,9 +203,6 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
 
 
-# --- checks of the records ---
-
-
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
 OR_SAY = ", or say by `schema` that cells may be empty"
 
@@ -235,9 +218,6 @@ def test_declared_classes_and_bounds_decide(write, tmp_path):
     assert refused(load, str(tmp_path / "n.csv"), schema=known) == (
         "n has label no in all of its records; give records of two classes or more"
     )
-
-
-# --- tables and --test ---
 
 
 def csv(folder, name, content):
@@ -283,9 +263,6 @@ def test_npz_with_test_option(write):
     assert refused(load, path, test="none.npz") == "`test` none.npz: no such file; correct the path"
 
 
-# --- read once ---
-
-
 def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     path = write(x_test=X + 100, y_test=Y)
     first, part = load(path, cached=True), load(path, subset="0.4:0.9", cached=True)
@@ -315,9 +292,6 @@ def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
     np.save(tmp_path / "y_train.npy", Y[::-1])  # of the same size, and of the same time
     os.utime(tmp_path / "y_train.npy", ns=(state.st_atime_ns, state.st_mtime_ns))
     assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", cached=True).train).y, Y[::-1])
-
-
-# --- what is said of bounds: by type and by who gave what, never by the values ---
 
 
 NOTE = (

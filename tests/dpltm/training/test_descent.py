@@ -51,9 +51,6 @@ def summed_gradient(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(functional.cross_entropy(model(x), y, reduction="sum"), list(model.parameters())))
 
 
-# Noise
-
-
 @functools.cache
 def empty_steps(steps: int) -> tuple[Tensor, Tensor]:
     """Steps of which no record is part: what SGD adds to the parameters is noise alone. And where it may be."""
@@ -93,9 +90,6 @@ def test_noise_is_fresh_in_every_step():
     assert abs(float(torch.corrcoef(torch.stack([once[live], four[live]]))[0, 1]) - 0.5) < 0.04
 
 
-# Pruned weights
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     model, start = build(SPEC, 0), build(SPEC, 0)
@@ -112,9 +106,6 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     assert flat(model).isfinite().all()
     mask.apply(start)
     assert ((flat(model) - flat(start))[live] != 0).all()
-
-
-# The mean
 
 
 @pytest.mark.parametrize(
@@ -138,9 +129,6 @@ def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, s
     changed = {"sampling_rate": rate, "expected_batch": batch, "steps": steps}
     run(other, mask, (x, y), config(**changed), seed=5)
     torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
-
-
-# Physical batches
 
 
 def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = None, **changes) -> NoisyGradients:
@@ -234,9 +222,6 @@ def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, 
     assert (exact_sum(one_step(model, (x.double(), y), filter=filter)) - others).abs().max() > 1e-3
 
 
-# bfloat16
-
-
 def test_bfloat16_trains_and_is_not_float32():
     """Gradients are those of float32 up to the eight bits of the passes; weights and gradients stay float32."""
     changes = []
@@ -249,9 +234,6 @@ def test_bfloat16_trains_and_is_not_float32():
     assert not torch.equal(plain, short)
     assert float((plain - short).norm()) < 0.05 * float(plain.norm())
     assert not torch.is_autocast_enabled("cpu")
-
-
-# Everything else
 
 
 def test_seeded_sources_give_the_same_bits_whatever_the_global_random_state():

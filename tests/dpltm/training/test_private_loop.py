@@ -195,9 +195,6 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
     assert drawn == ([4 * 40] if source == "sampling" else [SEED + 8 * 38 * 2]) * 3
 
 
-# What the model draws
-
-
 def dropping(share: float = 0.5) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Dropout(share), nn.Linear(5, 8), nn.Tanh(), nn.Dropout(share), nn.Linear(8, 3))
@@ -512,9 +509,6 @@ def test_what_a_mask_is_made_of_counts_with_the_loop():
     assert exposed.report().certified.epsilon == math.inf
 
 
-# The user's own optimizer
-
-
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -559,8 +553,6 @@ def test_frozen_parameters_get_no_gradient_and_do_not_change():
     assert torch.equal(model[0].weight, kept[0])
     assert torch.equal(model[2].bias, kept[1])
 
-
-# Bad input
 
 X, Y = toy_data()
 NOTHING = Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})

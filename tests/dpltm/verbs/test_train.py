@@ -76,9 +76,6 @@ def alone(mechanism, delta: float = 1e-5) -> float:
     return Planned(Account()).with_mechanism(mechanism).epsilon(delta)
 
 
-# --- what is refused of the options ---
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -135,9 +132,6 @@ def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledg
         assert (said.format(accountant) in stated(plan).notes) == (accountant != "pld")
 
 
-# --- what is refused of tickets and records ---
-
-
 def test_a_start_that_says_too_little_or_too_much():
     tickets, dataset = ticket_set(), records(0)
     for target, options, message in (
@@ -149,9 +143,6 @@ def test_a_start_that_says_too_little_or_too_much():
         assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
     whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
-
-
-# --- lineage ---
 
 
 def test_a_public_ticket_costs_nothing(ledger):
@@ -291,9 +282,6 @@ def test_an_evaluation_on_the_records_is_paid_for():
     assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith("`eval_private`: 1e-09 is nothing but noise")
 
 
-# --- what nobody chose ---
-
-
 def one_layer(**options):
     return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
 
@@ -325,9 +313,6 @@ def test_elsewhere_the_optimizer_sets_it_and_little_noise_ends_it(ledger):
     deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
     assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).lr == 1.0
     assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).lr == 1.0
-
-
-# --- filters, noise and the two figures ---
 
 
 @pytest.mark.parametrize(
@@ -400,9 +385,6 @@ def test_a_claim_names_its_sources_and_is_none_where_it_is_what_is_certified(opt
     assert (None if nominal is None else nominal.source) == sources
 
 
-# --- the order of entries ---
-
-
 def test_the_entry_is_on_record_before_anything_is_drawn(monkeypatch):
     happened, inner, enter = [], KeyedSource.random_bytes, Ledger.enter
 
@@ -462,9 +444,6 @@ def test_threads_that_share_a_ledger_stay_within_their_budget(ledger):
     assert ledger.account().epsilon(1e-4) <= 1.0
 
 
-# --- what comes out ---
-
-
 def test_the_run(ledger):
     dataset = records(0, test=60)
     run = trained(ledger=ledger, noise_multiplier=2.0, dataset=dataset, steps=3)
@@ -522,9 +501,6 @@ def test_entries_say_what_noise_was_made_of(bits, ledger):
     told = "noise of 1 release (`noise` fast) comes from a generator that is not cryptographic"
     for run in (first, later):
         assert any(note.startswith(told) for note in run.privacy.notes) == (bits == "fast")
-
-
-# --- evaluations on the records, and stopping early ---
 
 
 @pytest.fixture
