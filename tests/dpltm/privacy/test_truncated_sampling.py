@@ -127,15 +127,6 @@ def test_nothing_is_assumed_of_a_step_that_is_cut_and_no_less_would_do(
 
 
 @pytest.mark.parametrize(
-    ("members", "most"), [((3, 5, 8, 9), 2), ((0, 1, 2, 3, 4), 3), ((2, 7), 1), ((1, 4), 2), ((), 1)]
-)
-def test_all_that_may_be_left_are_equally_likely(members, most):
-    left = Counter(cut_sets(members, most))
-    assert set(left) == set(itertools.combinations(members, min(most, len(members))))
-    assert len(set(left.values())) == 1
-
-
-@pytest.mark.parametrize(
     ("records", "rate", "batch"),
     [
         (61470, 256 / 60000, 353),

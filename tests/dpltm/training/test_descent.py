@@ -1,9 +1,10 @@
-"""Descent: noise where it belongs, exact zeros, public divisors, and sums that do not depend on the order."""
+"""Descent: noise where it belongs, exact zeros, public divisors, sums in any order, and the same bits where it goes on."""
 
 import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
 
+from descents import STEPS, keyed_descent, states_of, weights
 from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -24,6 +26,8 @@ from dpltm.records.batches import Records
 from dpltm.training.descent import OPTIMIZERS, ExactSum, NoisyGradients, train
 from dpltm.training.plan import NoisySteps
 from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
+from interruptions import run_until
+from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
@@ -276,3 +280,50 @@ def test_no_order_changes_a_bit_and_the_sum_is_exact(seed: int, count: int, boun
         exact = sum((Fraction(value) for value in terms[:, place].tolist()), Fraction())
         left_out = count * 2 * Fraction(bound) * Fraction(2) ** -62
         assert abs(Fraction(found) - exact) <= left_out + abs(exact) * Fraction(2) ** -52
+
+
+AVERAGES = [{"optimizer": kind, "average": average} for kind in OPTIMIZERS for average in ("none", "ema", "poly")]
+OTHERS: list[dict[str, Any]] = [
+    {"strategy": (1.0, 0.6, 0.4), "optimizer": "momentum", "average": "poly"},
+    {"share": 0.5},
+]
+
+
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize(
+    "settings", [*OTHERS[:1], *AVERAGES[:3], *OTHERS[1:2], *AVERAGES[3:6], *OTHERS[2:], *AVERAGES[6:]], ids=str
+)
+def test_a_training_goes_on_to_the_same_bits(settings):
+    """With what its network drops, and the noise that is correlated with later steps."""
+    whole = keyed_descent(schedule="cosine", **settings)
+    whole.run()
+    for stop in (0, 1, 4, STEPS):
+        first = keyed_descent(schedule="cosine", **settings)
+        run_until(first, stop)
+        state = {name: value.clone() for name, value in first.state().items()}
+        states = states_of(first)
+        first.run()  # what the dead process went on with is nobody's
+        second = keyed_descent(states, schedule="cosine", **settings)
+        second.resume(stop, state)
+        second.run()
+        assert torch.equal(weights(second), weights(whole)), stop
+
+
+def test_a_step_that_is_computed_again_has_the_same_noisy_gradient():
+    """So there is no second noise that could be averaged with the first."""
+    first = keyed_descent()
+    again = keyed_descent(states_of(first))
+    first.gradients.backward()
+    again.gradients.backward()
+    for one, other in zip(first.gradients.parameters, again.gradients.parameters, strict=True):
+        assert torch.equal(one.grad, other.grad)
+    first.gradients.backward()
+    assert not torch.equal(first.gradients.parameters[0].grad, again.gradients.parameters[0].grad)
+
+
+def test_state_of_another_network_is_refused():
+    made = keyed_descent(optimizer="momentum", average="ema")
+    made.gradients.backward()
+    state = made.state()
+    state["weights/0"] = torch.zeros(1, 2)
+    assert refused(made.resume, 1, state) == "checkpoint: weights/0 has shape (1, 2), not (6, 5)"

@@ -416,11 +416,6 @@ class MixesFrom(nn.Module):
         return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
 
 
-def test_rows_of_several_lengths_are_refused():
-    said = refused(make, data=([[1.0, 2.0], [1.0]] * 20, torch.arange(40) % 3))
-    assert said.endswith("; pad rows of several lengths to one public length")
-
-
 @pytest.mark.parametrize("batch", [10, 90])
 def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
     shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
@@ -484,17 +479,6 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
     ledger.declare(limit)
     assert refused(lambda: iter(loop), kind=BudgetError) == told
     assert len(ledger.entries) == 1
-
-
-def test_two_loops_on_one_ledger_share_the_budget():
-    """The second was calibrated before the first had run."""
-    ledger = Ledger()
-    first, second = (within(1.0, ledger=ledger) for _ in range(2))
-    for step in first:
-        step.backward()
-    message = refused(lambda: iter(second), kind=BudgetError)
-    assert message.startswith("epsilon: with what the ledger holds by now this comes to 1.")
-    assert ledger.entries == (first.entry,)
 
 
 def test_what_a_mask_is_made_of_counts_with_the_loop():

@@ -1,17 +1,13 @@
 """A training: what is refused, how the budget is divided, what is on record before what is drawn, and what comes out."""
 
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import ModelSpec
@@ -25,7 +21,6 @@ from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
 from dpltm.training.artifacts import Run, Winner, default_network, fresh, from_round, starting_point
-from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
@@ -403,45 +398,6 @@ def test_the_entry_is_on_record_before_anything_is_drawn(monkeypatch):
     run = trained(start=fresh(DENSE, 0), dataset=behind_unit(), epsilon=3.0, centre=0.2, eval_private=0.5)
     assert happened == ["GaussianRelease+NoisySgd+Guarantee", "drawn"]
     assert run.feature_map.centre is not None
-
-
-def test_what_cannot_be_entered_draws_nothing(monkeypatch, ledger):
-    def full(*_):
-        raise ArtifactError("no space")
-
-    monkeypatch.setattr(Ledger, "enter", full)
-    monkeypatch.setattr(KeyedSource, "random_bytes", lambda *_: pytest.fail("drawn"))
-    with pytest.raises(ArtifactError, match="no space"):
-        trained(ledger=ledger, noise_multiplier=5.0)
-
-
-def test_an_interrupted_training_stays_spent(monkeypatch, ledger):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dpltm.training.release.Descent.run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        trained(ledger=ledger, noise_multiplier=5.0)
-    assert kinds(ledger) == ["NoisySgd"]
-
-
-def test_threads_that_share_a_ledger_stay_within_their_budget(ledger):
-    loss = torch.nn.CrossEntropyLoss(reduction="none")
-    budget = {"epsilon": 1.0, "delta": 1e-4, "ledger": ledger}
-    loop = PrivateLoop(
-        torch.nn.Linear(4, 3), loss, np.zeros((9, 4)), np.zeros(9, int), batch_size=3, steps=3, **budget
-    )
-    meeting = threading.Barrier(3)
-
-    def start(work):
-        meeting.wait(5)
-        return work()
-
-    works = [*(partial(trained, **budget) for _ in range(2)), loop.__iter__]
-    with ThreadPoolExecutor(3) as pool:
-        refusals = [task.exception() for task in [pool.submit(start, work) for work in works]]
-    assert sorted(isinstance(error, DpltmError) for error in refusals) == [False, True, True]
-    assert ledger.account().epsilon(1e-4) <= 1.0
 
 
 def test_the_run(ledger):
