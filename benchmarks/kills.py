@@ -35,7 +35,7 @@ folder = checkpoint_files.CheckpointFolder
 inner = folder.__enter__
 def enter(self):
     inner(self)
-    drawn = self.held is not None and self.held.tensors  # else the key of an attempt that died is dropped
+    drawn = self.latest is not None and self.latest.tensors  # else the key of an attempt that died is dropped
     name = f"{self._target.parent.name}/{self._target.name} {os.getpid() if drawn else 'first'}"
     count = itertools.count()
     key = lambda *_: hashlib.sha256(f"{name} {next(count)}".encode()).digest()

@@ -375,7 +375,7 @@ class InMemory(Checkpoints):
     """Checkpoints after every step, as files would hold them."""
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        self.held = copy.deepcopy(checkpoint)
+        self.latest = copy.deepcopy(checkpoint)
 
     def offer(self, make: Callable[[], Checkpoint], *, figures: bool = False) -> bool:
         del figures
@@ -383,7 +383,7 @@ class InMemory(Checkpoints):
         return True
 
     def forget(self) -> None:
-        self.held = None
+        self.latest = None
 
 
 class Trainer:

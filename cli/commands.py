@@ -164,12 +164,13 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
-    help, examples = in_flags("\n\n".join(paragraphs_of(cls)) or summary), "\n".join(examples_of(cls))
+    help = in_flags("\n\n".join(paragraphs_of(cls)) or summary)
+    examples = "\n".join(examples_of(cls))
     app.command(name, cls=Command, help=help, epilog=examples)(command)
-    made = typer.main.get_command(app)
-    assert isinstance(made, Command)
-    made.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
-    return made
+    click_command = typer.main.get_command(app)
+    assert isinstance(click_command, Command)
+    click_command.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
+    return click_command
 
 
 def paragraphs_of(cls: type) -> list[str]:
@@ -186,7 +187,8 @@ def examples_of(cls: type) -> list[str]:
 
 def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
     """Return the typer parameter of a field. Its own default is None, so that "not given" can be told from the default."""
-    meta, wanted = item.metadata, value_type(item)
+    meta = item.metadata
+    wanted = value_type(item)
     annotation: Any = Optional[list[str] if wanted is tuple else wanted]  # noqa: UP045 - built at run time
     if meta["argument"]:
         info: Any = typer.Argument(help=in_flags(meta["help"]), metavar=meta["metavar"])
@@ -205,7 +207,7 @@ def _shown(default: object) -> str:
 
 
 def _common() -> list[inspect.Parameter]:
-    option = partial(typer.Option, rich_help_panel=EVERY_COMMAND)
+    option = partial(typer.Option, rich_help_panel=LAST)
     config = option("--config", help="TOML file that fills any option; flags override it.", metavar="FILE.toml")
     every = option("--help-all", is_eager=True, callback=_every_option, help="Show every option and exit.")
     return [
@@ -240,14 +242,16 @@ _KINDS = {"integer": "whole number"}
 def usage_message(error: TyperException) -> str:
     """Return typer's complaint about a command line, in one line that says what to do."""
     if hasattr(error, "possibilities"):  # no such option; typer keeps the class to itself
-        name, command = error.option_name, error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
+        name = getattr(error, "option_name", "")
+        command = error.ctx.command_path if error.ctx else "dpltm"  # type: ignore[attr-defined]
         if (reason := instead(f"{command.removeprefix('dpltm ')} {name}", name)) is not None:
             return name + reason
         hint = did_you_mean(name, error.possibilities or ()) or f"; {command} --help lists them"
         if name in getattr(getattr(getattr(error, "ctx", None), "command", None), "of_files", ()):
             hint = "; write it into a file for --config"
         return f"{name}: {command} has no such option{hint}"
-    parameter, wanted = getattr(error, "param", None), re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
+    parameter = getattr(error, "param", None)
+    wanted = re.search(r"a valid (\w+)", str(getattr(error, "message", "")))
     if parameter is not None and wanted is not None:
         return f"{parameter.opts[0]}: what was given is no {_KINDS.get(wanted[1], wanted[1])}; give one"
     return error.format_message().rstrip(".")
@@ -258,20 +262,26 @@ THEME = Theme({"option": "bold cyan", "switch": "bold green", "usage": "yellow"}
 NAMES = 28
 """Characters of the widest flag with what it takes that share a line with its help; longer values go above the help."""
 
-EVERY_COMMAND = "Every command"
-"""Heading of the last panel."""
+ARGUMENTS, LAST = "Arguments", "Every command"
+"""Headings of the first panel, and of the last."""
 
 PAGE = 20
 """Options that a first page has at most."""
 
 FIRST = frozenset((
     "dataset", "label", "schema", "test", "dense", "model", "features", "provenance", "rounds", "criterion", "eps1",
-    "score", "rule", "filter", "clip_norm", "epsilon", "epochs", "lr", "trials", "input", "ledger", "out", "dry_run",
+    "score", "rule", "filter", "epsilon", "epochs", "lr", "trials", "input", "unit_column", "metric", "out", "dry_run",
 ))  # fmt: skip
 """Options that the first page of a command with more than ``PAGE`` shows, beside those of every command."""
 
 FIRST_EXAMPLES = 3
 """Examples that such a page shows."""
+
+
+_SENTENCE = re.compile(r"(?P<short>.{,90}?)[.;](?= |$)|(?P<long>.*?)[.;:](?= |$)")
+_DEFAULT = re.compile(r" Default: [^ ]{1,20}\.$")
+"""What a first page has of the help of an option: the first sentence, up to its colon where it is long, and the default, if
+that is a word."""
 
 
 class Flags(RegexHighlighter):
@@ -289,45 +299,52 @@ def show_page(command: TyperCommand | TyperGroup, ctx: Context, *, every: bool =
     flags = Flags()
     console = RichConsole(theme=THEME, highlighter=flags)
     console.print(Padding(flags(command.get_usage(ctx)), 1), style="bold")
-    first, _, rest = (command.help or "").partition("\n\n")
-    console.print(Padding(flags(Text(first)), (0, 1, 0 if rest else 1, 1)))
-    if rest:
-        console.print(Padding(flags(Text(rest)), (1, 1, 1, 1)))
-    panels: dict[str, list[list[RenderableType]]] = {}
-    last = "Options" if isinstance(command, TyperGroup) else EVERY_COMMAND
+    for paragraph in (command.help or "").split("\n\n"):
+        console.print(Padding(flags(Text(paragraph)), (0, 1, 1, 1)))
     parameters = [item for item in command.get_params(ctx) if isinstance(item, TyperArgument | TyperOption)]
     options = [item for item in parameters if isinstance(item, TyperOption)]
     cut = not every and len(options) > PAGE
-    for parameter in parameters:
-        heading = _heading(parameter, last)
-        if not cut or isinstance(parameter, TyperArgument) or heading == last or parameter.name in FIRST:
-            panels.setdefault(heading, []).append(_row(parameter))
+    if command.epilog:
+        _show_examples(console, command.epilog if every else _first_examples(command.epilog))
+    panels: dict[str, list[list[RenderableType]]] = {}
     if isinstance(command, TyperGroup):
+        panels["Options"] = [_row(item) for item in options]
         for name, entry in command.commands.items():
             text = flags(Text((entry.short_help or entry.help or "").partition("\n\n")[0]))
             panels.setdefault("Commands", []).append([Text(name, style="bold cyan"), text])
-    for title in sorted(panels, key=lambda title: title == EVERY_COMMAND):  # that one is the last
+    elif every:
+        for item in parameters:
+            panels.setdefault(_heading(item), []).append(_row(item))
+    else:
+        first = (item for item in parameters if not cut or _heading(item) in (ARGUMENTS, LAST) or item.name in FIRST)
+        panels["Options"] = [_row(item, brief=True) for item in first]
+    for title in sorted(panels, key=lambda title: title == LAST):
         _show_panel(console, title, panels[title])
-    if cut:
-        shown = sum(map(len, panels.values())) - len(parameters) + len(options)
-        more = f"{len(options) - shown} more options: {ctx.command_path} --help-all"
+    if not every and not isinstance(command, TyperGroup):
+        more = f"{ctx.command_path} --help-all explains all {len(options)} options."
         console.print(Padding(flags(Text(more)), (0, 1, 1, 1)))
-    if command.epilog:
-        _show_examples(console, _first_examples(command.epilog) if cut else command.epilog)
 
 
-def _heading(parameter: TyperArgument | TyperOption, last: str) -> str:
+def _heading(parameter: TyperArgument | TyperOption) -> str:
     if isinstance(parameter, TyperArgument):
-        return "Arguments"
-    return parameter.rich_help_panel or (last if parameter.name == "help" else "Options")
+        return ARGUMENTS
+    return parameter.rich_help_panel or (LAST if parameter.name == "help" else "Options")
 
 
-def _row(parameter: TyperArgument | TyperOption) -> list[RenderableType]:
-    """Return the flags with what they take, and what they are for."""
-    text = Flags()(Text(parameter.help or ""))
+def _row(parameter: TyperArgument | TyperOption, *, brief: bool = False) -> list[RenderableType]:
+    """Return the flags with what they take, and what they are for: where it is to be brief, in a sentence."""
+    help = parameter.help or ""
+    if brief:
+        sentence = _SENTENCE.match(help)
+        default = _DEFAULT.search(help)
+        help = (help if sentence is None else f"{sentence[sentence.lastgroup or 0]}.") + (
+            default[0] if default else ""
+        )
+    text = Flags()(Text(help))
     if isinstance(parameter, TyperArgument):
         return [Text(str(parameter.metavar), style="bold yellow"), text]
-    names, takes = Flags()(", ".join(parameter.opts)), parameter.metavar or ""
+    names = Flags()(", ".join(parameter.opts))
+    takes = parameter.metavar or ""
     if len(names) + 1 + len(takes) <= NAMES:
         return [Text.assemble(names, " " if takes else "", (takes, "bold yellow")), text]
     values = Text(takes.replace("|", " | "), style="bold yellow", overflow="fold")

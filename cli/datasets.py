@@ -32,26 +32,35 @@ from dpltm.verbs.schema import find_schema, load_unfinished
 def list_datasets(request: LsRequest, progress: Progress) -> dict[str, Any]:
     """Return the datasets that are known by name, and files of the user's own in the data home."""
     del request, progress
-    home, known = data_home(), catalogue()
+    home = data_home()
+    descriptions = catalogue()
     files = {path.stem for path in home.glob("*.npz")} if home.is_dir() else set()
     rows = [
-        {"name": name, "kind": one.kind, "summary": one.summary, "available": _available(one, files)}
-        for name, one in known.items()
+        {
+            "name": name,
+            "kind": description.kind,
+            "summary": description.summary,
+            "available": _available(description, files),
+        }
+        for name, description in descriptions.items()
     ]
     own = "a file of yours; needs --bounds unless its values are bytes, 0 to 255"
-    rows += [{"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(known))]
+    rows += [
+        {"name": name, "kind": "", "summary": own, "available": "yes"} for name in sorted(files - set(descriptions))
+    ]
     return {"home": str(home), "datasets": rows}
 
 
-def _available(known: Description, files: set[str]) -> str:
-    if known.name == "digits" or known.name in files:
+def _available(description: Description, files: set[str]) -> str:
+    if description.name == "digits" or description.name in files:
         return "yes"
-    return "download" if known.openml else "no"
+    return "download" if description.openml else "no"
 
 
 def fetch(request: FetchRequest, progress: Progress) -> dict[str, Any]:
     """Return where a known dataset lies, downloaded if it is not at hand."""
-    name, home = request.dataset or "", data_home()
+    name = request.dataset or ""
+    home = data_home()
     if name not in catalogue():
         raise InputError(f"`dataset` {name!r:.80}: no dataset known by name{did_you_mean(name, catalogue())}")
     file = home / f"{name}.npz"
@@ -97,47 +106,52 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
-    path, out = Path(request.file or ""), None if request.out is None else Path(request.out)
+    path = Path(request.file or "")
+    out = None if request.out is None else Path(request.out)
     if out is not None:
         check_free(out)
         check_writable(out)
     _check_asked(request)
-    known = None if request.schema is None else read_schema(Path(request.schema), part=True)
+    partial = None if request.schema is None else read_schema(Path(request.schema), part=True)
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
         unknown = request.private is not None or request.from_public or out is not None
         classes = [] if request.classes is None else request.classes.split(",")
         target = None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds)
-        drafted = draft(path, known, request.label, not request.no_header, request.unit_column, classes, target)
-        said = () if known is None else known.columns
+        drafted = draft(path, partial, request.label, not request.no_header, request.unit_column, classes, target)
+        described = () if partial is None else partial.columns
         numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
-        left_out = sorted(numbers - {column.name for column in said})  # nobody but its name says that it is none
+        left_out = sorted(numbers - {column.name for column in described})  # nobody but its name says that it is none
         notes = [left_out_note(left_out)] if left_out else []
-        if known is not None and not unknown:
+        if partial is not None and not unknown:
             return _compared(path, drafted, request, notes)
     if drafted.labels is None and (request.private is not None or request.from_public):
         raise InputError(
-            f"`label` is missing: the column to learn; {path} has {shown([one.name for one in drafted.columns])}"
+            f"`label` is missing: the column to learn; {path} has {shown([column.name for column in drafted.columns])}"
         )
-    if known is None and (request.private is not None or request.from_public):
+    if partial is None and (request.private is not None or request.from_public):
         check_decimal(path, drafted)
     if request.private is not None:
         return _find(request, path, drafted, out, progress, notes)
-    lineage, words = NO_LINEAGE, DRAFTED.format(name=path.name)
+    lineage = NO_LINEAGE
+    words = DRAFTED.format(name=path.name)
     if request.from_public:
         unknown_names = [column.name for column in drafted.wanted]
-        finished = read_off(path, drafted, [column.name for column in said])
+        finished = read_off(path, drafted, [column.name for column in described])
         records = public_records(path, drafted)
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
         lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
-        taken = [one.name for one in finished.columns if one.kind == "ignored" and one.name in unknown_names]
-        notes += [IDENTIFIERS.format(names=shown(taken))] if taken else []
-        drafted, words = finished, READ_OFF.format(name=path.name)
+        ignored = [
+            column.name for column in finished.columns if column.kind == "ignored" and column.name in unknown_names
+        ]
+        notes += [IDENTIFIERS.format(names=shown(ignored))] if ignored else []
+        drafted = finished
+        words = READ_OFF.format(name=path.name)
     text = schema_text(drafted, drafted.columns, lineage, words)
     _write(out, text)
-    told = {"notes": notes} if notes else {}
-    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out), **told}
+    with_notes = {"notes": notes} if notes else {}
+    return {"file": str(path), "schema": text.rstrip("\n"), "out": None if out is None else str(out), **with_notes}
 
 
 def _check_asked(request: SchemaRequest) -> None:
@@ -211,25 +225,25 @@ def _find(
         )
     table = load_unfinished(path, drafted, request.unit_column, request.subset, request.records, request.test)
     ledger = ledger_of(request.file, request, table.dataset.unit)
-    found = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
+    result = find_schema(table, request, ledger, progress, dry_run=request.dry_run)
     wanted = [column.name for column in drafted.wanted]
-    noise = {"noise_multiplier": found.mechanism.noise_multiplier, "noise_std": found.mechanism.noise_std}
+    noise = {"noise_multiplier": result.mechanism.noise_multiplier, "noise_std": result.mechanism.noise_std}
     facts = {"file": str(path), "columns": wanted, **noise}
-    facts |= {} if found.rarest is None else {"rarest": found.rarest}
+    facts |= {} if result.rarest is None else {"rarest": result.rarest}
     if out is None or request.dry_run:
-        return {"dry_run": True, **facts, "privacy": found.privacy.to_json()}
-    _write(out, found.text)
-    classes = Schema(found.columns).class_names
-    features = sum(column.features for column in found.columns if column.kind != "label")
-    facts["ignored"] = [column.name for column in found.columns if column.kind == "ignored" and column.name in wanted]
+        return {"dry_run": True, **facts, "privacy": result.privacy.to_json()}
+    _write(out, result.text)
+    classes = Schema(result.columns).class_names
+    features = sum(column.features for column in result.columns if column.kind != "label")
+    facts["ignored"] = [column.name for column in result.columns if column.kind == "ignored" and column.name in wanted]
     facts |= {"features": features} if drafted.target else {"classes": list(classes), "features": features}
-    facts["outside"] = {name: round(share, 4) for name, share in found.outside.items()}
-    wide = [name for name, share in found.outside.items() if share > FEW_OUTSIDE]
+    facts["outside"] = {name: round(share, 4) for name, share in result.outside.items()}
+    wide = [name for name, share in result.outside.items() if share > FEW_OUTSIDE]
     notes += [OUTSIDE.format(names=shown(wide))] if wide else []
     notes += [*([] if features else [NO_FEATURES]), *([] if classes or drafted.target else [NO_CLASSES])]
     facts |= {"notes": notes} if notes else {}
-    facts |= {"schema": found.text.rstrip("\n"), "out": str(out)}
-    return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": found.privacy.to_json()}
+    facts |= {"schema": result.text.rstrip("\n"), "out": str(out)}
+    return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
 
 
 OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"

@@ -44,7 +44,8 @@ from dpltm.verbs import evaluate as stage
 
 def said_in_training(run: Run) -> dict[str, str | None]:
     """Options on the table of a training, from its run: columns of labels and of persons, and bounds."""
-    options, names = section(run.config, "options"), ("label", "unit_column", "bounds", "target_bounds")
+    options = section(run.config, "options")
+    names = ("label", "unit_column", "bounds", "target_bounds")
     return {name: text if isinstance(text := options.get(name), str) else None for name in names}
 
 
@@ -52,28 +53,30 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
     """How good a run's network is."""
     run = opened_run(request.run, request.model)
     check_score(run.spec, "evaluate")
-    asked = request
+    resolved = request
     if request.input is not None:  # of persons only where the file tells them apart
         for name in ("dataset", "test", "subset"):
             if getattr(request, name) is not None:
                 raise InputError(f"`{name}`: `input` holds all records to measure on; leave `{name}` out")
-        told = run.schema is not None or request.schema is not None or run.target is not None
-        classes = request.classes or (None if told else run.spec.classes)
-        asked = replace(request, dataset=request.input, classes=classes)
-    path, known = Path(asked.dataset or ""), said_in_training(run)
+        has_classes = run.schema is not None or request.schema is not None or run.target is not None
+        classes = request.classes or (None if has_classes else run.spec.classes)
+        resolved = replace(request, dataset=request.input, classes=classes)
+    path = Path(resolved.dataset or "")
+    trained_with = said_in_training(run)
     if kind_of(path) not in TABLES:  # of names nothing was said
-        known = {name: known[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
-    unsaid: dict[str, Any] = {name: value for name, value in known.items() if getattr(asked, name) is None}
-    asked = replace(asked, **unsaid)
-    layout, schema = stage.text_layout(run), run.schema if suffix_of(path) in TABLES else None
-    opened = partial(open_dataset, asked, for_training=request.input is None, schema=schema)
+        trained_with = {name: trained_with[name] for name in ("bounds", "target_bounds")} if path.suffix else {}
+    unsaid: dict[str, Any] = {name: value for name, value in trained_with.items() if getattr(resolved, name) is None}
+    resolved = replace(resolved, **unsaid)
+    layout = stage.text_layout(run)
+    schema = run.schema if suffix_of(path) in TABLES else None
+    opened = partial(open_dataset, resolved, for_training=request.input is None, schema=schema)
     dataset = opened()
     if layout is not None and dataset.features != layout.length:
         with contextlib.suppress(DataError):  # no texts: another shape, which is refused below
             dataset = opened(length=layout.length)
     if request.input is not None:
         dataset = stage.as_held_out(dataset)
-    ledger = ledger_of(asked.dataset, asked, str(run.config.get("unit", "record")))
+    ledger = ledger_of(resolved.dataset, resolved, str(run.config.get("unit", "record")))
     done = stage.evaluate(run, dataset, ledger, services(progress), request.by)
     return {
         "run": str(run.path),
@@ -87,15 +90,17 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> dict[str, Any]:
 
 def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
-    out, source = Path(request.out or ""), request.input or ""
+    out = Path(request.out or "")
+    source = request.input or ""
     if out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {stem_of(out)}.csv or {stem_of(out)}.npz")
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
-    known, schema = said_in_training(run), run.schema
+    trained_with = said_in_training(run)
+    schema = run.schema
     features = {column.name for column in schema.columns if column.features} if schema else set(run.columns or ())
-    spare = [known["unit_column"], known["label"] if request.label is None else None, request.id]
+    spare = [trained_with["unit_column"], trained_with["label"] if request.label is None else None, request.id]
     spared = [name for name in spare if name and name not in features]
     beside = _beside(Path(source), features, schema, {*spared, request.label})
     passed = f"{source} has columns that the run does not take; they are passed over: {shown(beside)}"
@@ -113,14 +118,14 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _beside(source: Path, features: set[str], schema: Schema | None, known: set[str | None]) -> list[str]:
+def _beside(source: Path, features: set[str], schema: Schema | None, expected: set[str | None]) -> list[str]:
     """Return the columns of a table that has all features of a run, but for these, what is ``known``, and its schema's."""
     if not features or suffix_of(source) not in TABLES:
         return []
     with reading(source, "`input`"):
         names = column_names(source, schema)
-    known = known | features | {column.name for column in (() if schema is None else schema.columns)}
-    return [name for name in names if name not in known] if features <= set(names) else []
+    expected = expected | features | {column.name for column in (() if schema is None else schema.columns)}
+    return [name for name in names if name not in expected] if features <= set(names) else []
 
 
 def _write(

@@ -81,12 +81,12 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
         ) from None
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request, dataset.unit)
-    found = audit_tickets(
+    audited = audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
     )
-    counts = {"canaries": found.canaries, "correct": found.correct}
-    masks = {"supermask": found.supermask, "shuffled_mask": found.shuffled}
-    return {**found.to_json(), "delta": 0.0, "method": MASKS, **counts, **masks}
+    counts = {"canaries": audited.canaries, "correct": audited.correct}
+    masks = {"supermask": audited.supermask, "shuffled_mask": audited.shuffled}
+    return {**audited.to_json(), "delta": 0.0, "method": MASKS, **counts, **masks}
 
 
 def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:

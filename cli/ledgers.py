@@ -72,7 +72,7 @@ def total(books: list[Book]) -> Account:
         )
     entries = union(*(book.entries for book in books))  # an owner may have sent messages by each of them: they add up
     return Account.of(
-        (replace(each, home="") if each.kind == "local" else each for each in entries), unit=books[0].unit
+        (replace(entry, home="") if entry.kind == "local" else entry for entry in entries), unit=books[0].unit
     )
 
 
@@ -202,8 +202,8 @@ def _other_weights(stated: object, weights: str | None, run: str) -> list[str]:
         return ["weights: the statement does not say which it is of; write it again with dpltm report"]
     if stated == weights:
         return []
-    there = "cannot be read" if weights is None else f"have {weights[:12]}"
-    return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {there}"]
+    state = "cannot be read" if weights is None else f"have {weights[:12]}"
+    return [f"weights: the statement is of SHA-256 {stated!s:.12}, and those of {run} {state}"]
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -212,7 +212,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         text = read_bytes(path, MOST, links=True).decode("utf-8")
     except UnicodeDecodeError:
         raise ArtifactError(f"{path}: not a text; name a card or a page that dpltm report wrote") from None
-    body, notes = read_statement(str(path), text), [UNSIGNED]
+    body = read_statement(str(path), text)
+    notes = [UNSIGNED]
     if "<html" in text[:1000]:
         changed = body["digest"] != digest_of(body)
         problems = ["digest: the statement was changed after it was written"] if changed else []

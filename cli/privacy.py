@@ -72,14 +72,14 @@ def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
 def _of_releases(options: EpsilonRequest) -> dict[str, Any]:
     """Return the same of releases from all records, for all records of a group together."""
     mechanisms = _releases(options)
-    figures = {known: epsilon(mechanisms, options.delta, known) for known in CERTIFIED}
+    figures = {accountant: epsilon(mechanisms, options.delta, accountant) for accountant in CERTIFIED}
     return {
         **{name: getattr(options, name) for name in ("mechanism", "noise_multiplier", "eps1")},
         "categories": options.categories if options.mechanism == "randomized-response" else None,
         "steps": options.steps or 1,
         **{name: getattr(options, name) for name in ("group", "delta")},
         "adjacency": mechanisms[0].adjacency,
-        **{known: json_figure(figure) for known, figure in figures.items()},
+        **{accountant: json_figure(figure) for accountant, figure in figures.items()},
         "notes": [SEARCH_NOTE],
     }
 
@@ -100,7 +100,9 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
     The sensitivity of a release grows with the group, by the triangle inequality. Of randomised responses each
     record of the group gives one.
     """
-    name, count, group = options.mechanism, options.steps or 1, options.group
+    name = options.mechanism
+    count = options.steps or 1
+    group = options.group
     response = name == "randomized-response"
     decides, *others = ("eps1", "noise_multiplier") if response else ("noise_multiplier", "eps1", "categories")
     _leave_out(options, f"does not go with `mechanism` {name}", *_SAMPLING, *others)
@@ -126,12 +128,12 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: the whole budget, such as 1")
     check_certifies(options.accountant)
-    given = {
+    needed = {
         "noise_multiplier": options.noise_multiplier,
         "sampling_rate": options.sampling_rate or participations_of(options.sampling),
         "steps": options.steps if options.steps is not None else options.epochs,
     }
-    missing = [name for name, value in given.items() if value is None]
+    missing = [name for name, value in needed.items() if value is None]
     if len(missing) != 1:
         raise InputError(
             "`noise_multiplier`, `sampling_rate`, `steps`: give two of them; the third is what the budget allows"
@@ -186,9 +188,11 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
         write_csv(Path(options.csv), priced)
     if picture is not None:
         write_charts(picture, [trade_off(priced)], title)
-    misses, nominal = priced.misses_at(0.05), None
+    misses = priced.misses_at(0.05)
+    nominal = None
     if priced.misses_gdp is not None:
-        mu, source = json_figure(priced.mu or 0.0), ACCOUNTANTS["clt"].source
+        mu = json_figure(priced.mu or 0.0)
+        source = ACCOUNTANTS["clt"].source
         nominal = {"mu": mu, "beta": priced.misses_gdp.tolist(), "source": source}
     return {
         "of": title,
@@ -211,15 +215,18 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
     released = options.mechanism in PLAIN
     if options.ledger is None:
         if released:
-            priced, title = tuple(_releases(options)), _of_group(vars(options) | {"steps": options.steps or 1})
+            priced = tuple(_releases(options))
+            title = _of_group(vars(options) | {"steps": options.steps or 1})
         else:
             sgd, draw = _training(options)
-            title, priced = _title(_setting(sgd, options)), (*draw, sgd)
+            title = _title(_setting(sgd, options))
+            priced = (*draw, sgd)
         return title, priced[-1].adjacency, "record", curves(priced), epsilon(priced, options.delta)
     names = ("noise_multiplier", *_SAMPLING, "steps", "eps1", "categories", "group")
     _leave_out(options, "the `ledger` holds the settings", *names, *(["mechanism"] * released))
     account = read_book(Path(options.ledger)).account()
-    title, relation = f"everything in {options.ledger}", account.adjacency or "add-remove"
+    title = f"everything in {options.ledger}"
+    relation = account.adjacency or "add-remove"
     return title, relation, account.unit, curves_of_account(account), account.epsilon(options.delta)
 
 
@@ -256,7 +263,8 @@ def _rate(text: str | None) -> float:
         raise InputError("`sampling_rate` is missing: the chance of each record to enter a step, such as 256/60000")
     top, _, bottom = text.partition("/")
     try:
-        above, below = float(top), float(bottom) if bottom else 1.0
+        above = float(top)
+        below = float(bottom) if bottom else 1.0
         rate = above / below if above > 0 and below > 0 else 0.0
     except ValueError:
         raise InputError(
@@ -326,8 +334,8 @@ def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     quantity = body["found"].replace("_", " ")
     value = body[body["found"]]
     less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
-    found = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
-    rich.print(f"{quantity} = {found}", style="bold")
+    shown = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
+    rich.print(f"{quantity} = {shown}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"

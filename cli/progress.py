@@ -84,16 +84,16 @@ class Bar(Progress):
 
 def in_lines(title: str, total: int, say: Callable[[str], None]) -> Callable[..., None]:
     """Show progress on a terminal that only takes lines: one at the start, one at the end, and one every ten seconds."""
-    began = said = time.monotonic()
+    began = last_line = time.monotonic()
     last = ""
     say(f"{title}: {STARTING}, {total:,} to do")
 
     def step(done: int, note: str = "") -> None:
-        nonlocal said, last
+        nonlocal last_line, last
         now, last = time.monotonic(), note or last
-        if done < total and now - said < PAUSE:
+        if done < total and now - last_line < PAUSE:
             return
-        said = now
+        last_line = now
         left = (now - began) / done * (total - done) if done else None
         when = clock(now - began, left, done=done >= total)
         say(", ".join(part for part in (f"{title} {done:,}/{total:,}", when, last) if part))

@@ -55,8 +55,10 @@ def show_tickets(rich: RichConsole, body: dict[str, Any]) -> None:
     missing = "withheld" if body["provenance"] == "private" else "-"
     columns: dict[str, Cell] = {name: name for name in ("round", "density", "live")}
     auc = body.get("metric") == "auc"  # where most records are of one class
-    told = "{:.3f}".format if auc else percent
-    columns["AUC" if auc else "accuracy"] = lambda row: missing if row["accuracy"] is None else told(row["accuracy"])
+    written = "{:.3f}".format if auc else percent
+    columns["AUC" if auc else "accuracy"] = lambda row: (
+        missing if row["accuracy"] is None else written(row["accuracy"])
+    )
     if "columns" in body["tickets"][0]:
         columns["columns read"] = lambda row: ", ".join(row["columns"])
     show_table(rich, body["tickets"], columns, f"{body['ticket_set']} ({body['provenance']})")
@@ -74,7 +76,8 @@ def show_pairs(rich: RichConsole, title: str, pairs: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         if value is not None and not isinstance(value, dict):
-            words, parts = name.replace("_", " "), value if isinstance(value, list) else [value]
+            words = name.replace("_", " ")
+            parts = value if isinstance(value, list) else [value]
             table.add_row(words, ", ".join(shown(words, part) for part in parts))
     rich.print(table)
 
@@ -108,17 +111,17 @@ def with_skill(body: dict[str, Any]) -> dict[str, Any]:
     body = {name: value for name, value in body.items() if name not in TARGET_METRICS}  # which the skill has as well
     names, figures = list(body), list(body.items())
     place = names.index("accuracy") + 1
-    return dict([*figures[:place], *_told(skill).items(), *figures[place:]])
+    return dict([*figures[:place], *_skill_cells(skill).items(), *figures[place:]])
 
 
-def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
+def _skill_cells(skill: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells of an accuracy, or of the error of a number, by its name in words."""
     if "rmse" in skill:
         ends = "{value:.3f} (95 %: {low:.3f} to {high:.3f})"
         r2 = "none: one target" if skill["r2"] is None else ends.format(**skill["r2"])
         error = f"{skill['rmse']:.4g} (always the mean: {skill['mean_rmse']:.4g})"
         return {"R2": r2, "root mean squared error": error, "mean absolute error": skill["mae"]}
-    told: dict[str, Any] = {
+    cells: dict[str, Any] = {
         "majority": f"{percent(skill['majority_accuracy'])}, always {skill['majority']}",
         "balanced accuracy": percent(skill["balanced_accuracy"]["value"]),
         "AUC": "none: one class"
@@ -127,20 +130,20 @@ def _told(skill: Mapping[str, Any]) -> dict[str, Any]:
     }
     if len(skill["classes"]) <= FEW_CLASSES:
         rows = [row for row in skill["classes"] if row["recall"] is not None]
-        told["recall"] = [f"{row['name']} {percent(row['recall'])}" for row in rows]
+        cells["recall"] = [f"{row['name']} {percent(row['recall'])}" for row in rows]
     if (point := next((point for point in skill["points"] if point["recall"] >= FIND), None)) is not None:
-        told[f"to find {percent(point['recall'])}"] = (
+        cells[f"to find {percent(point['recall'])}"] = (
             f"take {skill['classes'][1]['name']} from a chance of {point['threshold']:g}: names"
             f" {percent(point['named'] / skill['records'])}, {percent(point['precision'])} of them right"
         )
-    told["calibration error"] = skill["calibration_error"]
+    cells["calibration error"] = skill["calibration_error"]
     if ratio := skill.get("chance_over_share"):  # of a run of an earlier version there is none
-        told["chance over share"] = "{value:.3g} of {name} ({low:.3g} to {high:.3g})".format(**ratio)
+        cells["chance over share"] = "{value:.3g} of {name} ({low:.3g} to {high:.3g})".format(**ratio)
     if "log_loss" in skill:
-        told["log loss"] = f"{skill['log_loss']:.4f} (by shares: {skill['shares_log_loss']:.4f})"
+        cells["log loss"] = f"{skill['log_loss']:.4f} (by shares: {skill['shares_log_loss']:.4f})"
     for group in skill.get("groups", ()):
-        told[group["name"]] = _of_group(group)
-    return told
+        cells[group["name"]] = _of_group(group)
+    return cells
 
 
 def _of_group(group: Mapping[str, Any]) -> str:
@@ -171,12 +174,12 @@ def show_stages(rich: RichConsole, body: dict[str, Any]) -> None:
     first, last = (percent(tickets["tickets"][place]["density"]) for place in (0, -1))
     winner = drawn["winner"]
     accuracy = "not measured" if trained["accuracy"] is None else percent(trained["accuracy"])
-    made = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
+    generated = f"{len(tickets['tickets']) - 1} tickets, density {first} to {last}, {tickets['provenance']}"
     chosen = f"round {winner['round']}, density {percent(winner['density'])}, by {drawn['mechanism']}"
     learned = f"{trained['live']:,} live coordinates, {trained['steps']:,} steps, test accuracy {accuracy}"
     spent = (figure(stage["privacy"]["certified"]["epsilon"]) for stage in (drawn, trained))
     table = Table("stage", "what came out", "certified epsilon so far", title="the three stages", title_justify="left")
-    table.add_row("1 generate", made, "inf" if tickets["provenance"] == "private" else "0")
+    table.add_row("1 generate", generated, "inf" if tickets["provenance"] == "private" else "0")
     table.add_row("2 select", chosen, next(spent))
     table.add_row("3 train", learned, next(spent))
     rich.print(table)

@@ -77,7 +77,8 @@ def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
 def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
     name, number = split_round(request.set or "")
-    path, whole = Path(request.out or ""), request.to == "set"
+    path = Path(request.out or "")
+    of_set = request.to == "set"
     _check_form(request, number)
     tickets = find_set(name)
     export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
@@ -85,19 +86,19 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
         export.export_set(tickets, path, predictors=not request.no_predictors)
     else:
         _export_ticket(tickets, number, request, path)
-    notes = export.sharing_notes(tickets, whole=whole)
+    notes = export.sharing_notes(tickets, of_set=of_set)
     facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": request.to}
     return {**facts, "written": str(path), "notes": notes}
 
 
 def _check_form(request: ExportRequest, number: int | None) -> None:
-    whole = request.to == "set"
-    if whole != (number is None):
-        fix = "takes the whole set; leave @ROUND out" if whole else "takes one round; write SET@ROUND"
+    of_set = request.to == "set"
+    if of_set != (number is None):
+        fix = "takes the whole set; leave @ROUND out" if of_set else "takes one round; write SET@ROUND"
         raise InputError(f"SET@ROUND: {request.to} {fix}")
-    if request.predictor and whole:
+    if request.predictor and of_set:
         raise InputError("`predictor`: for one ticket; a set keeps its predictors unless `no_predictors`")
-    if request.no_predictors and not whole:
+    if request.no_predictors and not of_set:
         raise InputError(f"`no_predictors`: only `to` set; {request.to} has starting weights unless `predictor`")
 
 
@@ -149,7 +150,8 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
     """Write the set of a pruned model."""
     file, out = Path(request.file or ""), Path(request.out or "")
     check_free(out)
-    origin, ledger = export.read_origin(file), ledger_of(request.dataset, request, None)
+    origin = export.read_origin(file)
+    ledger = ledger_of(request.dataset, request, None)
     dataset, notes = front_of_import(open_dataset(request), origin, request.features, file=file.name)
     notes = [*bounds_notes(dataset), *notes]
     body = export.import_torch_prune(file, model_spec(request.model, dataset))
@@ -159,7 +161,8 @@ def import_set(request: ImportRequest, _: Progress) -> dict[str, Any]:
 
 def compact(request: CompactRequest, _: Progress) -> dict[str, Any]:
     """Write a ticket, or a run, without the units that its mask leaves without use."""
-    out, text = Path(request.out or ""), request.artifact or ""
+    out = Path(request.out or "")
+    text = request.artifact or ""
     check_free(out)
     if (Path(text) / "config.json").exists():
         sizes = compact_run(load_run(Path(text)), out)

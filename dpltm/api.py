@@ -91,10 +91,10 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
 """Arguments of the public face: their types, what messages call those, and where such a value comes from."""
 
 
-def called(progress: Progress | None = None, **given: object) -> Services:
+def called(progress: Progress | None = None, **arguments: object) -> Services:
     """Begin a call: check the types of arguments by their names; InputError too in one of several ``torchrun`` processes."""
     check_alone("a stage of dpltm in Python")
-    for name, value in given.items():
+    for name, value in arguments.items():
         types, expected, fix = _TYPES[name]
         if not isinstance(value, types):
             raise InputError(name, value, expected, fix)
@@ -102,44 +102,44 @@ def called(progress: Progress | None = None, **given: object) -> Services:
 
 
 def records_and_options(
-    x: Records, y: Labels, given: Mapping[str, Any], cls: type[T], taker: object = None
+    x: Records, y: Labels, keywords: Mapping[str, Any], cls: type[T], taker: object = None
 ) -> tuple[Dataset, T]:
     """Return the records and the options that a caller means by keyword arguments.
 
     Args:
         taker: what they are for: a set, a winner, a run, or a network of the user's own; None for anything else.
-        given: facts about the records, and fields of ``cls``. What is made of records, and named by an
+        keywords: facts about the records, and fields of ``cls``. What is made of records, and named by an
             option, has the name of arrays that it was made of.
     """
-    named = "name" in cls.__dataclass_fields__
-    facts = {name: given[name] for name in FACTS if name in given}
-    options = arguments(cls, {k: given[k] for k in given if k not in facts or (named and k == "name")}, FACTS)
+    has_name = "name" in cls.__dataclass_fields__
+    facts = {name: keywords[name] for name in FACTS if name in keywords}
+    options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (has_name and k == "name")}, FACTS)
     if facts.get("name") is not None:
         check_name(facts["name"])
-    if named and isinstance(x, Dataset):
+    if has_name and isinstance(x, Dataset):
         facts.pop("name", None)
     return as_dataset(x, y, facts, taker), options
 
 
-def own_network(named: Any, options: dict[str, Any]) -> Any:
+def own_network(model: Any, options: dict[str, Any]) -> Any:
     """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
 
     Args:
-        named: None for the default of the options. A set, a winner and a run are returned as they are.
+        model: None for the default of the options. A set, a winner and a run are returned as they are.
         options: of the call; settings of a network are taken out.
     """
-    if isinstance(named, (TicketSet, Winner, Run)):
-        return named
+    if isinstance(model, (TicketSet, Winner, Run)):
+        return model
     settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
-    if isinstance(named, OwnModel) and settings:
+    if isinstance(model, OwnModel) and settings:
         raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
-    if isinstance(named, str):
-        if not named:
+    if isinstance(model, str):
+        if not model:
             raise InputError("`model`: is empty; give a value, or leave it out")
-        check_no_code(named)
-    if isinstance(named, OwnModel) or (not settings and (named is None or isinstance(named, str))):
-        return named
-    return own_model(DEFAULT_NETWORK if named is None else named, **settings)
+        check_no_code(model)
+    if isinstance(model, OwnModel) or (not settings and (model is None or isinstance(model, str))):
+        return model
+    return own_model(DEFAULT_NETWORK if model is None else model, **settings)
 
 
 def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = None) -> Dataset:
@@ -151,24 +151,24 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         return x
     check_no_loader(x)
     _check_no_dataset(y, "y")
-    known = {name: value for name, value in facts.items() if value is not None}
+    declared = {name: value for name, value in facts.items() if value is not None}
     with naming():
         tickets = taker.tickets if isinstance(taker, Winner) else taker
         spec: Network | None = None
         if isinstance(tickets, (TicketSet, Run)):
             spec = tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec
             if len(spec.tables) == 1:
-                known = {"words": spec.tables[0], **known}
+                declared = {"words": spec.tables[0], **declared}
             elif isinstance(x, Mapping):
-                known = {**facts_of(spec.parts, x), **known}
-        said = y is None or {"classes", "schema", "target_bounds"} & known.keys()
-        if not said and isinstance(taker, OwnModel):  # by their type and shape, and by what takes them
+                declared = {**facts_of(spec.parts, x), **declared}
+        kind_declared = y is None or {"classes", "schema", "target_bounds"} & declared.keys()
+        if not kind_declared and isinstance(taker, OwnModel):  # by their type and shape, and by what takes them
             labels = as_array(y, "y")
             quantities = labels.dtype.kind == "f" and taker.loss is not None and not isinstance(taker.code, str)
-            known |= {"classes": VALUES} if quantities or labels.ndim > 1 else {}
-        elif not said and spec is not None and spec.labels is not None:
-            known["classes"] = VALUES
-        return from_arrays(x, y, **known)
+            declared |= {"classes": VALUES} if quantities or labels.ndim > 1 else {}
+        elif not kind_declared and spec is not None and spec.labels is not None:
+            declared["classes"] = VALUES
+        return from_arrays(x, y, **declared)
 
 
 def _check_no_dataset(values: object, name: str) -> None:
@@ -180,16 +180,16 @@ def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Datas
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if isinstance(x, Dataset):
         return as_dataset(x, y, facts)
-    known = {"name": "the records", **{name: value for name, value in facts.items() if value is not None}}
+    declared = {"name": "the records", **{name: value for name, value in facts.items() if value is not None}}
     if run.schema is not None and is_frame(x):
-        known |= {"schema": run.schema, "for_training": False}
+        declared |= {"schema": run.schema, "for_training": False}
     else:
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
-        whole = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
-        known = {**({} if whole else {"bounds": bounds}), **known, "for_training": False}
-        known |= {"classes": run.spec.classes} if run.target is None else {"target_bounds": run.target}
+        of_words = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
+        declared = {**({} if of_words else {"bounds": bounds}), **declared, "for_training": False}
+        declared |= {"classes": run.spec.classes} if run.target is None else {"target_bounds": run.target}
     with naming():
-        return evaluate_verb.as_held_out(as_dataset(x, y, known, run))
+        return evaluate_verb.as_held_out(as_dataset(x, y, declared, run))
 
 
 def generate(

@@ -154,14 +154,14 @@ def refutes(curve: TradeOff, canaries: int, guesses: int, correct: int, confiden
     if correct == 0:
         return False
     slopes, values = curve.lines()
-    allowed, whole = 1 - confidence, guesses / canaries
+    allowed, allowance = 1 - confidence, guesses / canaries
     right, wrong = allowed * correct / canaries, allowed * (guesses - correct) / canaries  # h_v and k_v
-    for one in range(correct - 1, -1, -1):
+    for count in range(correct - 1, -1, -1):
         least = float((slopes * right + values).max())
         if least > wrong:
-            right += one / (guesses - one) * (least - wrong)
+            right += count / (guesses - count) * (least - wrong)
             wrong = least
-        if right + wrong > whole * (1 + 1e-9):
+        if right + wrong > allowance * (1 + 1e-9):
             return True
     return False
 
@@ -216,10 +216,10 @@ def noise_bound(mechanism: NoisySgd, delta: float, refuted: Callable[[TradeOff],
 def _claims(mechanism: NoisySgd) -> tuple[Profile, TradeOff] | None:
     """Profile and trade-off function of a training; None where hardly any noise claims nothing."""
     try:
-        one = profile((mechanism,))
+        of_release = profile((mechanism,))
     except InputError:
         return None
-    return one, TradeOff.of(one.epsilon, one.delta)
+    return of_release, TradeOff.of(of_release.epsilon, of_release.delta)
 
 
 THRESHOLDS = 40
@@ -242,9 +242,9 @@ def pair_bound(first: np.ndarray, second: np.ndarray, delta: float, confidence: 
 def _bound(first: np.ndarray, second: np.ndarray, level: float, side: bool, delta: float, confidence: float) -> float:
     """Bound of one test: a score above ``level`` speaks for the first input, or its opposite for the second."""
     likely, unlikely = (first > level, second > level) if side else (second <= level, first <= level)
-    each = 1 - (1 - confidence) / 2
-    low = 1 - clopper_pearson(int((~likely).sum()), len(likely), each)
-    high = clopper_pearson(int(unlikely.sum()), len(unlikely), each)
+    one_sided = 1 - (1 - confidence) / 2
+    low = 1 - clopper_pearson(int((~likely).sum()), len(likely), one_sided)
+    high = clopper_pearson(int(unlikely.sum()), len(unlikely), one_sided)
     return math.log((low - delta) / high) if low > delta else -math.inf
 
 
@@ -298,7 +298,9 @@ def _accuracy(share: float, mu: float) -> float:
 
 def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float) -> tuple[Guesses, ...]:
     """Guesses at both numbers for an attack of ``mu`` from public numbers; bounds hold together with ``confidence``."""
-    order, count, error = np.argsort(-scores, kind="stable"), len(scores), 1 - confidence
+    order = np.argsort(-scores, kind="stable")
+    count = len(scores)
+    error = 1 - confidence
     numbers = {count // 2 * 2: error * (1 - PLANNED)}
     best = planned(count, mu, error * PLANNED)
     numbers[best] = numbers.get(best, 0.0) + error * PLANNED
@@ -377,7 +379,7 @@ class Findings:
             "confidence": self.confidence,
             "bounds": {"one_run": self.one_run, "f_dp": self.f_dp},
             "estimate": self.estimate,
-            "guesses": [{"guesses": each.guesses, "correct": each.correct} for each in self.guesses],
+            "guesses": [{"guesses": guess.guesses, "correct": guess.correct} for guess in self.guesses],
         }
 
 
@@ -399,11 +401,15 @@ def examine(
             " `audit`, such as 1000, or ask for less confidence"
         )
     claims = statement(Planned(Account()).with_mechanism(mechanism), delta, accountant)
-    found = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
-    by_counting = max(epsilon_bound(canaries, one.guesses, one.correct, delta, 1 - one.error / 2) for one in found)
+    guesses = guess(observations.scores, observations.included, attack_strength(observations, mechanism), confidence)
+    by_counting = max(
+        epsilon_bound(canaries, guessed.guesses, guessed.correct, delta, 1 - guessed.error / 2) for guessed in guesses
+    )
 
     def refuted(curve: TradeOff) -> bool:
-        return any(refutes(curve, canaries, one.guesses, one.correct, 1 - one.error / 2) for one in found)
+        return any(
+            refutes(curve, canaries, guessed.guesses, guessed.correct, 1 - guessed.error / 2) for guessed in guesses
+        )
 
     return Findings(
         claims.certified,
@@ -412,7 +418,7 @@ def examine(
         noise_bound(mechanism, delta, refuted),
         gaussian_epsilon(observations.scores, observations.included, delta, confidence),
         canaries,
-        found,
+        guesses,
         confidence,
     )
 
@@ -433,12 +439,12 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
     refutes nothing. The half with the larger scores is taken to be in.
     """
-    taken = np.zeros(len(scores), dtype=bool)
-    taken[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
-    each = 1 - (1 - confidence) / 2
+    flagged = np.zeros(len(scores), dtype=bool)
+    flagged[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
+    one_sided = 1 - (1 - confidence) / 2
     inside, outside = int(included.sum()), int((~included).sum())
-    alarms = clopper_pearson(int((taken & ~included).sum()), outside, each)
-    misses = clopper_pearson(int((~taken & included).sum()), inside, each)
+    alarms = clopper_pearson(int((flagged & ~included).sum()), outside, one_sided)
+    misses = clopper_pearson(int((~flagged & included).sum()), inside, one_sided)
     if alarms + misses >= 1:
         return 0.0
     return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))

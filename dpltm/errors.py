@@ -43,7 +43,8 @@ class InputError(DpltmError, ValueError):
     def __init__(self, option: str, value: Any = _ABSENT, expected: str = "", fix: str = "") -> None:
         self.value, self.expected, self.fix = value, expected, fix
         if value is _ABSENT:
-            self.value, match = None, _MARK.match(option)
+            self.value = None
+            match = _MARK.match(option)
             self.option = match[1] if match else None
             super().__init__(option)
             return
@@ -155,17 +156,19 @@ def whole_number(name: str, value: object) -> int:
 
 def one_line(message: str) -> str:
     """A message in one line; what a terminal would take for a command, such as part of a file's name, is written out."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in " ".join(message.split()))
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in " ".join(message.split())
+    )
 
 
-def did_you_mean(given: object, known: Iterable[str], mark: str = "") -> str:
+def did_you_mean(name: object, names: Iterable[str], mark: str = "") -> str:
     """The end of a message about a name that there is none of: ``; did you mean NAME?``, or nothing where none is near.
 
     Args:
-        given, known: the name that there is none of, and those that there are.
+        name, names: the name that there is none of, and those that there are.
         mark: put before and behind the nearest.
     """
-    near = difflib.get_close_matches(given, list(known), n=1) if isinstance(given, str) else []
+    near = difflib.get_close_matches(name, list(names), n=1) if isinstance(name, str) else []
     return f"; did you mean {mark}{near[0]}{mark}?" if near else ""
 
 

@@ -59,18 +59,18 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
-from dpltm.records.arrays import from_arrays
+from dpltm.records.arrays import from_arrays, records_of
 from dpltm.records.cells import Cells
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
-from dpltm.records.settle import check_none
+from dpltm.records.settle import check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
-from dpltm.verbs.evaluate import ROWS
+from dpltm.verbs.evaluate import ROWS, predict
 from dpltm.verbs.train import OWN_NOTE, plan, settle
 
 SCORE = "a score: sums with two-sided geometric noise"
@@ -156,7 +156,8 @@ class Spent:
     @contextlib.contextmanager
     def protecting(self, dataset: Dataset, ledger: Ledger, *, rows_coincide: bool) -> Iterator[None]:
         """A fit of these records, which stay protected if it may have paid, also where it failed after that."""
-        records, before = RecordSet(dataset.rows), len(ledger.entries)
+        records = RecordSet(dataset.rows)
+        before = len(ledger.entries)
         try:
             with self.lock:  # a score in another thread comes before, or sees these records
                 part = ledger.part(dataset)
@@ -335,8 +336,10 @@ class TicketEstimator(BaseEstimator):
 
     def __sklearn_clone__(self) -> TicketEstimator:
         shared = ("ledger", "tickets")  # one account, and values that nobody changes
-        given = self.get_params(deep=False).items()
-        twin = type(self)(**{name: value if name in shared else clone(value, safe=False) for name, value in given})
+        parameters = self.get_params(deep=False).items()
+        twin = type(self)(
+            **{name: value if name in shared else clone(value, safe=False) for name, value in parameters}
+        )
         twin._spent = self._spent
         if "_metadata_request" in self.__dict__:  # what set_fit_request asked for, as clones of scikit-learn have it
             twin._metadata_request = copy.deepcopy(self._metadata_request)
@@ -427,12 +430,14 @@ class TicketEstimator(BaseEstimator):
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
-        schema, of_table = as_schema(self.schema), self.record_shape is None
+        schema = as_schema(self.schema)
+        of_table = self.record_shape is None
         features = x.shape[1] if schema is None else schema.features
-        self._columns, self._warned = Columns.of(self.bounds, features, self.record_shape, schema), False
+        self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        self._warned = False
         targets, declared = self._encoded(y)
         whose = None if units is None else np.asarray(units)
-        values, known = self._columns.read(x)
+        values, as_known = self._columns.read(x)
         if schema is None and _is_rescaled(x):
             _warn("these records look scaled by what was measured on just them (StandardScaler, MinMaxScaler), which"
                   " is not covered; give their public range as `bounds` instead")  # fmt: skip
@@ -444,7 +449,7 @@ class TicketEstimator(BaseEstimator):
             dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
         elif of_table and "feature_names_in_" in self.__dict__:
             dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
-        return replace(dataset, train=replace(dataset.train, rows=known(dataset.rows)), of_table=of_table)
+        return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=of_table)
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
@@ -462,7 +467,9 @@ class TicketEstimator(BaseEstimator):
 
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
-        options, ledger, features = self._options(), self._open_ledger(dataset.noun), self.features
+        options = self._options()
+        ledger = self._open_ledger(dataset.noun)
+        features = self.features
         drawn = self.tickets is not None or self.select_epsilon is not None
         if features == "auto":
             usual = "unit" if self.model in (None, "mlp") else None
@@ -492,15 +499,17 @@ class TicketEstimator(BaseEstimator):
             return self.tickets
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
-        tickets, options = set_of(self.tickets), arguments(TrainOptions, training)
+        tickets = set_of(self.tickets)
+        options = arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
-            asked = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
-            draw = select_verb.plan(tickets, dataset, asked, ledger, Services())
+            drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
+            draw = select_verb.plan(tickets, dataset, drawing_options, ledger, Services())
             # refuse here what the training would be refused for, had the sparsest ticket won: that is public
-            book, sparsest = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64]), draw.candidates[-1].round
-            start, behind = starting_point(tickets, dataset, options, round=sparsest)
-            planned = plan(settle(start, behind, options, ledger, Services()), book)
+            book = Book.new(unit=ledger.unit).adding([draw.entry], ["0" * 64])
+            sparsest = draw.candidates[-1].round
+            start, prepared = starting_point(tickets, dataset, options, round=sparsest)
+            planned = plan(settle(start, prepared, options, ledger, Services()), book)
             ledger.account(tickets.lineage).check_budget((draw.entry, planned.entry))
             winner = select_verb.select(draw)
         self._spent.add(winner.lineage)
@@ -525,10 +534,10 @@ class TicketEstimator(BaseEstimator):
             target = check_array(y[0], ensure_2d=False, dtype="numeric") if self._numeric else column_or_1d(y[0])
             check_consistent_length(X, target)
             return X, target
-        asked: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
-        asked |= {"y_numeric": self._numeric} if y else {}
+        checks: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "accept_large_sparse": False}
+        checks |= {"y_numeric": self._numeric} if y else {}
         try:
-            checked = validate_data(self, X, *y, reset=reset, **asked)
+            checked = validate_data(self, X, *y, reset=reset, **checks)
         except ValueError as error:
             strange = ("could not convert", "Input X contains NaN", "NAType")
             if is_frame(X) and any(words in str(error) for words in strange):
@@ -541,19 +550,17 @@ class TicketEstimator(BaseEstimator):
         x = x.toarray() if sparse.issparse(x) else x
         return (x, *labels) if y else x
 
-    def _outputs(self, X: Any, *, alike: bool = False, told: bool = False) -> np.ndarray:
-        """Return the network's outputs before softmax, ``(n, classes)`` float64; where ``alike``, as sums that noise is
-        added to need it (``networks.evaluation.outputs``), of batches that rows of zeros fill up. Where they are ``told``,
-        warn once of records that a fit or paid score of this estimator, or of a clone, is of."""
+    def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
+        """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
+        if asked, of records that a fit or paid score of this estimator, or of a clone, is of."""
         with self._naming():
-            records, known = self._columns.read(X)
-            compared = told and not (self.rows_coincide or self._warned)
-            if compared and self._spent.protects(known(Rows(records, np.zeros(len(records))))):
+            records, as_known = self._columns.read(X)
+            compared = warn and not (self.rows_coincide or self._warned)
+            if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned = True
                 _warn(TRAINED)
-            few = np.zeros((-len(records) % ROWS if alike else 0, *records.shape[1:]), records.dtype)
-            outputs = api.predict(self.run_, np.concatenate([records, few])).outputs
-            return outputs[: len(records)].astype(np.float64)
+            given = checked_features(records_of(records, None, None))
+            return predict(self.run_, given, alike=alike).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 
@@ -582,7 +589,8 @@ class TicketEstimator(BaseEstimator):
             sums = np.zeros((len(counts), len(steps)), dtype=np.int64)
             np.add.at(sums, whose, steps.T)
             steps = (sums // counts[:, None]).T
-        ledger, mechanism = self._open_ledger(), Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
+        ledger = self._open_ledger()
+        mechanism = Guarantee(price, adjacency=cast(Adjacency, self.adjacency))
         entry = Entry("release", ledger.part(scored), (mechanism,), SCORE, unit=self.run_.config["unit"])
         release = Once(entry, self.run_.lineage, partial(noisy_sums, steps, epsilon))
         paid = pay(lambda _book, _known: release, ledger)
@@ -596,9 +604,10 @@ class TicketEstimator(BaseEstimator):
         of_persons = self.run_.config.get("of_persons")
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
-        values, known = self._columns.read(X)
+        values, as_known = self._columns.read(X)
         dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
-        rows, names = known(dataset.rows), None
+        rows = as_known(dataset.rows)
+        names = None
         if of_persons:
             names = checked_units(RawSplit(X, targets, "the scored records", units=np.asarray(units)))
             rows = rows.owned(names, self.run_.config["unit"])
@@ -630,7 +639,7 @@ class TicketEstimator(BaseEstimator):
                 draft = Entry("excluded", part, words="a test split", unit=ledger.unit)
                 ledger.declare_once(draft)
                 spent.looked = True
-                spent.add(ledger.lineage(cast(Entry, ledger.book.found(draft))))
+                spent.add(ledger.lineage(cast(Entry, ledger.book.entry_of(draft))))
         except InputError as error:
             raise InputError(f"{error}; or give `score_epsilon`, which pays for a score with noise") from None
 
@@ -754,11 +763,14 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        label, given = self._label_column(), self.classes
+        label = self._label_column()
+        classes = self.classes
         if label is None:
-            numbered = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+            numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
             labels = (
-                np.arange(int(cast(int, given))) if numbered else np.unique(y if given is None else np.asarray(given))
+                np.arange(int(cast(int, classes)))
+                if numbered
+                else np.unique(y if classes is None else np.asarray(classes))
             )
             self._places = {name: place for place, name in enumerate(labels.tolist())}
         elif label.is_target:
@@ -779,20 +791,24 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             raise InputError(f"`y`: all records have label {str(y[0])!r:.40}; give records of two classes or more")
         return codes, {"classes": None if label is None and self.classes is None else len(labels)}
 
-    def _codes(self, y: np.ndarray, known: str) -> np.ndarray:
+    def _codes(self, y: np.ndarray, whose: str) -> np.ndarray:
         """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
 
         Args:
             known: where all labels are from.
         """
-        fix, spelled = "declare every label with `classes`", y.tolist()
+        fix = "declare every label with `classes`"
+        spelled = y.tolist()
         if self._label_column() is not None:
-            known, fix, spelled = "of the schema", "add it there", Cells.of_objects(list(y)).records()
+            whose = "of the schema"
+            fix = "add it there"
+            spelled = Cells.of_objects(list(y)).records()
         codes = np.array([self._places.get(name, -1) for name in spelled], dtype=np.int64)
         if (codes < 0).any():
-            name, count = str(y[int(np.argmax(codes < 0))]), len(self.classes_)
+            name = str(y[int(np.argmax(codes < 0))])
+            count = len(self.classes_)
             raise InputError(
-                f"`y`: label {name!r:.40} is none of the {count} classes {known}; {fix}, or leave those records out"
+                f"`y`: label {name!r:.40} is none of the {count} classes {whose}; {fix}, or leave those records out"
             )
         return codes
 
@@ -801,14 +817,15 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _in_order(self, name: str) -> Any:
         """Return what a parameter says of each class of the network; a mapping is by label, a sequence as ``classes_``."""
-        given, labels = getattr(self, name), self.classes_.tolist()
-        if isinstance(given, Mapping):
-            if unknown := [label for label in given if label not in labels]:
+        values = getattr(self, name)
+        labels = self.classes_.tolist()
+        if isinstance(values, Mapping):
+            if unknown := [label for label in values if label not in labels]:
                 raise InputError(f"`{name}`: {unknown[0]!r:.40} is no label; name those of `y`")
-            given = [given.get(label, 1.0) for label in labels]
-        if not isinstance(given, (list, tuple, np.ndarray)) or len(given) != len(labels):
-            return given
-        return [float(given[at]) for at in np.argsort(self._order)]
+            values = [values.get(label, 1.0) for label in labels]
+        if not isinstance(values, (list, tuple, np.ndarray)) or len(values) != len(labels):
+            return values
+        return [float(values[at]) for at in np.argsort(self._order)]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)``; of two classes the difference, ``(n,)``."""
@@ -829,7 +846,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return log_softmax(self._by_class(X), axis=1)
 
     def _by_class(self, X: Any) -> np.ndarray:
-        return self._outputs(self._validated(X, reset=False), told=True)[:, self._order]
+        return self._outputs(self._validated(X, reset=False), warn=True)[:, self._order]
 
     def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return accuracy: exact on records that no release was made from; with ``score_epsilon``, with noise, and paid for.
@@ -879,7 +896,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        label, ends = self._label_column(), self.target_bounds
+        label = self._label_column()
+        ends = self.target_bounds
         if label is not None and label.is_target:
             check_none(IN_SCHEMA, target_bounds=ends)
             ends = label.bounds
@@ -893,7 +911,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""
-        return self._expected(self._validated(X, reset=False), told=True)
+        return self._expected(self._validated(X, reset=False), warn=True)
 
     def _expected(self, X: Any, **asked: bool) -> np.ndarray:
         return predicted(self._outputs(X, **asked), cast(tuple[float, float], self.run_.target))

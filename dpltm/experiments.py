@@ -44,6 +44,6 @@ def summary(values: Sequence[float]) -> Summary:
     return Summary(count, mean, sd, float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * sd / math.sqrt(count))
 
 
-def paired(one: Mapping[Any, float], other: Mapping[Any, float]) -> Summary:
+def paired(left: Mapping[Any, float], right: Mapping[Any, float]) -> Summary:
     """Return the differences ``one - other`` over the seeds that both have: what they share by a seed cancels."""
-    return summary([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+    return summary([left[seed] - right[seed] for seed in sorted(left.keys() & right.keys())])

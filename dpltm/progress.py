@@ -76,9 +76,9 @@ def watched_by(progress: Progress | None) -> Progress:
     """
     if progress is None or isinstance(progress, (Silent, Watched)):
         return progress or SILENT
-    for name, told in (("say", ("",)), ("progress", ("", 1))):
+    for name, arguments in (("say", ("",)), ("progress", ("", 1))):
         try:
-            inspect.signature(getattr(progress, name)).bind(*told)
+            inspect.signature(getattr(progress, name)).bind(*arguments)
         except (AttributeError, TypeError, ValueError):
             raise InputError(
                 "progress",

@@ -82,10 +82,10 @@ class Registry(Mapping[str, Entry]):
         Raises:
             InputError: there is none.
         """
-        known = self if among is None else among
-        if not isinstance(name, str) or name not in known:
-            hint = did_you_mean(name, known)
-            raise InputError(f"`{self.field}`: unknown {self.field} {name!r:.80}; known: {', '.join(known)}{hint}")
+        entries = self if among is None else among
+        if not isinstance(name, str) or name not in entries:
+            hint = did_you_mean(name, entries)
+            raise InputError(f"`{self.field}`: unknown {self.field} {name!r:.80}; known: {', '.join(entries)}{hint}")
         return self[name]
 
     def names(self, having: Callable[[Entry], bool]) -> Names[Entry]:
@@ -106,7 +106,7 @@ class Names(Collection[str], Generic[Entry]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return any(name == known for known in self)
+        return any(name == other for other in self)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Parametrised(Descriptor, Protocol):
 Chosen = TypeVar("Chosen", bound=Parametrised)
 
 
-def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable[str]) -> None:
+def check_parameters(registry: Registry[Chosen], chosen: Chosen, names: Iterable[str]) -> None:
     """Refuse parameters that the chosen descriptor does not take, by name.
 
     Args:
@@ -158,21 +158,27 @@ def check_parameters(registry: Registry[Chosen], chosen: Chosen, given: Iterable
         InputError: it does not take one of them. The message says who does; or else which name is nearest.
     """
     own = [parameter.name for parameter in chosen.parameters]
-    for name in given:
+    for name in names:
         if name in own:
             continue
-        takers = [entry.name for entry in registry.values() if name in [one.name for one in entry.parameters]]
+        takers = [
+            entry.name for entry in registry.values() if name in [parameter.name for parameter in entry.parameters]
+        ]
         hint = did_you_mean(name, own, "`")
         if takers:
             raise InputError(f"`{name}`: only for `{registry.field}` {listed(takers)}, not {chosen.name}{hint}")
-        takes = ", ".join(f"`{known}`" for known in own) or "no parameter"
+        takes = ", ".join(f"`{parameter}`" for parameter in own) or "no parameter"
         raise InputError(f"`{name}`: {chosen.name} has no such parameter{hint or f'; it takes {takes}'}")
 
 
 def changed(parameters: Iterable[Parameter], options: object) -> dict[str, Any]:
     """Parameters of which options hold another value than the default."""
     values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
-    return {one.name: values[one.name] for one in parameters if values[one.name] != one.default}
+    return {
+        parameter.name: values[parameter.name]
+        for parameter in parameters
+        if values[parameter.name] != parameter.default
+    }
 
 
 def listed(names: Iterable[str], joint: str = "or") -> str:
@@ -207,7 +213,7 @@ def lazily(
     """
 
     def modules() -> set[str]:
-        return {each.name for each in pkgutil.iter_modules(path) if each.name[0] != "_"}
+        return {module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"}
 
     def attribute(name: str) -> Any:
         if name in names:

@@ -81,7 +81,8 @@ class Chart:
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    finite, log = list[float](), chart.axes.get("xscale") == "log"
+    finite = list[float]()
+    log = chart.axes.get("xscale") == "log"
     for series in chart.series:
         values = np.array(series.points, float).reshape(-1, 2)
         drawable = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
@@ -223,7 +224,9 @@ def read_metrics(path: Path) -> dict[int, tuple[float, float]] | None:
             body: Any = json.loads(line)
             if body.get("accuracy") is None:
                 continue
-            step, here, epsilon = body["step"], figure_in(body["accuracy"]), figure_in(body["epsilon"])
+            step = body["step"]
+            here = figure_in(body["accuracy"])
+            epsilon = figure_in(body["epsilon"])
             if type(step) is not int or figure_in(step) is None or here is None or epsilon is None:
                 return None
             metrics[step] = (here, epsilon)
@@ -246,7 +249,8 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
     if not finite:
         return []
     least, most = (pick(row["certified"] for row in finite) for pick in (min, max))
-    bars, series = any(row["low"] is not None for row in finite), []
+    bars = any(row["low"] is not None for row in finite)
+    series = []
     for row in finite:
         spread = [] if row["low"] is None else [(100 * row["low"], 100 * row["high"])]
         series.append(Series(row["run"], [(row["certified"], 100 * row["accuracy"])], "o", spread))
@@ -254,5 +258,6 @@ def against_epsilon(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
         ends = [(end, 100 * row["accuracy"]) for end in (least, most)]
         series.append(Series(f"{row['run']} (nothing is certified)", ends, "--"))
     axes = {"xlim": (least / 1.2, most * 1.2), **({"xscale": "log"} if most > 3 * least else {})}
-    title, caption = "Accuracy against certified epsilon", "Bars: 95 % intervals." if bars else ""
+    title = "Accuracy against certified epsilon"
+    caption = "Bars: 95 % intervals." if bars else ""
     return [Chart(title, "certified epsilon", ACCURACY, series, axes, caption)]

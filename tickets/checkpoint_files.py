@@ -64,10 +64,10 @@ def progress_of(target: Path) -> str | None:
 def remove_ended(target: Path) -> None:
     """Remove the checkpoints of a result that is there, where a process died before it did that itself."""
     folder = checkpoint_path(target)
-    if _is_folder(folder) and (held := lock(folder)) is not None:
+    if _is_folder(folder) and (descriptor := lock(folder)) is not None:
         _wipe(folder / FILE)
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(descriptor)
 
 
 def _is_folder(path: Path) -> bool:
@@ -84,7 +84,7 @@ class CheckpointFolder(Checkpoints):
         request: options of the command. Work goes on with the same only.
 
     Attributes:
-        held: the checkpoint that work goes on from; None where there is none.
+        latest: the checkpoint that work goes on from; None where there is none.
         interrupted: whether an earlier attempt did not come to its end here, with a checkpoint or without.
 
     Raises:
@@ -93,7 +93,9 @@ class CheckpointFolder(Checkpoints):
     """
 
     def __init__(self, target: Path, request: Any, progress: Progress) -> None:
-        self._target, self._folder, self._progress = target, checkpoint_path(target), progress
+        self._target = target
+        self._folder = checkpoint_path(target)
+        self._progress = progress
         self._file = self._folder / FILE
         options = asdict(request)
         self._fresh, self._resumes, self._dry = (options.get(name, False) for name in ("fresh", "resume", "dry_run"))
@@ -145,7 +147,8 @@ class CheckpointFolder(Checkpoints):
         self._take_signals()
         began = time.monotonic()
         self._write(checkpoint)
-        self._last, now = checkpoint, time.monotonic()
+        self._last = checkpoint
+        now = time.monotonic()
         self._next = now + max(EVERY, (now - began) / SHARE)
 
     def offer(self, make: Callable[[], Checkpoint]) -> bool:
@@ -153,19 +156,19 @@ class CheckpointFolder(Checkpoints):
         self._take_signals()
         if not self._asked and time.monotonic() < self._next:
             return False
-        kept = True
+        saved = True
         try:
             self.keep(make())
         except ArtifactError as error:
-            self._next, kept = time.monotonic() + EVERY, False
+            self._next, saved = time.monotonic() + EVERY, False
             self._progress.say(f"no checkpoint could be written, and the last one stays: {error}")
         if self._asked:
             raise self._interrupted()
-        return kept
+        return saved
 
     def forget(self) -> None:
         """See :meth:`Checkpoints.forget`; a dry run leaves it where it is."""
-        self.held = self._last = None
+        self.latest = self._last = None
         if not self._dry:
             _wipe(self._file)
             self._file.unlink(missing_ok=True)
@@ -201,7 +204,7 @@ class CheckpointFolder(Checkpoints):
         if self._fresh:
             self.forget()
         elif os.path.lexists(self._file):
-            self.held = self._last = self._read()
+            self.latest = self._last = self._read()
 
     def _acquire(self) -> None:
         self._lock = lock(self._folder)
@@ -250,14 +253,14 @@ class CheckpointFolder(Checkpoints):
             if head["digest"] != _digest(head["body"], tensors):
                 raise ValueError("digest")
             body = json.loads(head["body"])
-            found = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
+            checkpoint = Checkpoint(str(body["place"]), dict(body["state"]), tensors)
             of = dict(body["of"])
         except ArtifactError:
             raise
         except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
             raise ArtifactError(f"{self._file}: damaged; {AGAIN} (what was spent stays spent)") from None
         check_same(of, self._of)
-        return found
+        return checkpoint
 
     # signals
 

@@ -72,8 +72,8 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         front = None if self.front is None else self.front.to_json()
-        named = {"id": self.id, "name": self.name, "provenance": self.provenance}
-        return {**named, "lineage": to_json(self.lineage), "feature_map": front}
+        body = {"id": self.id, "name": self.name, "provenance": self.provenance}
+        return {**body, "lineage": to_json(self.lineage), "feature_map": front}
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
@@ -86,7 +86,8 @@ class Origin:
             check_text(key, body[key])
         if body["provenance"] not in PROVENANCES:
             raise ArtifactError(f"provenance {body['provenance']!r:.40} is none of {', '.join(PROVENANCES)}")
-        lineage, stated = lineage_from_json(body["lineage"]), body["feature_map"]
+        lineage = lineage_from_json(body["lineage"])
+        stated = body["feature_map"]
         check_provenance(body["provenance"], lineage)
         front = None if stated is None else Front.from_json(stated)
         return cls(body["id"], body["name"], body["provenance"], lineage, front)
@@ -105,18 +106,18 @@ def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent:
         )
 
 
-def sharing_notes(tickets: TicketSet, *, whole: bool) -> list[str]:
+def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
     """Notes for whoever hands tickets on."""
     notes = []
     if tickets.provenance == "private":
         notes.append(f"{SHARING_PRIVATE}; predictors and accuracies stay here")
-    if tickets.feature_map is not None and not whole:
+    if tickets.feature_map is not None and not of_set:
         notes.append(
             f"the network takes {tickets.feature_map.text} features, not records; what makes them stays in {tickets.label}"
         )
     if tickets.lineage.paid:
-        named = " and ".join(sources(tickets.lineage))
-        notes.append(f"what it depends on goes with the copy: releases from {named}, and what they cost")
+        whose = " and ".join(sources(tickets.lineage))
+        notes.append(f"what it depends on goes with the copy: releases from {whose}, and what they cost")
     return notes
 
 
@@ -229,14 +230,15 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
-    spec, ticket = _of_a_kind(tickets.body.spec, tickets.label), tickets.ticket(number)
+    spec = _of_a_kind(tickets.body.spec, tickets.label)
+    ticket = tickets.ticket(number)
     smaller = _compacted(spec, tickets.body.theta0, ticket.mask)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
     for name, value in body.theta0.items():
         value.copy_(tickets.body.theta0[name].flatten()[smaller.places[name]].view(value.shape))
-    made = replace(
+    compacted = replace(
         tickets,
         body=body,
         config={
@@ -245,7 +247,7 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
         },
         parent=Parent(tickets.id, tickets.name, number, "compaction"),
     )
-    save_ticket_set(path, made)
+    save_ticket_set(path, compacted)
     return _sizes(spec, ticket.mask, smaller)
 
 

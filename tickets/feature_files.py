@@ -113,7 +113,8 @@ def _described(body: Any) -> FeatureMap:
     """Return a map whose tensors have shapes and no values."""
     if set(body) - {ENCODER, SPLINES} != _KEYS or not all(isinstance(body[key], list) for key in ("shape", "bounds")):
         raise ValueError("keys")
-    shape, text = tuple(body["shape"]), body["text"]
+    shape = tuple(body["shape"])
+    text = body["text"]
     if body["network"] is not None:
         raise ArtifactError("the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
@@ -138,12 +139,14 @@ def _described(body: Any) -> FeatureMap:
         raise ValueError("kind")
     if bool(lineage) != (statistics or components is not None):
         raise ArtifactError("its lineage does not say what it was made from")
-    feature_map, empty = FeatureMap(base, shape, (low, high), lineage=lineage), partial(torch.empty, device="meta")
+    feature_map = FeatureMap(base, shape, (low, high), lineage=lineage)
+    empty = partial(torch.empty, device="meta")
     if isinstance(map_of(base, shape, (low, high)), SplineMap):
         return _described_splines(feature_map, body[SPLINES], centred)
     if not (statistics or centred or components):
         return feature_map
-    channels, width = feature_map.plain_shape[-1], math.prod(feature_map.plain_shape)
+    channels = feature_map.plain_shape[-1]
+    width = math.prod(feature_map.plain_shape)
     return replace(
         feature_map,
         statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,
@@ -154,20 +157,20 @@ def _described(body: Any) -> FeatureMap:
 
 def _described_splines(plain: FeatureMap, body: Any, centred: bool) -> FeatureMap:
     numbers, slots, pairs = body["numbers"], body["slots"], body["pairs"]
-    places = [*numbers, *(place for both in pairs or () for place in both)]
+    places = [*numbers, *(place for pair in pairs or () for place in pair)]
     if set(body) != {"numbers", "slots", "pairs"} or not all(type(place) is int for place in (*places, slots)):
         raise ValueError("splines")
     columns = math.prod(plain.shape)
     if not all(0 <= place < columns for place in places) or numbers != sorted(set(numbers)):
         raise ValueError("numbers")
-    if not len(pairs or ()) <= slots <= PAIRS or any(len(both) != 2 for both in pairs or ()):
+    if not len(pairs or ()) <= slots <= PAIRS or any(len(pair) != 2 for pair in pairs or ()):
         raise ValueError("pairs")
     feature_map = map_of(plain.base, plain.shape, plain.bounds, tuple(numbers))
     assert isinstance(feature_map, SplineMap)
     feature_map, empty = replace(feature_map, slots=slots), partial(torch.empty, device="meta")
     return replace(
         feature_map,
-        pairs=None if pairs is None else tuple((one, other) for one, other in pairs),
+        pairs=None if pairs is None else tuple((first, second) for first, second in pairs),
         centre=empty(feature_map.single) if centred else None,
         moments=empty(2, columns) if centred else None,
     )
@@ -219,8 +222,8 @@ class FeatureCache(FeatureStore):
     def kept(self, split: Split, feature_map: FeatureMap, dtype: str, compute: Compute, progress: Progress) -> Split:
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, dtype)
-        found = _kept(path, split, feature_map, dtype)
-        if found is None:
+        stored = _kept(path, split, feature_map, dtype)
+        if stored is None:
             if path.exists():
                 progress.say(f"{path}: is damaged, or of another version; features are computed anew")
             try:
@@ -231,10 +234,10 @@ class FeatureCache(FeatureStore):
                     " command; make room, or point XDG_CACHE_HOME elsewhere"
                 )
                 return super().kept(split, feature_map, dtype, compute, progress)
-            found = _kept(path, split, feature_map, dtype)
-        if found is None:
+            stored = _kept(path, split, feature_map, dtype)
+        if stored is None:
             raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return found
+        return stored
 
 
 def services(progress: Progress) -> Services:

@@ -154,9 +154,9 @@ def _staged(target: Path) -> list[Path]:
 def _remove_abandoned(target: Path) -> None:
     for path in _staged(target):
         with contextlib.suppress(OSError):
-            if (held := lock(path)) is not None:
+            if (descriptor := lock(path)) is not None:
                 _remove(path)
-                os.close(held)
+                os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
@@ -169,16 +169,17 @@ def _remove(path: Path) -> None:
 def check_free(target: Path, name: str = "out") -> None:
     """Raise ArtifactError if ``target`` exists or cannot be a name: nothing is ever written over."""
     try:
-        taken = target.exists() or target.is_symlink()
+        exists = target.exists() or target.is_symlink()
     except OSError as error:
         raise ArtifactError(f"`{name}`: {str(target)[:80]}...: {error.strerror}; choose another name") from None
-    if taken:
+    if exists:
         raise ArtifactError(f"`{name}`: {target} exists already; choose another name or remove it first")
 
 
 def free_name(stem: str, suffix: str) -> Path:
     """``STEMSUFFIX``, or ``STEM-2SUFFIX`` and so on: the first that does not exist yet."""
-    path, number = Path(stem + suffix), 1
+    path = Path(stem + suffix)
+    number = 1
     while path.exists():
         number += 1
         path = Path(f"{stem}-{number}{suffix}")

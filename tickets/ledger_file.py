@@ -74,9 +74,9 @@ def open_ledger(
     store = FileStore(as_path(path), Book.new(population), links=links)
     book = store.read()
     if population is not None and book.population != population:
-        said = "people that nobody named" if book.population is None else repr(book.population)
+        people = "people that nobody named" if book.population is None else repr(book.population)
         raise InputError(
-            f"`population`: {path} is the account of {said}, not of {population!r}; name another `ledger`"
+            f"`population`: {path} is the account of {people}, not of {population!r}; name another `ledger`"
         )
     if unit is not None and book.settled not in (None, unit):
         raise InputError(f"`unit`: {path} protects one {book.settled}, not one {unit}; name another `ledger`")
@@ -125,7 +125,9 @@ class FileStore:
     def read(self) -> Book:
         """See :meth:`dpltm.privacy.ledger.Store.read`."""
         record = read_record()  # before the file, which is written first: so it is never behind by another's doing
-        block, seen, stamp = self._mine(), self._seen, self._stamp()
+        block = self._mine()
+        seen = self._seen
+        stamp = self._stamp()
         if block is not None:
             seen = block.seen
         elif stamp is None:
@@ -145,7 +147,8 @@ class FileStore:
 
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
-        path, population = os.path.abspath(self._path), self._seen.book.population
+        path = os.path.abspath(self._path)
+        population = self._seen.book.population
         return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
 
     @contextlib.contextmanager
@@ -171,7 +174,8 @@ class FileStore:
 
     def add(self, before: Book, after: Book) -> None:
         """See :meth:`dpltm.privacy.ledger.Store.add`."""
-        block, count = self._mine(), len(before.entries)
+        block = self._mine()
+        count = len(before.entries)
         assert block is not None, "a store adds in a locked block"
         descriptor, size = block.descriptor, block.seen.size
         new = self._key() is None
@@ -186,8 +190,8 @@ class FileStore:
         data = text.encode()
         try:
             with _writing_record() as write:
-                known = read_record().get(before.home)
-                if size and (known is None or known.head != before.head):
+                last_use = read_record().get(before.home)
+                if size and (last_use is None or last_use.head != before.head):
                     # whoever wrote that died: were the next entry torn, it could not be told from one that paid
                     write(os.path.realpath(self._path), before.head)
                 if new:
@@ -203,7 +207,8 @@ class FileStore:
         except OSError as error:
             raise self._unwritable(error) from None
         seen = _Seen(_stamp_of(os.fstat(descriptor)), size + len(data), after)
-        self._block, self._seen = replace(block, seen=seen), seen
+        self._block = replace(block, seen=seen)
+        self._seen = seen
 
     # the file
 
@@ -222,7 +227,7 @@ class FileStore:
 
     def _locked(self, flags: int, how: int) -> int | None:
         """Return a descriptor that locks the file, or shares it with readers; None where it was removed meanwhile."""
-        said = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
+        refusal = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
         try:
             if flags & os.O_CREAT:
@@ -239,7 +244,7 @@ class FileStore:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
                 return None
-            raise said(error) from None
+            raise refusal(error) from None
 
     def _empty(self, stamp: tuple[int, int, int] | None) -> _Seen:
         book = self._seen.book
@@ -253,7 +258,8 @@ class FileStore:
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
-        torn, size = lines.pop(), data.rfind(b"\n") + 1
+        torn = lines.pop()
+        size = data.rfind(b"\n") + 1
         if not lines:
             raise self._bad(1, _INCOMPLETE)
         home, population = self._read_header(lines[0])
@@ -267,8 +273,8 @@ class FileStore:
             ids.add(entry.id)
         book = Book(home, population, RECORD, self._seen.book.key, tuple(entries), tuple(digests))
         if torn:
-            known = read_record().get(home)
-            if known is None or known.head != book.head:
+            last_use = read_record().get(home)
+            if last_use is None or last_use.head != book.head:
                 raise self._bad(len(lines) + 1, _INCOMPLETE)
         # what is torn was being written when its process died: nothing was drawn for it, and the next entry takes its place
         return _Seen(stamp, size, book)
@@ -278,25 +284,25 @@ class FileStore:
         body: Any = parse_json(where, line)
         check_schema(where, body, FORMAT, SCHEMA, "price it with the version that made it, and begin another ledger")
         home, population = body.get("id"), body.get("population")
-        named = population is None or (isinstance(population, str) and population.isprintable() and population)
-        if not (named and isinstance(home, str) and _ID.fullmatch(home)):
+        is_name = population is None or (isinstance(population, str) and population.isprintable() and population)
+        if not (is_name and isinstance(home, str) and _ID.fullmatch(home)):
             raise self._bad(1, "not the header of a ledger")
         if line != _header_text(home, population).encode():
             raise self._bad(1, _CHANGED)
         return home, population
 
     def _read_line(self, number: int, line: bytes, before: str) -> tuple[Entry, str]:
-        found = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(line)
         try:
-            if found is None:
+            if match is None:
                 raise ArtifactError("not an entry and its digest")
-            body: Any = parse_json("entry", found[1])
+            body: Any = parse_json("entry", match[1])
             if body.get("sequence") != number - 1:
                 raise ArtifactError(
                     f"entry {body.get('sequence')!r:.40}, expected {number - 1}; a line is missing or moved"
                 )
-            digest = sha256(before.encode() + found[1]).hexdigest()
-            if digest != found[2].decode():
+            digest = sha256(before.encode() + match[1]).hexdigest()
+            if digest != match[2].decode():
                 raise ArtifactError(_CHANGED)
             return entry_from_json(body), digest
         except ArtifactError as error:
@@ -316,12 +322,12 @@ class FileStore:
 
     def _check_not_behind(self, book: Book, record: Mapping[Id, Known]) -> None:
         place = os.path.realpath(self._path)
-        for home, known in record.items():
-            if home == book.home and not book.extends(known.head):
-                where = "" if known.path == place else f", at {known.path}"
-                was = f"and held {known.head} when it was last used{where}"
-            elif home != book.home and known.path == place:
-                was = f"and the ledger that lay here held {known.head}"
+        for home, last_use in record.items():
+            if home == book.home and not book.extends(last_use.head):
+                where = "" if last_use.path == place else f", at {last_use.path}"
+                was = f"and held {last_use.head} when it was last used{where}"
+            elif home != book.home and last_use.path == place:
+                was = f"and the ledger that lay here held {last_use.head}"
             else:
                 continue
             raise ArtifactError(
@@ -430,17 +436,18 @@ def _read_record(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Known]
 def _parse_record(path: Path) -> Mapping[Id, Known]:
     if not path.exists():
         return {}
-    found = dict[Id, Known]()
+    last_uses = dict[Id, Known]()
     header, *lines = read_bytes(path, MAX_LEDGER).split(b"\n")
     check_schema(f"{path}: line 1", parse_json(f"{path}: line 1", header), RECORD_FORMAT, RECORD_SCHEMA)
     for number, line in enumerate([*lines[:-1], *filter(None, lines[-1:])], start=2):
         try:
             body: Any = parse_json(path, line)
-            place, head = str(body["path"]), Head(str(body["id"]), int(body["count"]), str(body["digest"]))
+            place = str(body["path"])
+            head = Head(str(body["id"]), int(body["count"]), str(body["digest"]))
         except (ArtifactError, KeyError, TypeError, ValueError):
             raise _record_unreadable(path, f"line {number} is damaged") from None
-        found[head.ledger] = Known(place, head)
-    return found
+        last_uses[head.ledger] = Known(place, head)
+    return last_uses
 
 
 @contextlib.contextmanager
@@ -449,10 +456,10 @@ def _writing_record() -> Iterator[Callable[[str, Head], None]]:
     path = record_path()
 
     def write(place: str, head: Head) -> None:
-        known = {**_parse_record(path), head.ledger: Known(place, head)}
+        last_uses = {**_parse_record(path), head.ledger: Known(place, head)}
         lines = [
-            {"path": each.path, "id": home, "count": each.head.count, "digest": each.head.digest}
-            for home, each in known.items()
+            {"path": last_use.path, "id": home, "count": last_use.head.count, "digest": last_use.head.digest}
+            for home, last_use in last_uses.items()
         ]
         header = {"format": RECORD_FORMAT, "schema": RECORD_SCHEMA}
         with _kept(path):
@@ -495,18 +502,18 @@ BESIDE = "dpltm.ledger.jsonl"
 """The ledger of all files of one folder: whose records lie side by side are likely the same people."""
 
 
-def ledger_path(dataset: str | None, named: str | None = None) -> Path:
+def ledger_path(dataset: str | None, ledger: str | None = None) -> Path:
     """Return the file of the ledger that pays for releases from a dataset."""
-    if named is not None or dataset is None:
-        return Path(named or BESIDE)
+    if ledger is not None or dataset is None:
+        return Path(ledger or BESIDE)
     path = Path(dataset)
     separators = {os.sep, os.altsep or os.sep}
     if separators & set(dataset) or suffix_of(path) in SUFFIXES:
-        there = path.resolve().parent  # where it really lies: a link to it is of the same people
-        return (path.parent if path.parent.resolve() == there else there) / BESIDE
-    known = catalogue()
-    if dataset in known:  # a part, or another form, of one is of the same people
-        dataset = next((each for each in known if dataset.startswith(f"{each}-")), dataset)
+        folder = path.resolve().parent  # where it really lies: a link to it is of the same people
+        return (path.parent if path.parent.resolve() == folder else folder) / BESIDE
+    catalogued = catalogue()
+    if dataset in catalogued:  # a part, or another form, of one is of the same people
+        dataset = next((name for name in catalogued if dataset.startswith(f"{name}-")), dataset)
     return Path(f"{dataset}.ledger.jsonl")
 
 

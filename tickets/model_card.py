@@ -71,11 +71,11 @@ def for_page(body: Mapping[str, Any]) -> str:
 
 def read_statement(where: str, text: str) -> dict[str, Any]:
     """Return the statement in a card or a page; ArtifactError for none, several, or one that is damaged."""
-    found = (SCRIPT if "<html" in text[:1000] else FENCED).findall(text)
-    if len(found) != 1:
-        many = "no statement" if not found else f"{len(found)} statements"
+    statements = (SCRIPT if "<html" in text[:1000] else FENCED).findall(text)
+    if len(statements) != 1:
+        many = "no statement" if not statements else f"{len(statements)} statements"
         raise ArtifactError(f"{where}: holds {many} of dpltm; name a card or a page that dpltm report wrote")
-    body: Any = parse_json(where, found[0])
+    body: Any = parse_json(where, statements[0])
     check_schema(where, body, FORMAT, SCHEMA)
     try:
         if not isinstance(body.get("digest"), str):
@@ -94,18 +94,18 @@ def holds_statement(path: Path) -> bool:
 def edits(body: Mapping[str, Any], text: str) -> list[str]:
     """Return the places where a card says something else than the statement in it."""
     lines, written = text.splitlines(), card_text(body).splitlines()
-    found = []
+    problems = []
     if body["digest"] != digest_of(body):
-        found.append("digest: the statement was changed after it was written")
+        problems.append("digest: the statement was changed after it was written")
     if lines.count(BEGIN) != 1 or lines.count(END) != 1 or lines.index(BEGIN) > lines.index(END):
-        return [*found, "the marks around what dpltm wrote are not there once each, in their order"]
+        return [*problems, "the marks around what dpltm wrote are not there once each, in their order"]
     start = lines.index(BEGIN)
-    found += _unlike(start, *(card[card.index(BEGIN) : card.index(END)] for card in (lines, written)))
-    return found + _metadata_edits(lines, written[written.index(PRIVACY_KEY) : written.index("---", 1)])
+    problems += _unlike(start, *(card[card.index(BEGIN) : card.index(END)] for card in (lines, written)))
+    return problems + _metadata_edits(lines, written[written.index(PRIVACY_KEY) : written.index("---", 1)])
 
 
-def _unlike(first: int, there: Sequence[str], written: Sequence[str]) -> list[str]:
-    pairs = enumerate(itertools.zip_longest(there, written, fillvalue="(no line)"), start=first + 1)
+def _unlike(first: int, lines: Sequence[str], written: Sequence[str]) -> list[str]:
+    pairs = enumerate(itertools.zip_longest(lines, written, fillvalue="(no line)"), start=first + 1)
     wrong = [
         f"line {number}: {line.strip()!r:.100}, where the statement gives {due.strip()!r:.100}"
         for number, (line, due) in pairs if line != due
@@ -136,12 +136,12 @@ def front(features: dict[str, Any]) -> str:
 
 def sources(lineage: Lineage) -> list[str]:
     """Names of the records that a lineage speaks of, each once."""
-    named = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
-    return list(dict.fromkeys(named))
+    part_names = (str(entry.part) for entry in lineage.entries if entry.kind in ("public", "release", "local"))
+    return list(dict.fromkeys(part_names))
 
 
 def card(document: dict[str, Any], lineage: Lineage) -> str:
     """Return Markdown for ``README.md``, from the content of ``tickets.json``."""
     features, meaning = document["feature_map"], PROVENANCE[document["provenance"]]
-    told = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
-    return render("set.md.jinja", {"set": document, **told})
+    parts = {"front": front(features) if features else "", "sources": sources(lineage), "meaning": meaning}
+    return render("set.md.jinja", {"set": document, **parts})

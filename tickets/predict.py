@@ -27,7 +27,7 @@ def network(folder: Path) -> Callable[[Inputs], np.ndarray]:
     except ImportError as error:
         raise ValueError(f"needs ONNX Runtime; pip install onnxruntime ({error})") from None
     session = runtime.InferenceSession(str(folder / "model.onnx"))
-    return lambda given: session.run(None, given)[0]
+    return lambda inputs: session.run(None, inputs)[0]
 
 
 def read(source: Path, folder: Path) -> Inputs:
@@ -55,29 +55,34 @@ def main() -> None:
     """Write the predictions for a file of records."""
     if len(sys.argv) not in (3, 4):
         sys.exit("usage: python predict.py new.csv predictions.csv [ID]")
-    source, folder = Path(sys.argv[1]), Path(__file__).parent
+    source = Path(sys.argv[1])
+    folder = Path(__file__).parent
     names = json.loads((folder / "about.json").read_text("utf-8")).get("classes")  # None of a number
     try:
-        given = read(source, folder)
+        inputs = read(source, folder)
         first: list[tuple[str, list[str]]] = []
         if len(sys.argv) == 4:
             cells = importlib.import_module("encode").table(source)[0]
             if sys.argv[3] not in cells:
                 raise ValueError(f"{source}: has no column {sys.argv[3]}; it has {', '.join(cells)}")
             first = [(sys.argv[3], cells[sys.argv[3]])]
-        count = len(next(iter(given.values())))
+        count = len(next(iter(inputs.values())))
         run = network(folder)
-        parts = [run({name: values[at : at + ROWS] for name, values in given.items()}) for at in range(0, count, ROWS)]
+        parts = [
+            run({name: values[at : at + ROWS] for name, values in inputs.items()}) for at in range(0, count, ROWS)
+        ]
         outputs = np.concatenate(parts) if parts else np.zeros(0)
         with open(sys.argv[2], "x", newline="", encoding="utf-8") as stream:
             rows = csv.writer(stream, lineterminator="\n")
             heads = ["prediction"] if names is None else ["label", *(f"p {name}" for name in names)]
             rows.writerow([*(no_formula(name) for name, _ in first), *heads])
-            for place, each in enumerate(outputs):
+            for place, output in enumerate(outputs):
                 label = (
-                    [] if names is None else ["" if np.isnan(each).any() else no_formula(names[int(each.argmax())])]
+                    []
+                    if names is None
+                    else ["" if np.isnan(output).any() else no_formula(names[int(output.argmax())])]
                 )
-                figures = [f"{value:.9g}" for value in np.atleast_1d(each)]
+                figures = [f"{value:.9g}" for value in np.atleast_1d(output)]
                 rows.writerow([*(no_formula(cells[place]) for _, cells in first), *label, *figures])
     except (OSError, ValueError, KeyError, csv.Error) as error:
         sys.exit(f"predict.py: {error}")

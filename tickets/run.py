@@ -25,7 +25,7 @@ from dpltm.networks.state import put, weights_of
 from dpltm.options import TARGET_METRICS
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part
+from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Part, to_json
 from dpltm.privacy.mechanisms import Unprotected
 from dpltm.reports.subjects import guarantee_of_run, number, section
 from dpltm.tickets import files, tensors
@@ -262,16 +262,26 @@ class FoundRun:
 
     @property
     def understated(self) -> str | None:
-        """Return what is wrong with the certified epsilon that it states; None where its lineage gives no larger one."""
-        stated = section(section(self.result, "privacy"), "certified").get("epsilon")
-        due = section(self.privacy, "certified").get("epsilon")
-        least = math.inf if due is None or due == "inf" else float(due)
-        if stated == "inf" or (epsilon := number(stated)) is None or epsilon >= least * (1 - 1e-3):
-            return None  # what its ledger holds beside may add to it
+        """Return what is wrong with the guarantee that it states; None where its lineage gives none that is weaker."""
+        stated, due = section(section(self.result, "privacy"), "certified"), section(self.privacy, "certified")
+        of_more = stated.get("adjacency") == "replace-one"  # which its ledger may hold beside
+        for term in ("delta", "unit") if of_more else ("delta", "unit", "adjacency"):
+            if stated and self.entry is not None and stated.get(term) != due.get(term, stated.get(term)):
+                there = f"{stated.get(term)}, but its settings and lineage give {due[term]}"
+                return f"result.json says {term} {there}: {CHANGED}"
+        with contextlib.suppress(DpltmError):
+            due = to_json(guarantee_of_run(self.config, self.account.replaced).certified) if of_more and due else due
+        least = math.inf if due.get("epsilon", "inf") == "inf" else float(due["epsilon"])
+        if stated.get("epsilon") == "inf" or (epsilon := number(stated.get("epsilon"))) is None:
+            return None
+        if epsilon >= least * (1 - 1e-3):  # what its ledger holds beside may add to it
+            return None
         return (
-            f"result.json says certified epsilon {figure(epsilon)}, but its lineage gives {figure(least)}: one of them was"
-            " changed"
+            f"result.json says certified epsilon {figure(epsilon)}, but its lineage gives {figure(least)}: {CHANGED}"
         )
+
+
+CHANGED = "one of them was changed"
 
 
 def run_folder(path: Path) -> Path:
@@ -321,10 +331,10 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     entry = None if run is None else attempt(lambda: run.entry)
     weights = None if run is None else network_id(run.model, run.mask)
     if result.get(WEIGHTS, weights) != weights:
-        there = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
+        state = "the weights in the folder cannot be read" if weights is None else f"the folder has {weights[:12]}"
         problems.append(
             f"{path / 'result.json'}: its figures belong to other weights, of SHA-256 {result[WEIGHTS]!s:.12}, and are left"
-            f" out; {there}"
+            f" out; {state}"
         )
         result, metrics = {}, None
     return FoundRun(

@@ -131,10 +131,10 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
         raise InputError("value", value, "a ticket set, a winner or a run", "give what a stage returns")
     with naming(out="path", dataset="value"):
         if isinstance(value, Run):
-            named = replace(value, path=path, label=str(path))
+            labelled = replace(value, path=path, label=str(path))
             with new_folder(path) as folder:
-                save_run(folder, named)
-            return named
+                save_run(folder, labelled)
+            return labelled
         if isinstance(value, TicketSet):
             return ticket_set.save_ticket_set(path, value)
         tickets = set_of(value, "value")
@@ -165,12 +165,12 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
         raise InputError(f"`{min(functions)}`: only with `model`; give both")
     if isinstance(model, str):
         check_no_code(model)
-    named = None if model is None else own_model(model, **functions)
+    own = None if model is None else own_model(model, **functions)
     try:
         with naming():
             if (folder / "config.json").is_file():
-                return with_code(load_run(folder), named)
-            tickets = with_code(find_set(str(path)), named)
+                return with_code(load_run(folder), own)
+            tickets = with_code(find_set(str(path)), own)
             return ticket_set.last_winner(tickets) or tickets
     except OSError as error:
         raise ArtifactError(f"`path`: {error.strerror}; name another folder") from None

@@ -103,7 +103,8 @@ class SweepFolder:
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
         """Say that a trial is finished, and what it came to; what its stages left for each other goes."""
-        home, head = self.trial(label), {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
+        home = self.trial(label)
+        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
         answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
         mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
         write_json(home / "result.json", {**head, **body, **answers}, mode=mode)

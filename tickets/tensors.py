@@ -51,7 +51,7 @@ def read_tensors(
             dtype; nothing larger than the expected size is read.
     """
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
-    wanted |= {name: (one.shape, one.dtype) for name, one in others.items()}
+    wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in others.items()}
     expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
     data = read_bytes(path, expected + _HEADER * (len(wanted) + 1) + metadata, expected)
     try:

@@ -168,7 +168,8 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(f"{path}: no ticket set there; name a folder that holds one")
     if not (path / "tickets.json").is_file():
         raise ArtifactError(f"{path}: not a ticket set (no tickets.json in it); name a folder that holds one")
-    where, document = path / "tickets.json", described(path)
+    where = path / "tickets.json"
+    document = described(path)
     spec, count = _size(where, document)
     rounds = [str(number) for number in range(count)]
     spec = tensors.with_outputs(path, spec, document.get("own"))
@@ -194,7 +195,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         raise ArtifactError(
             f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
         )
-    made = TicketSet(
+    loaded = TicketSet(
         body=body,
         name=document["name"],
         criterion=document["criterion"],
@@ -204,7 +205,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         parent=_parent(where, document["parent"]),
         feature_map=feature_map,
     )
-    return lying_in(path, made)
+    return lying_in(path, loaded)
 
 
 def _lineage(path: Path, document: Mapping[str, Any]) -> Lineage:
@@ -356,8 +357,8 @@ def winner_path(tickets: TicketSet) -> Path:
 
 def last_winner(tickets: TicketSet) -> Winner | None:
     """Return the winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
-    there = tickets.path is not None and os.path.lexists(winner_path(tickets))
-    return load_winner(tickets) if there else None
+    has_file = tickets.path is not None and os.path.lexists(winner_path(tickets))
+    return load_winner(tickets) if has_file else None
 
 
 def load_winner(tickets: TicketSet) -> Winner:

@@ -100,17 +100,21 @@ class MapKind:
 
     def text(self, values: tuple[float, ...]) -> str:
         """Each number in one way, whoever wrote it, as in ``scatter:2,8``."""
-        given = (f"{value!r}".removesuffix(".0") for value in values)
-        return ":".join(filter(None, (self.name, ",".join(given))))
+        written = (f"{value!r}".removesuffix(".0") for value in values)
+        return ":".join(filter(None, (self.name, ",".join(written))))
 
     def check(self, values: tuple[float, ...]) -> None:
         """Raise InputError unless parameters are as many as there are, and in range."""
         if len(values) != len(self.parameters):
             raise InputError(f"`features`: {self.name} has {len(self.parameters)} parameters, not {len(values)}")
-        if all(one.low <= value <= one.high for one, value in zip(self.parameters, values, strict=True)):
+        if all(
+            parameter.low <= value <= parameter.high for parameter, value in zip(self.parameters, values, strict=True)
+        ):
             return
-        ranges = " and ".join(f"{one.metavar} must be {one.low:g} to {one.high:g}" for one in self.parameters)
-        usual = self.text(tuple(one.default for one in self.parameters))
+        ranges = " and ".join(
+            f"{parameter.metavar} must be {parameter.low:g} to {parameter.high:g}" for parameter in self.parameters
+        )
+        usual = self.text(tuple(parameter.default for parameter in self.parameters))
         raise InputError(f"`features`: {self.text(values)}: {ranges}; the usual is {usual}")
 
     def moved(self, signed: bool) -> tuple[float, float] | None:
@@ -185,11 +189,12 @@ class Choice:
 
     def on(self, shape: tuple[int, ...], signed: bool = False) -> Transform:
         """Return the transform for records of this shape, whose unit range has negative values if ``signed``."""
-        made = []
+        transforms = []
         for kind, values in self.parts:
-            transform, moved = kind.transform(*values, shape), kind.moved(signed)
-            made.append(transform if moved is None else _Moved(transform, *moved))
-        joined: Transform = _JOINED(made) if len(made) > 1 else made[0]
+            transform = kind.transform(*values, shape)
+            moved = kind.moved(signed)
+            transforms.append(transform if moved is None else _Moved(transform, *moved))
+        joined: Transform = _JOINED(transforms) if len(transforms) > 1 else transforms[0]
         return joined
 
 
@@ -209,10 +214,10 @@ def parse(text: str) -> Choice | None:
     numbers = rest.split(",") if ":" in text else []
     kind = MAPS.get(name)
     if kind is not None and len(numbers) <= len(kind.parameters):
-        values = [_number(*each) for each in zip(kind.parameters, numbers, strict=False)]
-        known = [value for value in values if value is not None]
-        if len(known) == len(values):
-            return kind.choice(*known)
+        values = [_number(*pair) for pair in zip(kind.parameters, numbers, strict=False)]
+        parsed = [value for value in values if value is not None]
+        if len(parsed) == len(values):
+            return kind.choice(*parsed)
     forms = listed(("none", *(form for kind in MAPS.values() for form in kind.forms)))
     names = ("none", *MAPS)
     hint = "" if name in names else did_you_mean(name, names)

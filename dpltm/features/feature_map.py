@@ -92,10 +92,10 @@ class FeatureMap:
     @cached_property
     def id(self) -> str:
         """SHA-256 (hex) over all that decides the features."""
-        whole = hashlib.sha256(json.dumps(self._settings).encode())
+        digest = hashlib.sha256(json.dumps(self._settings).encode())
         for name, value in sorted(self.tensors.items()):
-            whole.update(name.encode() + value.numpy().astype("<f4").tobytes())
-        return whole.hexdigest()
+            digest.update(name.encode() + value.numpy().astype("<f4").tobytes())
+        return digest.hexdigest()
 
     @property
     def _settings(self) -> list[object]:
@@ -128,6 +128,15 @@ class FeatureMap:
         """The same without its centre."""
         return self if self.centre is None else replace(self, centre=None)
 
+    @property
+    def moment_count(self) -> int:
+        """Number of values that the mean is released of."""
+        return self.features
+
+    def moment_rows(self, features: Tensor) -> Tensor:
+        """What the mean is released of, ``(n, moment_count)``, of norm ``NORM`` at most."""
+        return self.centred(features)
+
     def centred_at(self, centre: Tensor) -> FeatureMap:
         """Return the same with its features centred there: ``(features,)``, in units of ``NORM``."""
         return replace(self, centre=centre)
@@ -159,10 +168,11 @@ class FeatureMap:
     def stored(self, x: np.ndarray) -> Tensor:
         """Return what ``centred`` makes features of, for records as stored: ``(n, *shape)`` to ``(n, stored_features)``."""
         together = self._together if len(x) else ROWS
-        parts, rows = [torch.zeros(0, self.stored_features)], np.zeros((together, *x.shape[1:]), x.dtype)
-        for some in pieces(x, together):
-            rows[: len(some)], rows[len(some) :] = some, 0
-            parts.append(self._of(self.transformed(rows))[: len(some)])
+        parts = [torch.zeros(0, self.stored_features)]
+        rows = np.zeros((together, *x.shape[1:]), x.dtype)
+        for block in pieces(x, together):
+            rows[: len(block)], rows[len(block) :] = block, 0
+            parts.append(self._of(self.transformed(rows))[: len(block)])
         return torch.cat(parts)
 
     @property
@@ -321,12 +331,12 @@ class SplineMap(FeatureMap):
         if not self.kept:
             return functional.pad(values, (0, self.features - self.single))
         z = self.standardised(features)
-        one, other = (z[:, list(places)] for places in zip(*(self.pairs or ()), strict=True))
-        first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (one, other))
+        left, right = (z[:, list(places)] for places in zip(*(self.pairs or ()), strict=True))
+        first, second = (_hats((side + WITHIN) / (2 * WITHIN), GRID) for side in (left, right))
         grid = fixed_norm((first[..., :, None] * second[..., None, :]).flatten(1))
         free = self.slots - self.kept
-        both = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(one * other), (0, free))]
-        return torch.cat([values, torch.cat(both, 1) / math.sqrt(2)], 1) / math.sqrt(2)
+        grids = [functional.pad(grid, (0, free * GRID**2)), functional.pad(fixed_norm(left * right), (0, free))]
+        return torch.cat([values, torch.cat(grids, 1) / math.sqrt(2)], 1) / math.sqrt(2)
 
     def of_single(self, features: Tensor) -> Tensor:
         """Features of single columns before they are centred, ``(n, single)``, each row of norm ``NORM``."""
@@ -335,7 +345,7 @@ class SplineMap(FeatureMap):
         return fixed_norm(torch.cat([hats, lines, features[:, self._indicators]], 1))
 
     def moment_rows(self, features: Tensor) -> Tensor:
-        """What the mean is released of, ``(n, moment_count)``, of norm ``NORM`` at most.
+        """The same for this map.
 
         Features of single columns have half of the squared norm. The other has numbers, from -1 to 1, their squares, and
         indicators, where it is enough if half of them are 1: a longer row is clipped. So noise is less than if all could be.
@@ -347,7 +357,6 @@ class SplineMap(FeatureMap):
 
     @property
     def moment_count(self) -> int:
-        """Number of values that the mean is released of."""
         return self.single + len(self.numbers) + self.columns
 
     @property
@@ -372,8 +381,8 @@ class SplineMap(FeatureMap):
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        named = {CENTRE: self.centre, "moments": self.moments}
-        return {name: value for name, value in named.items() if value is not None}
+        tensors = {CENTRE: self.centre, "moments": self.moments}
+        return {name: value for name, value in tensors.items() if value is not None}
 
     @cached_property
     def _knots(self) -> int:

@@ -82,8 +82,9 @@ def features_of_rows(dtype: str, feature_map: FeatureMap, x: np.ndarray, y: np.n
     """Return features of some records, ``(n, slots * features)``: of a record, or of all slots of a user in one row."""
     if x.ndim == len(feature_map.shape) + 1:
         return feature_map.stored(x).view(len(x), -1).numpy().astype(dtype, copy=False)
-    features, there = torch.zeros(*y.shape, feature_map.stored_features), y != ABSENT
-    features[torch.from_numpy(there)] = feature_map.stored(x[there])
+    features = torch.zeros(*y.shape, feature_map.stored_features)
+    present = y != ABSENT
+    features[torch.from_numpy(present)] = feature_map.stored(x[present])
     return features.flatten(1).numpy().astype(dtype, copy=False)
 
 
@@ -129,11 +130,11 @@ def inputs(opened: Arrays, dataset: Dataset, device: str = "cpu") -> tuple[Input
     return batched_records(_there(opened, dataset), dataset, device), torch.tensor(opened.y, device=device)
 
 
-def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, whole: bool = False) -> Records:
+def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, of_own_network: bool = False) -> Records:
     """Return the same a batch at a time, made ready as it is read.
 
     Args:
-        whole: give positions in tables as whole numbers, so that a network is tried out on others than 0.
+        of_own_network: give positions in tables as whole numbers, so that a network is tried out on others than 0.
 
     Returns:
         Records ``(n, features)`` float32; ``(n, slots, features)`` if they are users.
@@ -143,7 +144,7 @@ def batched_records(opened: Arrays, dataset: Dataset, device: str = "cpu", *, wh
 
     def make_ready(rows: Tensor) -> Tensor:
         ready = _ready((rows.flatten(0, 1) if slots else rows).numpy(), dataset)
-        ready = ready.long() if whole and dataset.input_tables else ready
+        ready = ready.long() if of_own_network and dataset.input_tables else ready
         return ready.view(*rows.shape[: 2 if slots else 1], -1)
 
     return Records(x, y, device=device, prepare=make_ready, read=dataset.rows)
@@ -205,10 +206,11 @@ def check_quantities(dataset: Dataset, taker: str, fix: str = "leave it out") ->
 
 def check_kind(dataset: Dataset, takes: Takes, field: str) -> None:
     """Raise InputError for records that are known to be something else than what is taken."""
-    known = catalogue().get(dataset.name)
-    if known is None or known.shape != dataset.row_shape or takes in ("any", known.kind):
+    description = catalogue().get(dataset.name)
+    if description is None or description.shape != dataset.row_shape or takes in ("any", description.kind):
         return
-    suited = next((kind.name for kind in MAPS.values() if kind.takes == known.kind), "unit")
+    suited = next((kind.name for kind in MAPS.values() if kind.takes == description.kind), "unit")
     raise InputError(
-        f"`{field}`: {dataset.name} holds {known.kind}s of shape {known.shape}, not {takes}s; take `features` {suited}"
+        f"`{field}`: {dataset.name} holds {description.kind}s of shape {description.shape}, not {takes}s; take `features`"
+        f" {suited}"
     )

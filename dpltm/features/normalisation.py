@@ -98,7 +98,8 @@ def noisy_sum(batches: Iterable[Tensor], width: int, bound: float, noise_std: fl
         over ``bound``, partial sums are multiples of 2^-25 of at most 2^28, which float64 holds. Noise is added by
         ``gaussian_mechanism``.
     """
-    total, within = torch.zeros(width, dtype=torch.float64), 1 - 1e-9  # less by more than what clipping rounds
+    total = torch.zeros(width, dtype=torch.float64)
+    within = 1 - 1e-9  # less by more than what clipping rounds
     for batch in batches:
         rows = batch.double() / bound
         norms = rows.norm(dim=1, keepdim=True)

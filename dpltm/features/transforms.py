@@ -125,7 +125,8 @@ class FourierFeatures:
             raise InputError(
                 f"`features`: fourier:{count}: features come in pairs; take an even D, such as {count + 1}"
             )
-        values, directions = math.prod(shape), count // 2
+        values = math.prod(shape)
+        directions = count // 2
         self.feature_shape: tuple[int, ...] = (count,)
         drawn = torch.from_numpy(gaussian(FastSource(SEED), directions * (values + 1))).view(directions, values + 1)
         drawn *= math.sqrt(2 * gamma)
@@ -181,13 +182,13 @@ class Wavelets:
 
     Args:
         octaves: J; the coarsest wavelet has a frequency 2^J times below the finest.
-        each: Q; wavelets an octave.
+        per_octave: Q; wavelets an octave.
         shape: of a signal, (steps, channels); features are a mean and J Q moduli for each channel.
     """
 
     channel_groups: int | None = None
 
-    def __init__(self, octaves: int, each: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, octaves: int, per_octave: int, shape: tuple[int, ...]) -> None:
         if len(shape) != 2:
             raise InputError(
                 f"`features`: wavelets takes signals, (steps, channels), and a record here is of shape {shape}; take"
@@ -201,8 +202,8 @@ class Wavelets:
             )
         self._triples = channels // 3 if channels % 3 == 0 else 0
         self._steps = steps
-        self.feature_shape: tuple[int, ...] = ((channels + self._triples) * (1 + octaves * each),)
-        frequency = MAX_FREQUENCY * 2.0 ** -(np.arange(octaves * each)[:, None] / each)
+        self.feature_shape: tuple[int, ...] = ((channels + self._triples) * (1 + octaves * per_octave),)
+        frequency = MAX_FREQUENCY * 2.0 ** -(np.arange(octaves * per_octave)[:, None] / per_octave)
         omega = 2 * math.pi * np.fft.fftfreq(2 * steps)
         spread = 2 * (WIDTH * frequency) ** 2
         mean = np.exp(-(frequency**2) / spread)  # taken off, so that a wavelet does not see the mean
@@ -258,7 +259,7 @@ SCATTER_GROUPS = 27  # groups of channels, for each colour channel of an image, 
 def paths(scales: int, angles: int) -> tuple[tuple[int, ...], ...]:
     """Scales and angles ``(j1, angle1, j2, angle2)`` of every channel, in order: of order zero, one and two."""
     first = [(j, angle) for j in range(scales) for angle in range(angles)]
-    second = [one + other for one in first for other in first if other[0] > one[0]]
+    second = [lower + higher for lower in first for higher in first if higher[0] > lower[0]]
     return ((), *first, *second)
 
 
@@ -284,14 +285,16 @@ class Scattering:
         self.scales, self.angles = scales, angles
         # a margin of at least half a window on every side, mirrored, and a whole number of windows in all
         self._sizes = tuple(((size + step) // step + 1) * step for size in (height, width))
-        before = [(whole - size) // 2 for whole, size in zip(self._sizes, (height, width), strict=True)]
-        after = [whole - size - first for whole, size, first in zip(self._sizes, (height, width), before, strict=True)]
+        before = [(padded - size) // 2 for padded, size in zip(self._sizes, (height, width), strict=True)]
+        after = [
+            padded - size - first for padded, size, first in zip(self._sizes, (height, width), before, strict=True)
+        ]
         self._margin = (before[1], after[1], before[0], after[0])
         rows, columns = (size // step - 2 for size in self._sizes)
         self.feature_shape: tuple[int, ...] = (rows, columns, colours * len(paths(scales, angles)))
         self.channel_groups: int | None = SCATTER_GROUPS * colours
         wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scales)]
-        self._first = [_ready(one, 2**j) for j, one in enumerate(wavelets)]
+        self._first = [_ready(wavelet, 2**j) for j, wavelet in enumerate(wavelets)]
         self._second = {
             (j1, j2): _ready(_folded(wavelets[j2], 2**j1), 2 ** (j2 - j1))
             for j1, j2 in itertools.combinations(range(scales), 2)
@@ -311,13 +314,13 @@ class Scattering:
         spectrum = torch.fft.fft2(images)
         first, second = [self._averaged(images, 0)], []
         for j1 in range(self.scales):
-            one = _modulus(spectrum, self._first[j1].to(images.device), 2**j1)
-            first.append(self._averaged(one, j1))
+            once = _modulus(spectrum, self._first[j1].to(images.device), 2**j1)
+            first.append(self._averaged(once, j1))
             per_angle = []
             for j2 in range(j1 + 1, self.scales):
                 wavelets = self._second[j1, j2].to(images.device)
-                two = _modulus(torch.fft.fft2(one)[:, :, None], wavelets, 2 ** (j2 - j1))
-                per_angle.append(self._averaged(two, j2))
+                twice = _modulus(torch.fft.fft2(once)[:, :, None], wavelets, 2 ** (j2 - j1))
+                per_angle.append(self._averaged(twice, j2))
             if per_angle:  # for every wavelet of the first order, those of the second by scale and angle
                 second.append(torch.cat(per_angle, 2).flatten(1, 2))
         return torch.cat((*first, *second), 1)
@@ -360,7 +363,8 @@ def _modulus(spectra: Tensor, wavelets: Tensor, step: int) -> Tensor:
     Sampling every so many pixels folds the spectrum that many times, and takes the mean.
     """
     height, width = (size // step for size in wavelets.shape[1:3])
-    parts, folded = torch.view_as_real(spectra), None
+    parts = torch.view_as_real(spectra)
+    folded = None
     for row, column in itertools.product(range(step), range(step)):
         rows, columns = slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width)
         part, factor = parts[..., rows, columns, :], wavelets[:, rows, columns, :]

@@ -67,16 +67,16 @@ def make_filter(name: str, **parameters: float | bool) -> Filter:
 def check_compiles(filter: Filter, name: str = "") -> None:
     """Raise InputError unless there is something to compile in a filter, which the message calls ``name``."""
     if filter.kind != "element-wise":
-        known = ", ".join(FILTERS.names(lambda entry: entry.compiles))
-        raise InputError(f"`compile`: only for element-wise filters ({known}); {name or filter} cannot be compiled")
+        compiled = ", ".join(FILTERS.names(lambda entry: entry.compiles))
+        raise InputError(f"`compile`: only for element-wise filters ({compiled}); {name or filter} cannot be compiled")
 
 
 def check_claims(filter: Filter, name: str = "") -> None:
     """Raise InputError unless noise can be calibrated as a filter's source does, which the message calls ``name``."""
     if filter.nominal_bound is None:
-        known = listed(FILTERS.names(lambda entry: entry.claims))
+        claiming = listed(FILTERS.names(lambda entry: entry.claims))
         raise InputError(
-            f"`noise`: nominal is as much as a paper adds that claims another bound: only for `filter` {known}, not"
+            f"`noise`: nominal is as much as a paper adds that claims another bound: only for `filter` {claiming}, not"
             f" {name or filter}"
         )
 

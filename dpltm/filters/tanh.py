@@ -33,9 +33,11 @@ def _lambert(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     tanh x = x / (1 + x^2 / (3 + x^2 / (5 + ...))) (Lambert 1768), cut off at ``depth``. All are positive."""
     upper, lower = [1], [2 * depth - 1]  # lowest first
     for number in range(2 * depth - 3, 0, -2):
-        upper, lower = lower, [number * one + other for one, other in zip_longest(lower, [0, *upper], fillvalue=0)]
-    whole = lower[0]
-    return tuple(each / whole for each in reversed(upper)), tuple(each / whole for each in reversed(lower))
+        upper, lower = lower, [number * low + high for low, high in zip_longest(lower, [0, *upper], fillvalue=0)]
+    leading = lower[0]
+    return tuple(coefficient / leading for coefficient in reversed(upper)), tuple(
+        coefficient / leading for coefficient in reversed(lower)
+    )
 
 
 UPPER, LOWER = _lambert(11)

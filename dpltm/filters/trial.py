@@ -59,15 +59,15 @@ def check_filter_bound(filter: Filter) -> None:
 def _gradients(live: int) -> Tensor:
     """Rows of every length in several directions, and one of zeros, ``(rows, live)`` float64."""
     generator = torch.Generator().manual_seed(0)
-    one = torch.zeros(live, dtype=torch.float64)
-    one[0] = 1.0
+    unit = torch.zeros(live, dtype=torch.float64)
+    unit[0] = 1.0
     directions = torch.stack(
-        [one, -one, torch.ones_like(one), torch.randn(live, generator=generator, dtype=torch.float64)]
+        [unit, -unit, torch.ones_like(unit), torch.randn(live, generator=generator, dtype=torch.float64)]
     )
     directions /= directions.norm(dim=1, keepdim=True)
     lengths = torch.logspace(-8, 8, LENGTHS, dtype=torch.float64)
     rows = (lengths[:, None, None] * directions).flatten(0, 1)
-    return torch.cat([torch.zeros_like(one)[None], rows])
+    return torch.cat([torch.zeros_like(unit)[None], rows])
 
 
 def filtered(filter: Filter, gradients: Tensor, layers: Tensor, count: int) -> Tensor:
@@ -100,7 +100,7 @@ def _factor(filter: RadialFilter, norms: Tensor) -> Tensor:
     return factor
 
 
-def _check_shape(filter: object, given: object, like: Tensor) -> None:
-    if not isinstance(given, Tensor) or given.shape != like.shape:
-        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+def _check_shape(filter: object, returned: object, like: Tensor) -> None:
+    if not isinstance(returned, Tensor) or returned.shape != like.shape:
+        shape = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
         raise InputError(f"`filter`: {filter}: gives {shape} for {tuple(like.shape)}; one value for each is expected")

@@ -100,7 +100,8 @@ class Draws(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.keys, self.axes, self.count, self._mapped = keys, list(axes or ()), first, mapped
-        self._finding, self._over = axes is None, False
+        self._finding = axes is None
+        self._over = False
         self.shapes: list[torch.Size] = []
         self.began: list[bytes] = []
         self._met = set[torch.Generator]()
@@ -156,19 +157,19 @@ class Draws(TorchDispatchMode):
         """True with a chance that is right to 2^-33, ``shape`` bool; or ones and zeros ``into`` a tensor of that shape."""
         least = round(chance * 2**32) - 2**31 - 1  # the largest 32-bit word that is below
 
-        def decide(words: Tensor, found: Tensor) -> None:
+        def decide(words: Tensor, decisions: Tensor) -> None:
             if least < -(2**31):
-                found.zero_()
+                decisions.zero_()
             else:
-                torch.le(words.view(torch.int32)[:, : found.shape[1]], least, out=found)
+                torch.le(words.view(torch.int32)[:, : decisions.shape[1]], least, out=decisions)
 
         return self._laid_out(shape, device, torch.bool, 2, decide, into)
 
     def uniform(self, shape: torch.Size, device: torch.device, bits: int = 53) -> Tensor:
         """Multiples of 2^-bits in [0, 1), ``shape`` float64."""
 
-        def scale(words: Tensor, found: Tensor) -> None:
-            found.copy_(words.bitwise_right_shift_(64 - bits).bitwise_and_(2**bits - 1)).mul_(2.0**-bits)
+        def scale(words: Tensor, numbers: Tensor) -> None:
+            numbers.copy_(words.bitwise_right_shift_(64 - bits).bitwise_and_(2**bits - 1)).mul_(2.0**-bits)
 
         return self._laid_out(shape, device, torch.float64, 1, scale, None)
 
@@ -183,18 +184,19 @@ class Draws(TorchDispatchMode):
     ) -> Tensor:
         """What the next draw gives, made from words by record and position, in the shape that is asked for."""
         dimension, rows = self._axis(shape)
-        keys, rest = self.keys.to(device), (*shape[:dimension], *shape[dimension + 1 :])
+        keys = self.keys.to(device)
+        rest = (*shape[:dimension], *shape[dimension + 1 :])
         records, count = len(keys), rows * math.prod(rest)
         in_place = into is not None and dimension == 0 and into.is_contiguous()  # else memory is fresh, and slow
-        found = into if into is not None and in_place else torch.empty(records, count, dtype=dtype, device=device)
-        flat = found.view(records, count)
+        drawn = into if into is not None and in_place else torch.empty(records, count, dtype=dtype, device=device)
+        flat = drawn.view(records, count)
         for some, words in blocks(keys, self.count, -(-count // of_a_word)):
             make(words, flat[some])
         self.count += 1
         if in_place:
-            return found
-        found = found.view(shape) if dimension == 0 else found.view(records, *rest).movedim(0, dimension)
-        return found if into is None else into.copy_(found)
+            return drawn
+        drawn = drawn.view(shape) if dimension == 0 else drawn.view(records, *rest).movedim(0, dimension)
+        return drawn if into is None else into.copy_(drawn)
 
     def _axis(self, shape: torch.Size) -> Axis:
         records = len(self.keys)
@@ -246,8 +248,8 @@ def _fill_bernoulli(draws: Draws, target: Tensor, p: float | Tensor = 0.5) -> Te
 
 def _fill_uniform(draws: Draws, target: Tensor, low: float = 0.0, high: float = 1.0, **named: Any) -> Tensor:
     low, high = named.get("from", low), named.get("to", high)  # "from" is no name in Python
-    found = draws.uniform(target.shape, target.device, _whole_bits(target.dtype))
-    return target.copy_(found.mul_(high - low).add_(low))
+    drawn = draws.uniform(target.shape, target.device, _whole_bits(target.dtype))
+    return target.copy_(drawn.mul_(high - low).add_(low))
 
 
 def _fill_normal(draws: Draws, target: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:

@@ -201,12 +201,12 @@ class RecordGradients:
             self._rehearsed.clear()
             self._tried = 0
             sizes = [size for layer in self._layers for size in layer.sizes]
-            given = torch.arange(sum(sizes), device=x.device)
+            places = torch.arange(sum(sizes), device=x.device)
             place = dict(
-                zip((name for layer in self._layers for name in layer.names), given.split(sizes), strict=True)
+                zip((name for layer in self._layers for name in layer.names), places.split(sizes), strict=True)
             )
             order = torch.cat([place[name] for name in self._live_mask if name in place])
-            self._order = None if torch.equal(order, given) else order
+            self._order = None if torch.equal(order, places) else order
         if apart:
             self._try(self.pass_rows or ROWS)
 
@@ -228,8 +228,8 @@ class RecordGradients:
         if self._plan is None:
             return torch.zeros(self.live, dtype=torch.int64)
         sizes = torch.tensor([sum(layer.sizes) for layer, _ in self._plan.layers])
-        given = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
-        return given if self._order is None else given[self._order]
+        layers = torch.arange(len(sizes)).repeat_interleave(sizes).to(self._parameters[0].device)
+        return layers if self._order is None else layers[self._order]
 
     def settle(
         self, expected_batch: float, physical_batch: int | None = None, any_width: bool = True, narrow: bool = False
@@ -255,8 +255,8 @@ class RecordGradients:
             expected_batch, max(least, min(most, fits)), fixed, widths, step, self._smaller, vectors
         )
         self.pass_rows = self._wanted[-1]
-        whole = max(1, most // self.pass_rows) * self.pass_rows
-        return whole + max((rows for rows in self._wanted[:-1] if rows <= most - whole), default=0)
+        full = max(1, most // self.pass_rows) * self.pass_rows
+        return full + max((rows for rows in self._wanted[:-1] if rows <= most - full), default=0)
 
     @property
     def _smaller(self) -> int:
@@ -346,8 +346,8 @@ class RecordGradients:
 
     def _filled(self, count: int) -> int:
         """Rows of so many records in passes, the last of which has the least of the shapes that holds what is left."""
-        whole = (count - 1) // self.pass_rows * self.pass_rows
-        return whole + next(size for size in self._shapes if size >= count - whole)
+        full = (count - 1) // self.pass_rows * self.pass_rows
+        return full + next(size for size in self._shapes if size >= count - full)
 
     def _blocks(self, count: int) -> list[slice]:
         """Rows of each pass."""
@@ -359,15 +359,15 @@ class RecordGradients:
         for layer in self._layers:
             layer.begin(self._filled(len(x)))
         for rows in self._blocks(len(x)):
-            some, labels = x[rows], y[rows]
+            inputs, labels = x[rows], y[rows]
             own = None if keys is None else keys[rows]
-            if missing := rows.stop - rows.start - len(some):
-                some, labels = (
+            if missing := rows.stop - rows.start - len(inputs):
+                inputs, labels = (
                     filled_up(part, rows.stop - rows.start, row)
-                    for part, row in zip((some, labels), self._filler, strict=True)
+                    for part, row in zip((inputs, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(aligned(some), aligned(labels), own, rows)
+            self._pass(aligned(inputs), aligned(labels), own, rows)
 
     def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         plan = self._plan
@@ -375,7 +375,7 @@ class RecordGradients:
         draws = plan.draws(keys)
         recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
         with torch.enable_grad(), recorder:
-            if not plan.whole:
+            if not plan.by_torch_func:
                 recorder.backward(losses_of(self._model, self._loss, x, y, draws).sum())
         with torch.autocast(x.device.type, enabled=False):
             record_batch(plan, recorder, self._model, self._loss, x, y, draws, rows)
@@ -469,7 +469,8 @@ class RecordGradients:
             self._shapes = self._rehearsed[kernels]
             return None
         x, y = self._plan.made_up.batch(2 * self.pass_rows)
-        self._filler, digest = (x[:1], y[:1]), hashlib.blake2b(digest_size=8)
+        self._filler = (x[:1], y[:1])
+        digest = hashlib.blake2b(digest_size=8)
         self._shapes = (self.pass_rows,)
         with undisturbed(self._model, self._loss), full_precision(), deterministic(x.device, self.pass_rows > 1):
             try:
@@ -522,21 +523,23 @@ class RecordGradients:
         alone: Sequence[object],
     ) -> str | None:
         """Name of a layer where, in a pass of so many rows, some row does not give what it gave in ``base``."""
-        places, tokens = torch.arange(rows, device=x.device), not x.is_floating_point()
+        places = torch.arange(rows, device=x.device)
+        tokens = not x.is_floating_point()
         generator = torch.Generator().manual_seed(0)
-        never, odd = places < 0, (places % 2 == 1) & (rows > 1)
+        never = places < 0
+        odd = (places % 2 == 1) & (rows > 1)
         large = torch.tensor([1.0, 1e3, 1e30, 1e-30], device=x.device)[places // 2 % 4]
         usual: list[object] = []
 
         def differs(order: Tensor, others: Tensor, factor: Tensor, first: bool = False) -> str | None:
-            now = torch.where(others, places + self.pass_rows, order)
-            other, labels = x[now], y[now]
+            moved_order = torch.where(others, places + self.pass_rows, order)
+            other, labels = x[moved_order], y[moved_order]
             for values in (other, labels):
                 if values.is_floating_point():
                     values[others] *= factor[others].view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
             try:
                 start = 1 if first and rows == self.pass_rows else None
-                done, seen, remainder = self._rehearsed_pass(other, labels, keys[now], filter, start, alone)
+                done, seen, remainder = self._rehearsed_pass(other, labels, keys[moved_order], filter, start, alone)
             except Exception:  # values that a model will not take
                 if others is never:
                     raise
@@ -548,11 +551,11 @@ class RecordGradients:
                 usual.extend(() if usual else done)
                 if done != usual:
                     return BY_VALUES
-            for (place, one), (_, two) in zip(base, seen, strict=False):
-                if len(one) != self.pass_rows:  # what float64 rounds is part of the bound
-                    same = float((one - two).norm()) <= 2.0**-40 * float(one.norm())
+            for (place, usual_values), (_, again) in zip(base, seen, strict=False):
+                if len(usual_values) != self.pass_rows:  # what float64 rounds is part of the bound
+                    same = float((usual_values - again).norm()) <= 2.0**-40 * float(usual_values.norm())
                 else:
-                    same = same_numbers(one[order[~others]], two if others is never else two[~others])
+                    same = same_numbers(usual_values[order[~others]], again if others is never else again[~others])
                 if not same:
                     return place
             return None
@@ -576,17 +579,18 @@ class RecordGradients:
             with passing:
                 self._take(x, y, keys)
             with torch.autocast(x.device.type, enabled=False), nullcontext() if self._compile else measuring:
-                found = self._contributed(x, filter, start)  # (what is compiled cannot be watched)
+                contributed = self._contributed(x, filter, start)  # (what is compiled cannot be watched)
             # what is of a record alone, in the engine's own maps, has its own vectors and remainder
             own = [name for _, name, numbers in measuring.rough if numbers % len(x) == 0]
             rough = [name for done, name, _ in passing.rough if passing.done.count(done) > alone.count(done)]
-            return passing.done, found, next(iter(rough + own), "")
+            return passing.done, contributed, next(iter(rough + own), "")
         finally:
             self._release()
 
     def _contributed(self, x: Tensor, filter: Filter, start: int | None) -> list[tuple[str, Tensor]]:
-        layers, rows = self._layers, slice(0, len(x))
-        found = [
+        layers = self._layers
+        rows = slice(0, len(x))
+        contributed = [
             (layer.names[0].rpartition(".")[0] or layer.names[0], values)
             for layer in layers
             for values in (*layer.left(rows), *layer.measure(rows), layer.wide_squared_norms(rows))
@@ -596,18 +600,19 @@ class RecordGradients:
             _zero(layers, bad)
             before, after = self._mapping(rows, norms, filter)
             squares = [layer.mapped_squares(rows, before, filter.map) for layer in layers]
-            found += [("the filter", value) for value in (before, after, *squares) if value is not None]
+            contributed += [("the filter", value) for value in (before, after, *squares) if value is not None]
             if self._compile:
                 self._element_wise_sum([norms], filter, None, len(x))
-            return found
-        found.append(("the filter", _factors(filter, norms).T))
+            return contributed
+        contributed.append(("the filter", _factors(filter, norms).T))
         if start is not None and len(x) > 1:
             chunk = slice(start, start + min(LIMIT, len(x) - 1))
-            factors, total = torch.zeros_like(norms), norms.new_zeros(1, self._count)
+            factors = torch.zeros_like(norms)
+            total = norms.new_zeros(1, self._count)
             factors[:, chunk] = 1.0
             self._add_weighted(total[0], factors, [chunk])
-            found.append(("a sum", total))
-        return found
+            contributed.append(("a sum", total))
+        return contributed
 
 
 ROUGH = re.compile(
@@ -633,24 +638,27 @@ class _Operations(TorchDispatchMode):
         return False  # or a second of imports for nothing; see ``draws``
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
-        given = [value for value in tree_flatten(found)[0] if isinstance(value, Tensor)]
-        done, name = (function, [value.shape for value in given]), function.__name__
+        result = function(*args, **(kwargs or {}))
+        outputs = [value for value in tree_flatten(result)[0] if isinstance(value, Tensor)]
+        done, name = (function, [value.shape for value in outputs]), function.__name__
         self.done.append(done)
         squared = "pow" in name and isinstance(args[1], int | float) and args[1] == 2  # a product
         if not squared and ROUGH.search(name):
             seen = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
-            numbers = max((value.numel() for value in given), default=0)
-            alike = all(self._regular(value) for value in (*given, *seen) if value.numel() == numbers)
+            numbers = max((value.numel() for value in outputs), default=0)
+            alike = all(self._regular(value) for value in (*outputs, *seen) if value.numel() == numbers)
             if numbers >= self._rows and not alike:
-                text = f"{name.partition('.')[0]}, of {' x '.join(map(str, given[0].shape))} numbers"
+                text = f"{name.partition('.')[0]}, of {' x '.join(map(str, outputs[0].shape))} numbers"
                 self.rough.append((done, text, numbers))
-        return found
+        return result
 
     def _regular(self, values: Tensor) -> bool:
         """Whether vectors, and threads, begin at the same places of each record: in one dense run of numbers that leaves no
         remainder, or in runs of which each is of one record, or leaves none, and every thread has as many."""
-        numbers, vectors, run, shared = values.numel(), 128 // values.element_size(), 1, False
+        numbers = values.numel()
+        vectors = 128 // values.element_size()
+        run = 1
+        shared = False
         for stride, size in sorted(zip(values.stride(), values.shape, strict=True)):
             if size > 1 and stride == run:
                 run, shared = run * size, shared or size % self._rows == 0
@@ -681,24 +689,25 @@ def shapes_of(
     least, a pass as much as ``fixed`` rows before its own. Where it can be, no thread has a remainder (``VECTORS``) in
     tensors that have any of ``widths``, numbers a record, in multiples of ``step``, or any number at all if none are known;
     one row where not even a single thread can."""
-    team, spread = torch.get_num_threads(), 8 * math.sqrt(expected)
+    team = torch.get_num_threads()
+    spread = 8 * math.sqrt(expected)
     drawn = np.arange(max(1, int(expected - spread)), math.ceil(expected + spread) + 1)
     chance = np.exp(-((drawn - expected) ** 2) / (2 * expected))
     chance /= chance.sum()
 
     def cost(shapes: Sequence[int]) -> float:
-        whole = (drawn - 1) // shapes[-1]
-        last = np.array(shapes)[np.searchsorted(shapes, drawn - whole * shapes[-1])]
-        return float(chance @ (whole * (shapes[-1] + fixed) + last + fixed))
+        full = (drawn - 1) // shapes[-1]
+        last = np.array(shapes)[np.searchsorted(shapes, drawn - full * shapes[-1])]
+        return float(chance @ (full * (shapes[-1] + fixed) + last + fixed))
 
     unit = next(unit for unit in (vectors * team, vectors, VECTORS, 1) if unit <= most)
     end = min(most, int(drawn[-1]) + unit) + 1
-    known = (
+    even = (
         [rows for rows in range(step, end, step) if all(_even(rows * width, vectors) for width in widths)]
         if widths
         else []
     )
-    sizes = known or (list(range(unit, end, unit)) if unit > 1 else [1])
+    sizes = even or (list(range(unit, end, unit)) if unit > 1 else [1])
     sizes = sizes[:: math.ceil(len(sizes) / 64)]
     costs = [cost(sizes[: at + 1] if smaller else [rows]) for at, rows in enumerate(sizes)]
     largest = next(at for at, least in enumerate(costs) if (1 - GAIN) * least <= min(costs))
@@ -738,7 +747,7 @@ def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
     return filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
 
 
-def _measured(layers: list[Layer], rows: slice, each: bool) -> tuple[Tensor, Tensor]:
+def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, Tensor]:
     """Norm of each record's gradient in each layer, ``(layers, rows)`` float64, and which of the records are beyond
     ``REACH``, which have norm 0. What is wide, or small, is taken in float64, for all of them, and selected: neither the
     precision of a record nor the shape in which it is computed may depend on another."""
@@ -746,7 +755,7 @@ def _measured(layers: list[Layer], rows: slice, each: bool) -> tuple[Tensor, Ten
     squares = torch.stack([squares.double() for _, squares in measured])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
     wide = ~(torch.stack([brought for brought, _ in measured]).amax(0) <= WIDE)  # true for NaN
-    again = wide | (small.any(0) if each else squares.sum(0) < NARROW**2)
+    again = wide | (small.any(0) if any_row else squares.sum(0) < NARROW**2)
     if not bool(again.any()):
         return squares.sqrt(), again
     bad = wide & ~(torch.stack([layer.peak(rows) for layer in layers]).amax(0) <= REACH)

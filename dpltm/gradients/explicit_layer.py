@@ -46,15 +46,16 @@ class ExplicitLayer(ExplicitGradients):
         for module in modules.values():
             for value in module.parameters():
                 if value.requires_grad:
-                    name, places = names[id(value)], rules.layout(module, value)
+                    name = names[id(value)]
+                    places = rules.layout(module, value)
                     if name not in indices:
                         live = live_mask[name].flatten().nonzero().squeeze(1)
                         indices[name] = live if places is None else live[places[live].argsort()]
                     index = indices[name] if places is None else places[indices[name]]
-                    self._parts[id(module), id(value)] = (name, None if _whole(index, value) else index)
+                    self._parts[id(module), id(value)] = (name, None if _covers(index, value) else index)
         self._order = {name: _sorting(index) for name, index in indices.items()}
         self._index = {
-            name: None if _whole(index, parameters[name]) else index for name, index in indices.items()
+            name: None if _covers(index, parameters[name]) else index for name, index in indices.items()
         }  # an index takes twice the memory of its weights
         self._kind = next(iter(parameters.values()))
         self._dtype = self._kind.dtype
@@ -145,30 +146,31 @@ class ExplicitLayer(ExplicitGradients):
             factor = held_in_float32(factor)  # in a chunk or not: what a record contributes may not depend on that
         plain = self._dtype == torch.float32 and not self._kind.is_cuda
         chunks = chunks if chunks is not None and plain else ()
-        narrow, rest = factor.float(), others(chunks, len(factor))
+        narrow = factor.float()
+        rest = others(chunks, len(factor))
         for part, (name, values) in zip(total.split(self.sizes), self._values.items(), strict=True):
             order = self._order[name]
             for rows in chunks:
-                found = narrow[rows] @ values[rows]
-                part += found if order is None else found[order]
-            for rows in (some for each in rest for some in _pieces(each, values.shape[1])):
-                found = factor[rows] @ values[rows].double()
-                part += found if order is None else found[order]
+                product = narrow[rows] @ values[rows]
+                part += product if order is None else product[order]
+            for rows in (block for rows_left in rest for block in _pieces(rows_left, values.shape[1])):
+                product = factor[rows] @ values[rows].double()
+                part += product if order is None else product[order]
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         total = torch.zeros_like(factor)
         for values in self._values.values():
-            for some, part in self._mapped(values[rows], factor, map):
-                total[some] += part.square_().sum(1, dtype=torch.float64)
+            for columns, part in self._mapped(values[rows], factor, map):
+                total[columns] += part.square_().sum(1, dtype=torch.float64)
         return total
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         totals = []
         for name, values in self._values.items():
             total = torch.zeros(values.shape[1], dtype=torch.float64, device=factor.device)
-            for some, part in self._mapped(values[rows], factor, map):
-                weighted = part if weight is None else part.mul_(weight[some, None].to(part.dtype))
-                total += weighted[: max(0, count - some.start)].sum(0, dtype=torch.float64)
+            for columns, part in self._mapped(values[rows], factor, map):
+                weighted = part if weight is None else part.mul_(weight[columns, None].to(part.dtype))
+                total += weighted[: max(0, count - columns.start)].sum(0, dtype=torch.float64)
             order = self._order[name]
             totals.append(total if order is None else total[order])
         return torch.cat(totals)
@@ -189,7 +191,7 @@ def _sorting(index: Tensor) -> Tensor | None:
     return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
 
 
-def _whole(index: Tensor, parameter: Tensor) -> bool:
+def _covers(index: Tensor, parameter: Tensor) -> bool:
     return torch.equal(index, torch.arange(parameter.numel(), device=index.device))
 
 
@@ -212,7 +214,9 @@ class EmbeddingLayer(ExplicitGradients):
         self.release()
 
     def release(self) -> None:
-        self._values, self._tokens, self._held = {}, torch.empty(0), torch.empty(0)
+        self._values = {}
+        self._tokens = torch.empty(0)
+        self._held = torch.empty(0)
 
     def begin(self, records: int) -> None:
         self._records = records
@@ -253,8 +257,8 @@ class EmbeddingLayer(ExplicitGradients):
 
     def _add_by_token(self, total: Tensor, records: slice, values: Tensor) -> None:
         """Add ``values`` of these records, zero where pruned, to the rows of their tokens."""
-        held = self._held[records]
-        token, values = self._tokens[records][held], values.view(*held.shape, -1)[held]
+        present = self._held[records]
+        token, values = self._tokens[records][present], values.view(*present.shape, -1)[present]
         if self._full:
             total.view(self._mask.shape).index_add_(0, token, values)
             return
@@ -267,9 +271,9 @@ class EmbeddingLayer(ExplicitGradients):
         """Mapped gradients less what the map makes of zero, in float64 and zero where pruned; and that value itself."""
         values, tokens = self._values[""][rows], self._tokens[rows]
         at_zero = float(map(values.new_zeros(1)))
-        found = map((values * factor[:, None]).to(self._dtype)).double()
+        mapped = map((values * factor[:, None]).to(self._dtype)).double()
         live = self._mask[tokens] & self._held[rows][:, :, None]
-        return found.masked_fill_(~live.view_as(found), at_zero).sub_(at_zero), at_zero
+        return mapped.masked_fill_(~live.view_as(mapped), at_zero).sub_(at_zero), at_zero
 
     def mapped_squares(self, rows: slice, factor: Tensor, map: Map) -> Tensor:
         """Coordinates of tokens that a record does not hold are zero, and a map may send zero elsewhere."""

@@ -70,7 +70,8 @@ class Recorder:
         spread: Iterable[nn.Module] = (),
         records: int = 0,
     ) -> None:
-        self._spread, self._records = {id(module) for module in spread}, records
+        self._spread = {id(module) for module in spread}
+        self._records = records
         self._instead, self._draws, self._begun = instead, draws, list[int]()
         self._modules = tuple(modules)
         self._copy = {id(module) for module in copy}
@@ -79,7 +80,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         ways = [(module, _in_parts(module)) for module in self._modules]
-        whole = [module for module, way in ways if way is None]
+        hooked = [module for module, way in ways if way is None]
         self._instead = [
             *self._instead,
             *((module, way(self._keep, module)) for module, way in ways if way is not None),
@@ -87,10 +88,10 @@ class Recorder:
         for module, forward in self._instead:
             module.forward = forward
         self._hooks = [  # before others, which may change what a module gives: rules go by its own
-            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in whole
+            module.register_forward_hook(self._keep, prepend=True, with_kwargs=True) for module in hooked
         ]
         if self._draws is not None:
-            self._hooks += [module.register_forward_pre_hook(self._begin) for module in whole]
+            self._hooks += [module.register_forward_pre_hook(self._begin) for module in hooked]
         return self
 
     def __exit__(
@@ -132,7 +133,8 @@ class Recorder:
             seen, _ = tree_flatten((inputs, keywords))
         call = Call(module, inputs, keywords, outputs, places)
         if self._draws is not None and self._begun:  # not in parts, which draw nothing
-            call.keys, call.first = self._draws.keys, self._begun.pop()
+            call.keys = self._draws.keys
+            call.first = self._begun.pop()
         call._versions = [(value, value._version) for value in (*seen, *outputs) if isinstance(value, Tensor)]
         self.calls.append(call)
         return tree_map(_copied, output) if id(module) in self._copy else output
@@ -171,13 +173,17 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
 
     def forward(input: Tensor) -> Tensor:
         records = len(input)
-        both = (value for value in (module.weight, module.bias) if value is not None)
-        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in both))
-        beside, groups = input.reshape(1, -1, *input.shape[2:]), records * module.num_groups  # channels of all records
-        scale, shift = own[0].reshape(-1), own[1].reshape(-1) if len(own) > 1 else None
-        given = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
+        affine = (value for value in (module.weight, module.bias) if value is not None)
+        own = keep(module, (input,), {}, tuple(value.expand(records, -1) for value in affine))
+        beside = input.reshape(1, -1, *input.shape[2:])
+        groups = records * module.num_groups  # channels of all records
+        scale = own[0].reshape(-1)
+        shift = own[1].reshape(-1) if len(own) > 1 else None
+        normalised = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
         last = input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
-        return given.contiguous(memory_format=torch.channels_last) if last else given  # as the module's own forward
+        return (
+            normalised.contiguous(memory_format=torch.channels_last) if last else normalised
+        )  # as the module's own forward
 
     return forward
 
@@ -198,20 +204,27 @@ def _attend(keep: Keep, module: nn.MultiheadAttention) -> Callable[..., tuple[Te
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         if query is key is value:
-            given = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(3, -1)
+            projected = keep(module, (query,), {"weight": "in_proj"}, functional.linear(query, weight, bias)).chunk(
+                3, -1
+            )
         else:
-            seen, biases = (query, key, value), (None,) * 3 if bias is None else bias.chunk(3)
-            given = keep(
+            seen = (query, key, value)
+            biases = (None,) * 3 if bias is None else bias.chunk(3)
+            projected = keep(
                 module, seen, {"weight": "in_proj"}, tuple(map(functional.linear, seen, weight.chunk(3), biases))
             )
-        query, key, value = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in given)
+        query, key, value = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in projected)
         is_causal = is_causal and key_padding_mask is None and not need_weights
         masks = [] if key_padding_mask is None else [key_padding_mask[:, None, None]]
         if attn_mask is not None and not is_causal:
             masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads)))
-        masks = [torch.where(each, -math.inf, 0.0) if each.dtype == torch.bool else each for each in masks]
+        masks = [
+            torch.where(mask_part, -math.inf, 0.0) if mask_part.dtype == torch.bool else mask_part
+            for mask_part in masks
+        ]
         mask = sum(masks[1:], masks[0]).to(query.dtype) if masks else None
-        drop, weights = module.dropout if module.training else 0.0, None
+        drop = module.dropout if module.training else 0.0
+        weights = None
         if need_weights:
             scores = query * key.shape[-1] ** -0.5 @ key.transpose(-1, -2)
             weights = functional.softmax(scores if mask is None else scores + mask, -1)
@@ -312,12 +325,12 @@ class ExplicitGradients:
         """Squares are added in the gradients' own precision by blocks of ``BLOCK``, and these in float64."""
         squares = []
         for values in self._values.values():
-            whole = values.shape[1] // BLOCK * BLOCK
-            if whole:
-                blocks = values[rows, :whole].unflatten(1, (whole // BLOCK, BLOCK))
+            in_blocks = values.shape[1] // BLOCK * BLOCK
+            if in_blocks:
+                blocks = values[rows, :in_blocks].unflatten(1, (in_blocks // BLOCK, BLOCK))
                 squares.append(torch.linalg.vector_norm(blocks, dim=2).double().square_().sum(1))
-            if whole < values.shape[1] or not whole:
-                squares.append(torch.linalg.vector_norm(values[rows, whole:], dim=1).double().square_())
+            if in_blocks < values.shape[1] or not in_blocks:
+                squares.append(torch.linalg.vector_norm(values[rows, in_blocks:], dim=1).double().square_())
         total = torch.stack(squares).sum(0)
         return total.sqrt().to(self._dtype), total  # infinite where the dtype cannot hold it
 
@@ -354,15 +367,15 @@ class Workspace:
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """A contiguous tensor with whatever values it holds, until ``name`` and ``dtype`` are taken again."""
         key = (name, dtype, device)
-        taken = self._taken.get(key)
-        if taken is None or taken.shape != shape:
+        buffer_view = self._taken.get(key)
+        if buffer_view is None or buffer_view.shape != shape:
             count = math.prod(shape)
             buffer = self._buffers.get(key)
             if buffer is None or len(buffer) < count:
                 buffer = torch.empty(count + count // 4, dtype=dtype, device=device)
                 self._buffers[key] = buffer
-            taken = self._taken[key] = buffer[:count].view(shape)
-        return taken
+            buffer_view = self._taken[key] = buffer[:count].view(shape)
+        return buffer_view
 
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The same for ``(rows, width)``, every row beginning at a multiple of 64 bytes: how a linear algebra library

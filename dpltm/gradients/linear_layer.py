@@ -207,9 +207,9 @@ def sparse_add(operands: Operands, scaled: Tensor, rows: slice, total: Tensor) -
     left = operands.space.fill("left", scaled.T)
     right = operands.space.fill("chunk", operands.inputs[:, rows], scaled.dtype)
     pattern = operands.pattern(scaled.dtype)
-    found = pattern.values().zero_()  # one dot product each; what is there would be multiplied by beta
+    products = pattern.values().zero_()  # one dot product each; what is there would be multiplied by beta
     torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0, out=pattern)
-    total += found
+    total += products
 
 
 def _times(bags: tuple[Tensor, Tensor], dense: Tensor, values: Tensor | None = None) -> Tensor:
@@ -234,8 +234,8 @@ def kernel_for(operands: Operands, asked: str = "auto") -> str:
 
 def compiler_at_hand() -> bool:
     """True if there is a C++ compiler for torch to call."""
-    named = os.environ.get("CXX")
-    return any(shutil.which(name) for name in ((named,) if named else ("g++", "clang++", "c++")))
+    compiler = os.environ.get("CXX")
+    return any(shutil.which(name) for name in ((compiler,) if compiler else ("g++", "clang++", "c++")))
 
 
 @lru_cache(maxsize=16)
@@ -348,14 +348,14 @@ class LinearLayer:
     def wide_squared_norms(self, rows: slice) -> Tensor:
         operands = self.operands
         squares, seen = (values[rows].double().square() for values in (operands.gradient, operands.input))
-        whole = operands.full
-        total = squares.sum(1) * seen.sum(1) if whole else (squares @ operands.mask.double() * seen).sum(1)
+        full = operands.full
+        total = squares.sum(1) * seen.sum(1) if full else (squares @ operands.mask.double() * seen).sum(1)
         return total if self.bias_index is None else total + self._of_bias(squares)
 
     def _of_bias(self, squares: Tensor) -> Tensor:
         assert self.bias_index is not None
-        whole = len(self.bias_index) == squares.shape[1]
-        return (squares if whole else squares.index_select(1, self.bias_index)).sum(1)
+        all_live = len(self.bias_index) == squares.shape[1]
+        return (squares if all_live else squares.index_select(1, self.bias_index)).sum(1)
 
     def add_weighted_sum(self, total: Tensor, factor: Tensor, chunks: Sequence[slice] | None = None) -> None:
         operands, gradient = self.operands, self.operands.gradient
@@ -371,8 +371,8 @@ class LinearLayer:
                 scaled = operands.scaled(factor.to(dtype), turned)
                 if most < math.inf:
                     scaled.clamp_(-most, most)
-                whole = sum(rows.stop - rows.start for rows in parts) == len(gradient)
-                for rows in (slice(None),) if whole else parts:
+                all_rows = sum(rows.stop - rows.start for rows in parts) == len(gradient)
+                for rows in (slice(None),) if all_rows else parts:
                     bias += scaled[rows].sum(0, dtype=torch.float64)
                 for rows in parts:  # each in its own precision, whatever that of the others is
                     add(operands, scaled[rows], rows, of_weight)
@@ -390,11 +390,13 @@ class LinearLayer:
 
     def mapped_sum(self, rows: slice, factor: Tensor, map: Map, weight: Tensor | None, count: int) -> Tensor:
         narrow = None if weight is None else weight.to(self.operands.gradient.dtype)
-        (inputs, gradient), operands, parts = self._scaled(rows, factor), self.operands, []
+        (inputs, gradient) = self._scaled(rows, factor)
+        operands = self.operands
+        parts = []
         if self._compile:  # for one shape
-            there = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
-            there = there if narrow is None else there * narrow
-            parts = [_fused_sum(map)(gradient, inputs, operands.rows, operands.columns, there)]
+            counted = (torch.arange(len(factor), device=factor.device) < count).to(gradient.dtype)
+            counted = counted if narrow is None else counted * narrow
+            parts = [_fused_sum(map)(gradient, inputs, operands.rows, operands.columns, counted)]
         parts += [
             (part if narrow is None else part.mul_(narrow))[:, :count].sum(1, dtype=torch.float64)
             for part in self._mapped(inputs, gradient, map)

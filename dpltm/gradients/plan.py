@@ -63,7 +63,7 @@ class Plan:
         return [(layer.module, layer.forward) for layer in linear if layer.kernel == "sparse"]
 
     @property
-    def whole(self) -> bool:
+    def by_torch_func(self) -> bool:
         return not self.modules
 
 
@@ -154,11 +154,11 @@ def make_plan(
                 return plan
         except InputError as error:
             refusal = error
-        layer = _whole(model, live_mask)
-        whole = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
+        layer = _one_layer(model, live_mask)
+        one_by_one = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
         try:
-            if _right(probe, whole, live_mask):
-                return whole
+            if _right(probe, one_by_one, live_mask):
+                return one_by_one
         except InputError as error:
             refusal = refusal or error
         probe.check_apart(FEW)  # which says why, if records are mixed
@@ -196,7 +196,8 @@ def _assign(
 ) -> Plan | None:
     """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit, so
     that ``torch.func`` should take the whole model."""
-    model, (x, y) = probe.model, probe.made_up.batch()
+    model = probe.model
+    (x, y) = probe.made_up.batch()
     with Recorder(probe.units, probe.copy, spread=probe.spread, records=len(x)) as recorder:
         losses_of(model, probe.loss, x, y, probe.draws(x))
     covered = {id(value) for module in units.values() for value in module.parameters()}
@@ -219,11 +220,13 @@ def _assign(
     written = {id(module) for layer, modules in layers if isinstance(layer, ExplicitLayer) for module in modules}
     normalised = [call for call in recorder.calls if isinstance(call.module, nn.GroupNorm)]
     passing = 3 * (_floats(recorder.calls) + sum(call.inputs[0].numel() for call in normalised) // FEW)
-    kept = _floats([call for call in recorder.calls if id(call.module) not in written])
-    kept += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
+    floats = _floats([call for call in recorder.calls if id(call.module) not in written])
+    floats += sum(sum(layer.sizes) for layer, _ in layers if isinstance(layer, ExplicitLayer))
     made_up = probe.made_up.alone()
     widths = frozenset(value.numel() // len(x) for value in _tensors(recorder.calls))
-    return Plan(probe.units, probe.copy, tuple(layers), passing, kept, made_up, probe.axes or (), probe.spread, widths)
+    return Plan(
+        probe.units, probe.copy, tuple(layers), passing, floats, made_up, probe.axes or (), probe.spread, widths
+    )
 
 
 def _sharing(units: Mapping[str, nn.Module]) -> list[dict[str, nn.Module]]:
@@ -249,23 +252,24 @@ def _tensors(calls: Sequence[Call]) -> list[Tensor]:
     return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
 
 
-def _whole(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
+def _one_layer(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
     return ExplicitLayer({"": model}, live_mask, {id(value): name for name, value in model.named_parameters()})
 
 
 def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
     """True if per-record gradients add up to the gradient of the batch at every live coordinate."""
-    model, (x, y) = probe.model, probe.made_up.batch()
+    model = probe.model
+    (x, y) = probe.made_up.batch()
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
     draws = plan.draws(probe.made_up.keys(x))
     total = losses_of(model, probe.loss, x, y, plan.draws(probe.made_up.keys(x))).sum()  # of the model as it is
-    whole = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    of_batch = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     with Recorder(plan.modules, plan.copy, draws=draws, spread=plan.spread, records=len(x)) as recorder:
         recorder.backward(losses_of(model, probe.loss, x, y, draws).sum())
     wanted = {
         name: torch.zeros_like(value, dtype=torch.float64) if gradient is None else gradient.to_dense().double()
-        for (name, value), gradient in zip(parameters.items(), whole, strict=True)
+        for (name, value), gradient in zip(parameters.items(), of_batch, strict=True)
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
     for (
@@ -302,7 +306,7 @@ def record_batch(
     """Give every layer of the plan what the pass left with its modules; ``recorder`` has the calls of the pass, over
     ``rows`` of the batch that the layers have begun with: ``x`` and ``y``."""
     for layer, modules in plan.layers:
-        if plan.whole:
+        if plan.by_torch_func:
             assert isinstance(layer, ExplicitLayer)
             layer.hold(rows, rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
         else:

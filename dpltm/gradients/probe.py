@@ -60,10 +60,10 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     modules = modules_of(model, loss)
     buffers = [(module, dict(module._buffers)) for module in modules]
     attributes = [(module, attributes_of(module)) for module in modules]
-    held = [value for _, state in (*buffers, *attributes) for value in state.values()]
-    tensors = [(value, value.detach().clone()) for value in held if isinstance(value, Tensor)]
-    arrays = [(value, value.copy()) for value in held if isinstance(value, np.ndarray)]
-    lists = [(value, list(value)) for value in held if isinstance(value, list)]
+    states = [value for _, state in (*buffers, *attributes) for value in state.values()]
+    tensors = [(value, value.detach().clone()) for value in states if isinstance(value, Tensor)]
+    arrays = [(value, value.copy()) for value in states if isinstance(value, np.ndarray)]
+    lists = [(value, list(value)) for value in states if isinstance(value, list)]
     with seeded(0, parameters[0][0].device if parameters else None):
         try:
             with torch.no_grad():
@@ -134,7 +134,7 @@ def _setting(value: object, depth: int) -> object:
     if isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__")):
         value = vars(value)
     if isinstance(value, Mapping):
-        return tuple((repr(key), _setting(each, depth + 1)) for key, each in value.items())
+        return tuple((repr(key), _setting(part, depth + 1)) for key, part in value.items())
     return id(value) if callable(value) and not isinstance(value, nn.Module) else None
 
 
@@ -234,8 +234,8 @@ class MadeUp:
     def _values(self, like: Tensor, records: int, largest: int, generator: torch.Generator) -> Tensor:
         shape = (records, *like.shape[1:])
         if not like.is_floating_point():  # the largest is kept for what takes a record's place
-            whole = torch.randint(0, max(largest, 2 if largest else 1), shape, generator=generator)
-            return whole.to(like.dtype).to(like.device)
+            numbers = torch.randint(0, max(largest, 2 if largest else 1), shape, generator=generator)
+            return numbers.to(like.dtype).to(like.device)
         values = torch.rand(shape, generator=generator, dtype=torch.float64)
         return values.to(like.dtype if like.dtype.itemsize >= 4 else self.dtype).to(like.device)
 
@@ -296,7 +296,8 @@ class Probe:
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
         """Try the network for the first time; InputError if it fails, the loss is not one value a record, or the model
         changes its own buffers."""
-        probe, failure = cls(model, tuple(units), loss, made_up), Exception()
+        probe = cls(model, tuple(units), loss, made_up)
+        failure = Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
@@ -314,8 +315,8 @@ class Probe:
         probe = self
         for which, like in enumerate((self.made_up.x, self.made_up.y)):
             largest = probe.made_up.largest
-            whole = not like.is_floating_point() and like.dtype != torch.bool
-            if largest[which] and whole and not like.is_cuda:  # there, what is out of range ends the process
+            is_whole = not like.is_floating_point() and like.dtype != torch.bool
+            if largest[which] and is_whole and not like.is_cuda:  # there, what is out of range ends the process
                 for size in LARGEST:
                     if size > torch.iinfo(like.dtype).max:
                         continue
@@ -338,7 +339,7 @@ class Probe:
         pair = [self.draws(x) for x in (self.made_up.batch(records)[0] for records in (FEW, FEW + 1))]
         for records, draws in zip((FEW, FEW + 1), pair, strict=True):
             self.seen(*self.made_up.batch(records), draws=draws)
-        axes = [_grown(one, other) for one, other in zip(pair[0].shapes, pair[1].shapes, strict=False)]
+        axes = [_grown(short, long) for short, long in zip(pair[0].shapes, pair[1].shapes, strict=False)]
         if None in axes or len(pair[0].shapes) != len(pair[1].shapes):
             raise InputError(
                 "model: draws random numbers of another shape where there is a record more; draw for each alone, or"
@@ -398,17 +399,17 @@ class Probe:
         with recorder:
             try:
                 with draws:
-                    (found,) = alone(losses, x, y, model=self.model)
+                    (own_losses,) = alone(losses, x, y, model=self.model)
                 draws.close()
                 with draws:
-                    recorder.backward(found.sum())
+                    recorder.backward(own_losses.sum())
             except (InputError, CannotFollow, Decides) as error:
                 if isinstance(error, CannotDraw):
                     raise CannotFollow(str(error)) from error
                 raise
             except Exception as error:  # a hook in the backward pass
                 raise CannotFollow(first_line(error)) from error
-        return _sights(recorder, found)
+        return _sights(recorder, own_losses)
 
     def apart(self) -> Probe:
         """The probe; without what is ``spread``, if records depend on others then: it is averaged, perhaps."""
@@ -427,13 +428,14 @@ class Probe:
         except Mixes as error:
             if error.routed:
                 raise InputError(f"model: {error.place} {ROUTED}") from None
-            said, axes = f"{RESTS} (seen at {error.place}): {MIXED}", self.axes or ()
+            refusal = f"{RESTS} (seen at {error.place}): {MIXED}"
+            axes = self.axes or ()
             if any(own > 1 for _, own in axes):  # which were taken to stand together
                 try:
                     replace(self, axes=tuple((place, 1) for place, _ in axes)).seen(*self.made_up.batch())
                 except InputError as draw:
-                    raise InputError(f"{said}; perhaps since {str(draw).removeprefix('model: ')}") from None
-            raise InputError(said) from None
+                    raise InputError(f"{refusal}; perhaps since {str(draw).removeprefix('model: ')}") from None
+            raise InputError(refusal) from None
         except InputError:
             raise
         except Exception as error:  # whatever the user's own code raises
@@ -442,7 +444,8 @@ class Probe:
     def _check_apart(self, records: int, odd: bool) -> str:
         along = self._along()
         x, y = self.made_up.batch(records)
-        trial, keys = Trial(self.of_keys, self.alone, along), self.made_up.keys(x)
+        trial = Trial(self.of_keys, self.alone, along)
+        keys = self.made_up.keys(x)
         if odd:
             declared = () if x.is_floating_point() else tokens_of(self.model, last=not x.is_cuda)
             fillings = self.made_up.fillings
@@ -464,7 +467,8 @@ class Probe:
     @contextmanager
     def _refusing_draws(self, x: Tensor, y: Tensor) -> Iterator[None]:
         """Refuse draws that are not a record's own, by the name of the innermost module that made them."""
-        before, why = drawn_so_far(x), ""
+        before = drawn_so_far(x)
+        why = ""
         try:
             yield
         except CannotDraw as error:
@@ -493,7 +497,7 @@ class Probe:
         first, longer, again = self.seen(x, y, draws=before), self.seen(*more), self.seen(x, y, draws=after)
         if len(longer) != len(first):
             raise Mixes("the layers that are called")
-        grown = [_grown(one.values.shape, other.values.shape) for one, other in zip(first, longer, strict=True)]
+        grown = [_grown(short.values.shape, long.values.shape) for short, long in zip(first, longer, strict=True)]
         along = {at: axis[0] for at, axis in enumerate(grown) if axis and axis[1] == 1}
         try:
             same_bits(first, again, along, torch.ones(FEW, dtype=torch.bool))

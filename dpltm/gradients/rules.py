@@ -48,19 +48,19 @@ def _called(
 ) -> Any:
     """Call a module with ``values`` in the place of parameters, tied ones everywhere. ``functional_call`` of PyTorch
     looks layers up as attributes, and finds a method where one is named so (``half``)."""
-    named = {id(parameter): values[name] for name, parameter in module.named_parameters() if name in values}
-    held = [
+    by_parameter = {id(parameter): values[name] for name, parameter in module.named_parameters() if name in values}
+    owners = [
         (part._parameters, name, parameter)
         for part in module.modules()
         for name, parameter in part._parameters.items()
-        if id(parameter) in named
+        if id(parameter) in by_parameter
     ]
     try:
-        for parameters, name, parameter in held:
-            parameters[name] = named[id(parameter)]  # type: ignore[assignment]
+        for parameters, name, parameter in owners:
+            parameters[name] = by_parameter[id(parameter)]  # type: ignore[assignment]
         return module(*inputs, **keywords)
     finally:
-        for parameters, name, parameter in held:
+        for parameters, name, parameter in owners:
             parameters[name] = parameter
 
 
@@ -68,36 +68,36 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
     bare = _WithoutHooks(call.module)
     parameters = {name: value for name, value in bare.named_parameters() if value.requires_grad}
-    known = [
+    outputs = [
         (place, output.detach(), gradient)
         for place, output, gradient in zip(call.places, call.outputs, call.gradients, strict=True)
         if gradient is not None
     ]
-    if not known:
+    if not outputs:
         return
-    if any(output.ndim == 0 or len(output) != records for _, output, _ in known):
+    if any(output.ndim == 0 or len(output) != records for _, output, _ in outputs):
         raise _not_by_record(call.module)
 
-    def one(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
+    def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
             inputs, keywords = tree_map(_as_batch, arguments)
             flat, _ = tree_flatten(_called(bare, values, inputs, keywords))
-            return [flat[place] for place, _, _ in known]
+            return [flat[place] for place, _, _ in outputs]
 
         backward = vjp(forward, parameters)[1]
         return backward([cotangent.unsqueeze(0) for cotangent in cotangents])[0]
 
     dtype = next(iter(parameters.values())).dtype
     arguments = tree_map(lambda value: _in_precision(value, dtype), (call.inputs, call.keywords))
-    known = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in known]
+    outputs = [(place, output, _in_precision(gradient, dtype)) for place, output, gradient in outputs]
     leaves, _ = tree_flatten(arguments)
     if any(isinstance(value, Tensor) and (value.ndim == 0 or len(value) != records) for value in leaves):
         raise _not_by_record(call.module)
     axes = tree_map(lambda value: 0 if isinstance(value, Tensor) else None, arguments)
     per_record = _vectorised(
-        one,
+        of_record,
         (axes, 0),
-        (arguments, [gradient for _, _, gradient in known]),
+        (arguments, [gradient for _, _, gradient in outputs]),
         parameters,
         call.module,
         None if call.keys is None else (call.keys, call.first),
@@ -112,11 +112,11 @@ def whole_model(
     """Per-record gradients ``(batch, *shape)`` of every parameter that is not frozen, one after the other, by name."""
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
-    def one(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+    def of_record(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
         return loss(_called(model, values, (record.unsqueeze(0),), {}), label.unsqueeze(0)).sum()
 
     drawn = None if keys is None else (keys, 0)
-    per_record = _vectorised(grad(one), (None, 0, 0), (parameters, x, y), parameters, model, drawn)
+    per_record = _vectorised(grad(of_record), (None, 0, 0), (parameters, x, y), parameters, model, drawn)
     yield from per_record.items()
 
 
@@ -136,7 +136,7 @@ def _vectorised(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # slow is what this path is
             if drawn is None:
-                found = vmap(function, in_dims=axes, chunk_size=chunk)(*arguments)
+                results = vmap(function, in_dims=axes, chunk_size=chunk)(*arguments)
             else:
                 keys, first = drawn
                 mapped = vmap(function, in_dims=axes, randomness="different")
@@ -145,8 +145,8 @@ def _vectorised(
                     rows = slice(start, start + chunk)
                     with Draws(keys[rows], first=first, mapped=True):
                         parts.append(mapped(*_rows(arguments, axes, rows)))
-                found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-            return {name: value.detach() for name, value in found.items()}
+                results = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            return {name: value.detach() for name, value in results.items()}
     except Exception as error:  # whatever the module's own code raises
         raise InputError(
             f"model: torch.func cannot take a {type(module).__name__} one record at a time ({first_line(error)}); use"
@@ -177,9 +177,10 @@ def _not_by_record(module: nn.Module) -> InputError:
 
 def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """Rule for RNN, GRU and LSTM, and for their cells: a layer of one step. Tensors are ``(time, batch, ...)`` within it."""
-    module, sequence = call.module, isinstance(call.module, nn.RNNBase)
-    given = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
-    if not given:
+    module = call.module
+    sequence = isinstance(call.module, nn.RNNBase)
+    arrived = {place: value for place, value in zip(call.places, call.gradients, strict=True) if value is not None}
+    if not arrived:
         return
     inputs, states = _arguments(call)
     if sequence and (not isinstance(inputs, Tensor) or inputs.ndim != 3):
@@ -197,7 +198,9 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
             f"model: a {type(module).__name__} saw other than one row a record; dimension 0 of what the model is given must"
             " be the record"
         )
-    kind, layers, zero = _kind(module), _layers(module), inputs.new_zeros(())
+    kind = _kind(module)
+    layers = _layers(module)
+    zero = inputs.new_zeros(())
     shape = (len(layers), len(layers[0]), records, layers[0][0][1].shape[1])
     starts = [value.reshape(shape) for value in states] or [zero.expand(shape)] * 2
     for layer, directions in enumerate(layers):
@@ -205,8 +208,10 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
             along.append(time_first(call.outputs[call.places.index(0)]))
         else:
             along.append(_forward(kind, along[-1], [start[layer] for start in starts], directions))
-    wanted = time_first(given[0]) if 0 in given else zero.expand(along[-1].shape)
-    ends = [given[place].to(zero.dtype).reshape(shape) if place in given else zero.expand(shape) for place in (1, 2)]
+    wanted = time_first(arrived[0]) if 0 in arrived else zero.expand(along[-1].shape)
+    ends = [
+        arrived[place].to(zero.dtype).reshape(shape) if place in arrived else zero.expand(shape) for place in (1, 2)
+    ]
     if not sequence:  # a cell gives no last hidden state beside its only one
         ends.reverse()
     for layer in reversed(range(len(layers))):
@@ -214,7 +219,7 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
         for direction, weights in enumerate(layers[layer]):
             gave, gradient = (value.chunk(len(layers[layer]), 2)[direction] for value in (along[layer + 1], wanted))
             seen, gave, gradient = (value.flip(0) if direction else value for value in (along[layer], gave, gradient))
-            start, end = ([value[layer, direction] for value in each] for each in (starts, ends))
+            start, end = ([value[layer, direction] for value in states] for states in (starts, ends))
             earlier, of_inputs, of_hidden = _through_time(kind, weights, seen, gave, gradient, start, end, space)
             sums = of_hidden.sum(1)
             for number, (before, gates) in enumerate(((seen, of_inputs), (earlier, of_hidden))):
@@ -222,8 +227,8 @@ def recurrent(call: Call, records: int, room: Room, space: Workspace) -> Gradien
                 if len(weights) > 2:
                     yield weights[2 + number], 0, sums if gates is of_hidden else gates.sum(1)
             if layer:
-                found = (of_inputs @ weights[0].detach()).transpose(0, 1)
-                below.append(found.flip(0) if direction else found)
+                of_below = (of_inputs @ weights[0].detach()).transpose(0, 1)
+                below.append(of_below.flip(0) if direction else of_below)
         wanted = sum(below, zero)
 
 
@@ -236,15 +241,15 @@ def _kind(module: nn.Module) -> str:
 def _layers(module: nn.Module) -> list[list[list[nn.Parameter]]]:
     """Of each direction of each layer: weights of inputs and of the hidden state, and biases of both if there are any."""
     if isinstance(module, nn.RNNBase):
-        each, directions = module.all_weights, 1 + module.bidirectional
-        return [each[start : start + directions] for start in range(0, len(each), directions)]
+        weights, directions = module.all_weights, 1 + module.bidirectional
+        return [weights[start : start + directions] for start in range(0, len(weights), directions)]
     assert isinstance(module, nn.RNNCellBase)
     return [[[module.weight_ih, module.weight_hh, *((module.bias_ih, module.bias_hh) if module.bias else ())]]]
 
 
 def _forward(kind: str, inputs: Tensor, start: list[Tensor], weights: list[list[nn.Parameter]]) -> Tensor:
     """What one layer gives."""
-    flat = [value.detach() for each in weights for value in each]
+    flat = [value.detach() for of_direction in weights for value in of_direction]
     start = [value.contiguous() for value in start]
     state = start if kind == "lstm" else start[0]
     return getattr(torch, kind)(inputs, state, flat, len(weights[0]) > 2, 1, 0.0, False, len(weights) > 1, False)[0]
@@ -265,7 +270,9 @@ def _through_time(
     For one direction of a layer, from what it saw and gave, and the loss's ``wanted`` gradient at that and at the ``end``.
     A gate's gradient is a slope times that at a state. Slopes of all times come first, since hidden states are known.
     """
-    weights, (time, batch, width), inner = [value.detach() for value in parameters], gave.shape, seen.shape[2]
+    weights = [value.detach() for value in parameters]
+    (time, batch, width) = gave.shape
+    inner = seen.shape[2]
     both = space.take("both", (time, batch, inner + width), gave.dtype, gave.device)
     both[:, :, :inner], both[0, :, inner:], both[1:, :, inner:] = seen, start[0], gave[:-1]
     earlier, back = both[:, :, inner:], weights[1]
@@ -277,10 +284,11 @@ def _through_time(
     elif kind == "gru":
         keep = _slopes_of_gru(weights, both, gates, space).unbind(0)
     else:
-        keep, into = (each.unbind(0) for each in _slopes_of_lstm(weights, both, start[1], gates, space))
+        keep, into = (slopes.unbind(0) for slopes in _slopes_of_lstm(weights, both, start[1], gates, space))
     by_state, by_memory = gates[:, :, 3 * (kind == "lstm") :].unbind(0), gates[:, :, :3].unbind(0)
     through = gates.flatten(2)[:, :, : len(back)].unbind(0)
-    now, memory = wanted[-1] + end[0], end[1].clone()
+    now = wanted[-1] + end[0]
+    memory = end[1].clone()
     for step in reversed(range(time)):
         if kind == "lstm":
             memory.addcmul_(now, into[step])
@@ -341,9 +349,10 @@ def _slopes_of_gru(weights: list[Tensor], both: Tensor, slopes: Tensor, space: W
 
 def _gates(weights: list[Tensor], both: Tensor, space: Workspace) -> Tensor:
     """What goes into four gates at all times, ``(time, batch, 4, width)``: products of inputs and hidden states."""
-    weight, bias = torch.cat(weights[:2], 1), sum(weights[2:], weights[0].new_zeros(1))
-    found = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight.dtype, weight.device)
-    return torch.addmm(bias, both.flatten(0, 1), weight.T, out=found).view(*both.shape[:2], 4, -1)
+    weight = torch.cat(weights[:2], 1)
+    bias = sum(weights[2:], weights[0].new_zeros(1))
+    gates = space.take("gates", (both.shape[0] * both.shape[1], len(weight)), weight.dtype, weight.device)
+    return torch.addmm(bias, both.flatten(0, 1), weight.T, out=gates).view(*both.shape[:2], 4, -1)
 
 
 def _arguments(call: Call) -> tuple[Tensor, list[Tensor]]:
@@ -384,7 +393,8 @@ def linear(call: Call, records: int, room: Room, _space: Workspace) -> Gradients
 
 def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradients:
     """MultiheadAttention, of which the products by weights were kept; what was kept whole goes through ``torch.func``."""
-    module, part = call.module, call.keywords.get("weight")
+    module = call.module
+    part = call.keywords.get("weight")
     assert isinstance(module, nn.MultiheadAttention)
     if part == "in_proj":
         return _linear(call, module.in_proj_weight, module.in_proj_bias, records, room)
@@ -395,10 +405,10 @@ def attention(call: Call, records: int, room: Room, space: Workspace) -> Gradien
 
 def _linear(call: Call, weight: Tensor, bias: Tensor | None, records: int, room: Room) -> Gradients:
     """Products of inputs and ``weight``, of which every input has its part if there are several."""
-    given = dict(zip(call.places, call.gradients, strict=True))
+    by_place = dict(zip(call.places, call.gradients, strict=True))
     inputs, gradients = [], []
     for place, values in enumerate(call.inputs):  # what the pass left may be narrower, under autocast
-        gradient = given.get(place)
+        gradient = by_place.get(place)
         inputs.append(_batch(call.module, values, records).to(weight.dtype).reshape(records, -1, weight.shape[1]))
         if gradient is None:
             gradient = weight.new_zeros(records, inputs[-1].shape[1], len(weight) // len(call.inputs))
@@ -414,13 +424,13 @@ def _products(weight: Tensor, gradients: Sequence[Tensor], inputs: Sequence[Tens
     side."""
     records = len(gradients[0])
     for rows in pieces(records, records if weight.is_cuda else PRODUCTS // max(1, weight.numel())):
-        found = room(weight, rows.start, rows.stop - rows.start).view(-1, *weight.shape)
-        for place, left, right in zip(found.chunk(len(inputs), 1), gradients, inputs, strict=True):
+        written = room(weight, rows.start, rows.stop - rows.start).view(-1, *weight.shape)
+        for place, left, right in zip(written.chunk(len(inputs), 1), gradients, inputs, strict=True):
             if weight.shape[1] < NARROW:
                 place.copy_(torch.bmm(right[rows].transpose(1, 2), left[rows]).transpose(1, 2))
             else:
                 torch.bmm(left[rows].transpose(1, 2), right[rows], out=place)
-        yield weight, rows.start, found
+        yield weight, rows.start, written
 
 
 def convolution(call: Call, records: int, room: Room, _space: Workspace) -> Gradients:
@@ -446,9 +456,9 @@ def in_groups(module: nn.Module) -> bool:
         return False
     weight, groups = module.weight, module.groups
     inner, outer = module.in_channels // groups, module.out_channels // groups
-    whole = inner % 8 == outer % 8 == 0 or inner == outer == 1
+    aligned = inner % 8 == outer % 8 == 0 or inner == outer == 1
     small = weight.numel() // groups <= GROUPED and (max(module.stride) == 1 or max(module.kernel_size) <= 3)
-    return whole and small and torch.backends.mkldnn.is_available()
+    return aligned and small and torch.backends.mkldnn.is_available()
 
 
 def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
@@ -457,15 +467,16 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
     shape = module.weight.shape
     once = PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel())
     for rows in pieces(len(inputs), once):
-        seen, given = inputs[rows], gradient[rows]
-        one = (
+        seen, arriving = inputs[rows], gradient[rows]
+        weight = (
             module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
         )  # only its shape is looked at
-        found = torch.ops.aten.convolution_backward(
-            given.reshape(1, -1, *given.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), one, None, module.stride,
-            padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups, [False, True, False],
+        gradients = torch.ops.aten.convolution_backward(
+            arriving.reshape(1, -1, *arriving.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), weight, None,
+            module.stride, padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups,
+            [False, True, False],
         )  # fmt: skip
-        yield module.weight, rows.start, found[1].view(len(seen), -1)
+        yield module.weight, rows.start, gradients[1].view(len(seen), -1)
 
 
 def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gradients:
@@ -478,11 +489,11 @@ def _unfolded(module: _Conv, inputs: Tensor, gradient: Tensor, room: Room) -> Gr
     start = 0
     for columns in _patches(module, inputs, once):
         rows = gradient[start * groups : (start + len(columns)) * groups]
-        found = room(module.weight, start, len(columns))
+        written = room(module.weight, start, len(columns))
         if groups > 1:
             columns = columns.unflatten(2, (-1, groups, channels)).permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(2)
-        torch.bmm(rows, columns, out=found.view(len(rows), rows.shape[1], -1))
-        yield module.weight, start, found
+        torch.bmm(rows, columns, out=written.view(len(rows), rows.shape[1], -1))
+        yield module.weight, start, written
         start += once
 
 
@@ -510,7 +521,7 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         inputs, padding = functional.pad(inputs, padding, mode=module.padding_mode), [0] * len(padding)
     sizes = inputs.shape[2:]
     before, after = padding[-2::-2], padding[::-2]
-    padded = [sum(each) for each in zip(before, sizes, after, strict=True)]
+    padded = [sum(sides) for sides in zip(before, sizes, after, strict=True)]
     patches = inside = inputs.new_zeros(once, *padded, inputs.shape[1])
     for axis, (first, size) in enumerate(zip(before, sizes, strict=True), 1):
         inside = inside.narrow(axis, first, size)
@@ -522,11 +533,11 @@ def _patches(module: _Conv, inputs: Tensor, once: int) -> Iterator[Tensor]:
         copies.append((torch.empty_like(windows, memory_format=torch.contiguous_format), windows))
         patches = copies[-1][0].flatten(-2)
     patches = patches.flatten(1, -2)
-    for some in inputs.movedim(1, -1).split(once):
-        inside[: len(some)].copy_(some)
+    for images in inputs.movedim(1, -1).split(once):
+        inside[: len(images)].copy_(images)
         for target, windows in copies:
-            target[: len(some)].copy_(windows[: len(some)])
-        yield patches[: len(some)]
+            target[: len(images)].copy_(windows[: len(images)])
+        yield patches[: len(images)]
 
 
 def normalisation(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:

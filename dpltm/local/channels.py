@@ -98,7 +98,8 @@ class Channel:
         Guarantees:
             A bit comes out as 1 with probability exactly one / 2^64 or zero / 2^64, whatever the others do.
         """
-        width, beyond = -(-self.bits // 8), -self.bits % 8
+        width = -(-self.bits // 8)
+        beyond = -self.bits % 8
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
             raise InputError(f"Expected packed bits (n, {width}) uint8, not {packed.shape} {packed.dtype}")
         if beyond and len(packed) and (packed[:, -1] & ((1 << beyond) - 1)).any():
@@ -106,7 +107,8 @@ class Channel:
         wide = -(-width // 8)
         words = np.zeros((len(packed), wide * 8), dtype=np.uint8)
         words[:, :width] = packed
-        received, at_a_time = np.empty_like(packed), max(1, BLOCK // wide)
+        received = np.empty_like(packed)
+        at_a_time = max(1, BLOCK // wide)
         columns = self._columns(wide)
         for start in range(0, len(packed), at_a_time):
             block = words[start : start + at_a_time].view(np.uint64)
@@ -120,7 +122,8 @@ class Channel:
         """Return each pattern bit's place in the words of a record, and its two thresholds."""
         place = np.arange(wide * 64) % len(self.pattern)
         return [
-            (np.packbits(place == each).view(np.uint64), bit.one, bit.zero) for each, bit in enumerate(self.pattern)
+            (np.packbits(place == number).view(np.uint64), bit.one, bit.zero)
+            for number, bit in enumerate(self.pattern)
         ]
 
 
@@ -166,7 +169,9 @@ def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source:
     """
     flat = bits.reshape(-1)
     places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask, _, _ in columns]
-    below, left, at = np.zeros_like(flat), np.full_like(flat, ~np.uint64(0)), np.arange(len(flat))
+    below = np.zeros_like(flat)
+    left = np.full_like(flat, ~np.uint64(0))
+    at = np.arange(len(flat))
     for height in range(63, -1, -1):
         threshold = np.zeros_like(flat)
         for place, (_, one, zero) in zip(places, columns, strict=True):

@@ -110,12 +110,12 @@ class Codebook:
             raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
         messages = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
         for start in range(0, len(scores), self.records_per_codebook):
-            some = slice(start, start + self.records_per_codebook)
+            block = slice(start, start + self.records_per_codebook)
             number = bytes(source.random_bytes(NUMBER_BYTES))
-            near = self.near_candidates(scores[some], labels[some], int.from_bytes(number, "little"))
-            messages[some, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
+            near = self.near_candidates(scores[block], labels[block], int.from_bytes(number, "little"))
+            messages[block, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
             reported = self.response.send(near, source).astype("<u2")
-            messages[some, NUMBER_BYTES:] = reported.view(np.uint8).reshape(-1, INDEX_BYTES)
+            messages[block, NUMBER_BYTES:] = reported.view(np.uint8).reshape(-1, INDEX_BYTES)
         return messages
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:

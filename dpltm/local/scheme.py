@@ -71,7 +71,8 @@ class FixedPoint:
         return np.concatenate([self._packed(block) for block in blocks])
 
     def _packed(self, values: np.ndarray) -> np.ndarray:
-        largest, sign = (1 << (self.length - 1)) - 1, np.uint16(1 << (self.length - 1))
+        largest = (1 << (self.length - 1)) - 1
+        sign = np.uint16(1 << (self.length - 1))
         codes = np.minimum(np.abs(values) * 2.0**self.fraction, largest).astype(np.uint16)
         codes |= np.signbit(values) * sign
         bits = np.unpackbits(codes.astype(">u2").view(np.uint8), axis=1).reshape(*values.shape, MAX_BITS_PER_VALUE)
@@ -196,10 +197,10 @@ class Scheme:
     def id(self) -> str:
         """SHA-256 (hex) over all that decides messages."""
         settings = [VERSION, self.feature_map.id, type(self.answer).__name__, asdict(self.answer)]
-        whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for value in (self.mean, self.deviation):
-            whole.update(value.astype("<f4").tobytes())
-        return whole.hexdigest()
+            digest.update(value.astype("<f4").tobytes())
+        return digest.hexdigest()
 
     @property
     def notes(self) -> list[str]:
@@ -222,7 +223,8 @@ class Scheme:
     ) -> Iterator[np.ndarray]:
         """Yield the messages of records as stored, some at a time: of each, and of ``augment`` varied images of it."""
         for start in range(0, len(x), ROWS):
-            rows, labels = x[start : start + ROWS], np.asarray(y[start : start + ROWS])
+            rows = x[start : start + ROWS]
+            labels = np.asarray(y[start : start + ROWS])
             for number in range(1 + augment):
                 yield self.answer.randomise(self.scores(varied(rows, source) if number else rows), labels, source)
             if progress is not None:

@@ -54,9 +54,9 @@ def moment_gain(codebook: Codebook) -> float:
 
 def _surplus(codebook: Codebook) -> float:
     """Chance of a near candidate, less that of another for each of the others that one near stands for."""
-    near, others = codebook.near, codebook.candidates - codebook.near
-    p = near / (near + others * math.exp(-codebook.epsilon))
-    return p - (1 - p) * near / others
+    near, far = codebook.near, codebook.candidates - codebook.near
+    p = near / (near + far * math.exp(-codebook.epsilon))
+    return p - (1 - p) * near / far
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,18 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     size, seen = codebook.values, max(len(rows), 1)
     squared = codebook.labels == "one-hot" and size <= MOST_SQUARED
     total, squares = np.zeros((codebook.classes, size)), np.zeros((size, size) if squared else 0)
-    numbers, reported = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0], indices(rows)
+    numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
+    reported = indices(rows)
     order = np.argsort(numbers, kind="stable")
     for start in range(0, len(rows), AT_ONCE):
         block, along = order[start : start + AT_ONCE], list[np.ndarray]()
         distinct, starts = np.unique(numbers[block], return_index=True)
-        for number, some in zip(distinct, np.split(reported[block], starts[1:]), strict=True):
+        for number, reports in zip(distinct, np.split(reported[block], starts[1:]), strict=True):
             directions, signs = codewords(int(number), size, codebook.classes)
-            often = np.bincount(some, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
+            often = np.bincount(reports, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
             more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
             total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
-            along.append(directions[some % PAIRS])
+            along.append(directions[reports % PAIRS])
         if squared:
             z = np.concatenate(along).astype(np.float64)
             squares += z.T @ z
@@ -116,7 +117,8 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     equal = np.full(codebook.classes, 1 / codebook.classes)
     if codebook.labels == "signed":
         return equal
-    count, often = max(len(rows), 1), np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
+    count = max(len(rows), 1)
+    often = np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)
@@ -175,13 +177,15 @@ class Messages:
     def __init__(
         self, rows: np.ndarray, answer: BitStrings, randomised: bool = True, inputs: str | None = "means"
     ) -> None:
-        self._rows, self._answer, self._means = rows, answer, inputs != "bits"
+        self._rows = rows
+        self._answer = answer
+        self._means = inputs != "bits"
         share, size = (np.tile(part, answer.values) for part in _normal(answer.form))
         p, q = answer.channel.probabilities()
         arrived = share * p + (1 - share) * q
         # variance of the mean of a bit, given how it arrived
-        told = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
-        unit = NORM / math.sqrt(max(float(np.square(size) @ told), 1e-300))
+        information = np.square(share * (1 - share) * (p - q)) / np.maximum(arrived * (1 - arrived), 1e-300)
+        unit = NORM / math.sqrt(max(float(np.square(size) @ information), 1e-300))
         if not randomised:
             p, q = np.ones_like(p), np.zeros_like(q)
             arrived = share
@@ -201,8 +205,8 @@ class Messages:
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return network inputs, ``(rows, bits)`` float32."""
-        some = self._rows[index if isinstance(index, slice) else index.numpy()]
-        bits = torch.from_numpy(np.unpackbits(some[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
+        rows = self._rows[index if isinstance(index, slice) else index.numpy()]
+        bits = torch.from_numpy(np.unpackbits(rows[:, :-LABEL_BYTES], axis=1, count=self._answer.channel.bits))
         return self._low + bits * (self._high - self._low) if self._means else bits.float()
 
 
@@ -217,16 +221,16 @@ def nearest_mean(answer: Codebook, rows: np.ndarray) -> dict[str, Tensor]:
     return of_estimates(answer, estimates(answer, rows), frequencies(answer, rows))
 
 
-def of_estimates(answer: Codebook, told: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
+def of_estimates(answer: Codebook, estimates: Estimates, shares: np.ndarray) -> dict[str, Tensor]:
     """Return the same from estimates, with shares of the classes as ``frequencies`` gives them."""
-    means = told.means / (shares * answer.classes)[:, None]
+    means = estimates.means / (shares * answer.classes)[:, None]
     centre = means.mean(0)
-    apart, noise = means - centre, told.variance * answer.values
+    apart, noise = means - centre, estimates.variance * answer.values
     signal = max(float(np.square(apart).sum(1).mean()) - (1 - 1 / answer.classes) * noise, MIN_SIGNAL)
     means = centre + apart * signal / (signal + noise)
     weight = means
-    if told.moments is not None:
-        weight = means @ metric(told.moments - (means.T * shares) @ means, told.deviation)
+    if estimates.moments is not None:
+        weight = means @ metric(estimates.moments - (means.T * shares) @ means, estimates.deviation)
     return {
         "fc1.weight": torch.from_numpy(weight / NORM).float(),
         "fc1.bias": torch.from_numpy(-(weight * means).sum(1) / 2).float(),

@@ -201,7 +201,9 @@ class ModelSpec(Network):
 
 def renamed(spec: ModelSpec, shapes: Mapping[str, tuple[int, ...]]) -> ModelSpec:
     """The network of the same layers as ``spec`` with these parameters; InputError if more than widths differs."""
-    name, before, widths = spec.name, spec.shapes(), list[int]()
+    name = spec.name
+    before = spec.shapes()
+    widths = list[int]()
     try:
         for place, width in enumerate(name.widths):
             wider = replace(name, explicit=(*name.widths[:place], width + 1, *name.widths[place + 1 :]))
@@ -271,8 +273,8 @@ def _kind(text: str) -> NetworkKind:
     if (reason := instead(f"--model {name}")) is not None:
         raise InputError(f"`model` {name}{reason}")
     if name not in KINDS:
-        known = ", ".join(kind.usage or kind.name for kind in KINDS.values())
-        raise InputError(f"`model`: unknown network {text!r:.80}; known: {known}{did_you_mean(name, KINDS)}")
+        usages = ", ".join(kind.usage or kind.name for kind in KINDS.values())
+        raise InputError(f"`model`: unknown network {text!r:.80}; known: {usages}{did_you_mean(name, KINDS)}")
     kind = KINDS[name]
     if kind.no_tanh is not None and text.partition(":")[0] != name:
         raise InputError(f"`model`: {text!r:.80}: {kind.no_tanh}; leave {TANH} out")
@@ -293,15 +295,15 @@ def build(spec: Network, seed: int | None = None) -> nn.Module:
     return spec.build(seed)
 
 
-def model_spec(named: str | OwnModel, dataset: Dataset) -> Network:
+def model_spec(model: str | OwnModel, dataset: Dataset) -> Network:
     """The network of that name, or of the user's own, for these records."""
-    if not isinstance(named, str):
-        network: Network = _own_network(named, dataset)
+    if not isinstance(model, str):
+        network: Network = _own_network(model, dataset)
         return network
-    check_kind_takes(named, dataset)
+    check_kind_takes(model, dataset)
     tables = dataset.input_tables
-    spec = ModelSpec(resolve(named, dataset.input_shape, tables), dataset.features, dataset.classes)
-    check_tables(spec, dataset, f"`model`: {named}", f"take {' or '.join(for_tables(tables))}")
+    spec = ModelSpec(resolve(model, dataset.input_shape, tables), dataset.features, dataset.classes)
+    check_tables(spec, dataset, f"`model`: {model}", f"take {' or '.join(for_tables(tables))}")
     return spec
 
 

@@ -48,19 +48,19 @@ def compact(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compac
     live = {name: value.cpu() for name, value in mask.items()}
     weights = {name: value.double() for name, value in model.named_parameters()}
     layers = [(name, layer) for name, layer in model.named_children() if isinstance(layer, (nn.Linear, nn.Conv2d))]
-    kept = {layers[-1][0]: torch.ones(len(layers[-1][1].weight), dtype=torch.bool)}
+    kept_units = {layers[-1][0]: torch.ones(len(layers[-1][1].weight), dtype=torch.bool)}
     for (name, layer), (next_name, _) in zip(layers[-2::-1], layers[:0:-1], strict=True):
-        behind = _by_input(live[f"{next_name}.weight"], len(layer.weight))[kept[next_name]]
-        kept[name] = behind.any(2).any(0)
-        kept[name][0] |= not bool(kept[name].any())
+        reached = _by_input(live[f"{next_name}.weight"], len(layer.weight))[kept_units[next_name]]
+        kept_units[name] = reached.any(2).any(0)
+        kept_units[name][0] |= not bool(kept_units[name].any())
     places = {name: torch.arange(value.numel()).view(value.shape) for name, value in weights.items()}
     before = None
     for name, _ in layers:
-        weight = places[f"{name}.weight"][kept[name]]
+        weight = places[f"{name}.weight"][kept_units[name]]
         if before is not None:
-            used = _by_input(weight, len(kept[before]))[:, kept[before]]
+            used = _by_input(weight, len(kept_units[before]))[:, kept_units[before]]
             weight = used.reshape(len(weight), -1, *weight.shape[2:])
-        places |= {f"{name}.weight": weight, f"{name}.bias": places[f"{name}.bias"][kept[name]]}
+        places |= {f"{name}.weight": weight, f"{name}.bias": places[f"{name}.bias"][kept_units[name]]}
         before = name
     smaller = renamed(spec, {name: tuple(at.shape) for name, at in places.items()})
     compacted = build(smaller)

@@ -32,21 +32,23 @@ DIVERGED = "training diverged: the network gives no finite numbers, so it tells 
 @torch.no_grad()
 def has_diverged(model: nn.Module, spec: Network) -> bool:
     """True if a network has weights, or outputs for a record of zeros (nobody's), that are not finite."""
-    kept = list(model.parameters())
-    zeros = torch.zeros(1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=kept[0].device)
+    parameters = list(model.parameters())
+    zeros = torch.zeros(
+        1, spec.features, dtype=torch.long if spec.tables else torch.float32, device=parameters[0].device
+    )
     with evaluating(model):
-        return not all(bool(value.isfinite().all()) for value in (*kept, model(zeros)))
+        return not all(bool(value.isfinite().all()) for value in (*parameters, model(zeros)))
 
 
 @torch.no_grad()
 def scored_rows(model: nn.Module, like: Tensor) -> int:
     """Return how many rows every pass has in which private records are scored: 32 to ``CHUNK``, by what a network takes for
     a record of zeros (nobody's), so that it is public, and a trial can have as many."""
-    held = 0
+    numbers = 0
 
     def count(_module: nn.Module, _inputs: object, output: object) -> None:
-        nonlocal held
-        held += output.numel() if isinstance(output, Tensor) else 0
+        nonlocal numbers
+        numbers += output.numel() if isinstance(output, Tensor) else 0
 
     hooks = [module.register_forward_hook(count) for module in model.modules()]
     try:
@@ -55,7 +57,7 @@ def scored_rows(model: nn.Module, like: Tensor) -> int:
     finally:
         for hook in hooks:
             hook.remove()
-    rows = min(max(SCORED_BYTES // (4 * max(held, 1)), 32), CHUNK)
+    rows = min(max(SCORED_BYTES // (4 * max(numbers, 1)), 32), CHUNK)
     return int(2 ** (rows.bit_length() - 1))
 
 
@@ -159,33 +161,37 @@ def total_score(
         clamped, NaN is 0, as is what is not one value, and it is rounded to a multiple of 2^-20, as is a person's mean
         (downwards); these are summed as whole numbers, so the sum is exact whatever the order.
     """
-    valued, parts = isinstance(score, OfValues), list[Tensor]()
-    there = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
+    valued = isinstance(score, OfValues)
+    parts = list[Tensor]()
+    present = torch.ones(len(y), dtype=torch.bool, device=y.device) if valued else y != ABSENT
     if not chunk:
         chunk = scored_rows(model, x[:1]) if alike and len(x) else CHUNK
-        if alike and len(x):
-            with evaluating(model):
-                together = follows(model, x[:1]) and bits_hold(model, x[:1], chunk)
-            chunk = chunk if together else 1  # alone, a record cannot depend on others
-    for given, labels in zip(outputs(model, x, chunk, alike=alike), y[there].split(chunk), strict=True):
+        chunk = rows_alike(model, x[:1], chunk) if alike and len(x) else chunk
+    for of_chunk, labels in zip(outputs(model, x, chunk, alike=alike), y[present].split(chunk), strict=True):
         if score is None:
-            parts.append(STEP * (given.argmax(1) == labels).long())
+            parts.append(STEP * (of_chunk.argmax(1) == labels).long())
             continue
         if isinstance(score, PricedScore):
-            values = [score.values(given, labels)]
+            values = [score.values(of_chunk, labels)]
         else:  # each alone: for a function of the user's own, and since last bits of others depend on how many there are
             value_of = score.values if isinstance(score, PricedError) else score
-            alone = (value_of(given[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
+            alone = (value_of(of_chunk[at : at + 1], labels[at : at + 1]) for at in range(len(labels)))
             values = [value.reshape(1) if value.numel() == 1 else value.new_zeros(1) for value in alone]
         parts += [(value.double().nan_to_num(0.0).clamp(0, 1) * STEP).round().long() for value in values]
-    each = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
-    if there.ndim == 2:
-        many = there.sum(1)
+    scores = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long, device=y.device)
+    if present.ndim == 2:
+        many = present.sum(1)
         sums = torch.zeros_like(many).index_add_(
-            0, torch.arange(len(y), device=y.device).repeat_interleave(many), each
+            0, torch.arange(len(y), device=y.device).repeat_interleave(many), scores
         )
-        each = sums // many.clamp_min(1)
-    return int(each.sum()) / STEP
+        scores = sums // many.clamp_min(1)
+    return int(scores.sum()) / STEP
+
+
+def rows_alike(model: nn.Module, like: Tensor, rows: int) -> int:
+    """Return ``rows``, or 1 where made-up ones, as ``like``, show that others move a bit, or may: alone none can."""
+    with evaluating(model):
+        return rows if follows(model, like) and bits_hold(model, like, rows) else 1
 
 
 def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = True) -> Iterator[Tensor]:
@@ -218,16 +224,16 @@ def skill(
     Args:
         x, y: records that are not protected. Others as :func:`skill_of`.
     """
-    given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
-    return skill_of(given.numpy(), y.cpu().numpy(), names, metric, groups)
+    values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
+    return skill_of(values.numpy(), y.cpu().numpy(), names, metric, groups)
 
 
 def target_skill(
     model: nn.Module, x: Inputs, y: Tensor, target: tuple[float, float], metric: str
 ) -> TargetSkill | None:
     """Return how good a network is at predicting numbers of a range, as :func:`skill`; None if outputs are not finite."""
-    given = torch.cat([each.cpu() for each in outputs(model, x, alike=False)])
-    return target_skill_of(given.numpy(), y.cpu().numpy(), target, metric)
+    values = torch.cat([chunk.cpu() for chunk in outputs(model, x, alike=False)])
+    return target_skill_of(values.numpy(), y.cpu().numpy(), target, metric)
 
 
 def check_no_target(dataset: Dataset, taker: str) -> None:

@@ -99,19 +99,28 @@ def aligned(values: torch.Tensor) -> torch.Tensor:
     return values.clone(memory_format=torch.contiguous_format)
 
 
+_ordered: list[tuple[bool, bool]] = []
+"""Whether sums were in order, and whether others only brought a warning, before the first of all blocks in any thread."""
+
+
 @contextlib.contextmanager
 def deterministic(device: torch.device, wanted: bool) -> Iterator[None]:
     """A block in which, on a GPU and where it is ``wanted``, no sum depends on the order in which threads come; RuntimeError
-    for operations that PyTorch has no such form of."""
-    before = torch.are_deterministic_algorithms_enabled()
-    if before or not wanted or device.type != "cuda":
+    for operations that PyTorch has no such form of. The setting is that of the process: the last block restores it."""
+    if not wanted or device.type != "cuda":
         yield
         return
-    torch.use_deterministic_algorithms(True)
+    with _lock:
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        _ordered.append(_ordered[0] if _ordered else before)
+        torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(False)
+        with _lock:
+            enabled, warns = _ordered.pop()
+            if not _ordered:
+                torch.use_deterministic_algorithms(enabled, warn_only=warns)
 
 
 class _Settings:
@@ -124,7 +133,9 @@ class _Settings:
         self._cudnn = _read(lambda: bool(torch.backends.cudnn.allow_tf32))
         self._operators = [(operator, operator.fp32_precision) for operator in _operators()]
         self._fast_attention = torch.backends.mha.get_fastpath_enabled()
-        self._switches = [each for each in _SWITCHES if bool(getattr(each[0], each[1], each[2])) is not each[2]]
+        self._switches = [
+            switch for switch in _SWITCHES if bool(getattr(switch[0], switch[1], switch[2])) is not switch[2]
+        ]
 
     def turn_off(self) -> None:
         if self._matmul not in (None, "highest"):

@@ -154,8 +154,8 @@ class NetworkKind:
 
     def _takes_widths(self, name: NetworkName) -> bool:
         count = len(name.widths) - name.projected
-        known = count in self.counts or count == len(self.usual(name.sizes))
-        return known and all(1 <= width <= self.max_width for width in name.widths)
+        counted = count in self.counts or count == len(self.usual(name.sizes))
+        return counted and all(1 <= width <= self.max_width for width in name.widths)
 
     def sizes_of(self, text: str, shape: tuple[int, ...], tables: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sizes that data decide.

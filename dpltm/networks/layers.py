@@ -69,15 +69,15 @@ def shapes_of(layers: Iterable[LayerSpec]) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every parameter of these layers, in order, without memory for any."""
     with torch.device("meta"):
         modules = [(layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers]
-    named = ((name, module.named_parameters()) for name, module in modules)
-    return {f"{name}.{part}": tuple(value.shape) for name, parts in named for part, value in parts}
+    parameters = ((name, module.named_parameters()) for name, module in modules)
+    return {f"{name}.{part}": tuple(value.shape) for name, parts in parameters for part, value in parts}
 
 
 def make(layers: Iterable[LayerSpec], tanh: bool, seed: int | None) -> nn.Sequential:
     """Make the network of these layers: Glorot normal weights from ``seed``; None for any weights."""
     # torch initialises what it makes, from its global state; skip_init would not, but imports for half a second
     with seeded(0):
-        modules = OrderedDict((one.name, _class(one)(*one.arguments, **one.options)) for one in layers)
+        modules = OrderedDict((layer.name, _class(layer)(*layer.arguments, **layer.options)) for layer in layers)
     if tanh:
         modules = OrderedDict(
             (name.replace("relu", "tanh"), nn.Tanh() if isinstance(module, nn.ReLU) else module)

@@ -113,7 +113,7 @@ class Layout(Network):
             "form": self.form,
             **({"parts": [[*astuple(part)] for part in self.parts]} if self.parts else {}),
             "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
-            "buffers": [[name, list(one.shape), one.dtype] for name, one in self.buffers.items()],
+            "buffers": [[name, list(buffer.shape), buffer.dtype] for name, buffer in self.buffers.items()],
             "frozen": list(self.frozen),
             "prunable": list(self.prunable),
             "start_provenance": self.start_provenance,
@@ -149,8 +149,8 @@ class Layout(Network):
             layout.check("the network")
             _need(body, layout.to_json().keys() == body.keys())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            said = str(error) if isinstance(error, InputError) else "not the layout of a network"
-            raise ArtifactError(f"{where}: own: {said}") from None
+            why = str(error) if isinstance(error, InputError) else "not the layout of a network"
+            raise ArtifactError(f"{where}: own: {why}") from None
         return layout
 
     @property
@@ -167,7 +167,8 @@ class Layout(Network):
 
     def check(self, where: str) -> None:
         """Raise InputError for a layout that no module has, or that is too large."""
-        shapes, names = self.parameter_shapes, [part.name for part in self.parts]
+        shapes = self.parameter_shapes
+        names = [part.name for part in self.parts]
         if (self.classes == 0) != (self.labels is not None):
             raise InputError(f"{where} has classes, though its labels are no class numbers")
         if names and sum(part.size for part in self.parts) != self.features:
@@ -177,7 +178,7 @@ class Layout(Network):
             raise InputError(f"{where} takes parts of records that have no names of arguments, or one twice")
         if not shapes or len(shapes) + len(self.buffers) > MAX_TENSORS or shapes.keys() & self.buffers.keys():
             raise InputError(f"{where} has no parameters, more than {MAX_TENSORS:,} tensors, or a name twice")
-        weights = self.parameters + sum(math.prod(one.shape) for one in self.buffers.values())
+        weights = self.parameters + sum(math.prod(buffer.shape) for buffer in self.buffers.values())
         if weights > MAX_WEIGHTS:
             raise InputError(f"{where} has {weights:,} weights, more than the {MAX_WEIGHTS:,} that are taken")
         if math.prod(self.record_shape) != self.features:
@@ -187,10 +188,10 @@ class Layout(Network):
         if any(len(shapes[name]) < 2 for name in self.prunable):
             raise InputError(f"{where}: only weights of two and more dimensions can be pruned")
         try:
-            held = holder_of(self, "meta")
+            holder = holder_of(self, "meta")
         except (KeyError, ValueError, TypeError, AttributeError):
             raise InputError(f"{where}: names of parameters that no module has") from None
-        if list(dict(held.named_parameters())) != list(shapes):
+        if list(dict(holder.named_parameters())) != list(shapes):
             raise InputError(f"{where}: names of parameters in an order that no module has")
 
 
@@ -261,9 +262,9 @@ def holder_of(layout: Layout, device: str = "cpu") -> Holder:
         place, _, last = name.rpartition(".")
         value = nn.Parameter(torch.zeros(shape, device=device), requires_grad=name not in layout.frozen)
         _module_at(holder, place).register_parameter(last, value)
-    for name, one in layout.buffers.items():
+    for name, buffer in layout.buffers.items():
         place, _, last = name.rpartition(".")
-        zeros = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+        zeros = torch.zeros(buffer.shape, dtype=getattr(torch, buffer.dtype), device=device)
         _module_at(holder, place).register_buffer(last, zeros)
     object.__setattr__(holder, "layout", layout)
     return holder

@@ -29,7 +29,8 @@ class Mask(Mapping[str, Tensor]):
                 raise InputError(f"mask {name}: dtype is {tensor.dtype}, expected torch.bool")
         self._tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         weights = (name for name, tensor in tensors.items() if tensor.ndim >= 2) if prunable is None else prunable
-        self.prunable, self.frozen = tuple(weights), frozenset(frozen)
+        self.prunable = tuple(weights)
+        self.frozen = frozenset(frozen)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name].clone()

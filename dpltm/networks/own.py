@@ -83,20 +83,22 @@ class OwnModel:
         weights: Mapping[Any, Any] = read_weights(self.start) if isinstance(self.start, Path) else self.start
         if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
             raise InputError("start", weights, "a state dict, or the path of a safetensors file")
-        where, prefix = str(self.start) if isinstance(self.start, Path) else "the state dict", self.start_prefix
+        where = str(self.start) if isinstance(self.start, Path) else "the state dict"
+        prefix = self.start_prefix
         weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
         if prefix and not weights:
             raise InputError(f"`start_prefix`: no name in {where} begins with {prefix!r:.80}")
         return _fitting(module, weights, where, self.start_skip)
 
-    def provenance(self, module: nn.Module, again: Callable[[], nn.Module], given: bool) -> StartProvenance:
+    def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
         """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
 
         Args:
             again: makes the module under another seed.
-            given: whether weights take the place of the module's.
+            has_start: whether weights take the place of the module's.
         """
-        declared, handed_in = self.start_provenance, given or isinstance(self.code, nn.Module)
+        declared = self.start_provenance
+        handed_in = has_start or isinstance(self.code, nn.Module)
         if declared == "private":
             raise InputError(
                 "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
@@ -110,7 +112,7 @@ class OwnModel:
             return cast(StartProvenance, declared or "lineage")
         if handed_in or not _is_drawn(module, again()):
             raise InputError(
-                f"`start_provenance` is missing: say what the weights of {'`start`' if given else self.text} depend on:"
+                f"`start_provenance` is missing: say what the weights of {'`start`' if has_start else self.text} depend on:"
                 " data-free (drawn at random), public (public records alone); those of a run bring its lineage:"
                 " start_lineage=run.lineage in Python, RUN/model.safetensors as a file"
                 + ("" if handed_in else ". They are the same under every seed, so they are not drawn at random")
@@ -119,10 +121,10 @@ class OwnModel:
 
     def frozen(self, module: nn.Module) -> tuple[str, ...]:
         """Return the names of the parameters that are not trained."""
-        named = dict(module.named_parameters())
-        chosen = _matching(self.freeze, named, "freeze", f"parameter of {self.text}")
-        frozen = tuple(name for name, value in named.items() if name in chosen or not value.requires_grad)
-        if len(frozen) == len(named):
+        parameters = dict(module.named_parameters())
+        chosen = _matching(self.freeze, parameters, "freeze", f"parameter of {self.text}")
+        frozen = tuple(name for name, value in parameters.items() if name in chosen or not value.requires_grad)
+        if len(frozen) == len(parameters):
             raise InputError("`freeze`: every parameter is frozen, so there is nothing to train; leave some out")
         return frozen
 
@@ -162,8 +164,8 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
         settings["start"] = Path(settings["start"])
-    given = {name: value for name, value in settings.items() if value is not None}
-    return OwnModel(code=code, text=text, source_sha256=digest, **given)
+    options = {name: value for name, value in settings.items() if value is not None}
+    return OwnModel(code=code, text=text, source_sha256=digest, **options)
 
 
 def check_no_code(name: str) -> None:
@@ -181,29 +183,32 @@ def _patterns(name: str, value: Any) -> tuple[str, ...]:
 
 def _described(code: Any) -> tuple[str, str | None]:
     """Return where code came from, as text, and the SHA-256 of its file, but of those of torch."""
-    named = type(plain(code)) if isinstance(code, nn.Module) else code
-    module, name = getattr(named, "__module__", None) or "?", getattr(named, "__qualname__", type(named).__name__)
+    code_named = type(plain(code)) if isinstance(code, nn.Module) else code
+    module = getattr(code_named, "__module__", None) or "?"
+    name = getattr(code_named, "__qualname__", type(code_named).__name__)
     text = f"{module}:{name}"
     if module.partition(".")[0] == "torch":
         return text, None
     try:
-        source = inspect.getsourcefile(named)
+        source = inspect.getsourcefile(code_named)
         return text, None if source is None else file_digest(source)
     except (TypeError, OSError):  # made at a prompt, or built in
         return text, None
 
 
 def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: str) -> set[str]:
-    known, chosen = list(names), set[str]()
+    candidates, chosen = list(names), set[str]()
     for pattern in patterns:
-        found = {name for name in known if fnmatchcase(name, pattern)}
-        if not found:
-            raise InputError(f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, known)}")
-        chosen |= found
+        matches = {name for name in candidates if fnmatchcase(name, pattern)}
+        if not matches:
+            raise InputError(
+                f"`{option}`: no {what} has a name like {pattern!r:.80}{did_you_mean(pattern, candidates)}"
+            )
+        chosen |= matches
     return chosen
 
 
-def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
+def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
     """Return the starting weights of a module among those given; InputError with everything that does not fit."""
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
@@ -214,7 +219,7 @@ def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: t
         return any(fnmatchcase(name, pattern) for pattern in skip)
 
     values: dict[str, Tensor] = {}
-    for name, value in given.items():
+    for name, value in weights.items():
         values.setdefault(aliases.get(name, name), value)
     values = {name: value for name, value in values.items() if not skipped(name)}
     wrong = {
@@ -227,8 +232,8 @@ def _fitting(module: nn.Module, given: Mapping[str, Tensor], where: str, skip: t
         ],
     }
     if any(wrong.values()):
-        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
-        raise InputError(f"`start`: {where} does not fit the network. {told}")
+        problems = "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
+        raise InputError(f"`start`: {where} does not fit the network. {problems}")
     for name, value in values.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise InputError(f"`start`: {name} of {where} holds a weight that is not finite")
@@ -289,9 +294,9 @@ def check_module(module: nn.Module, text: str) -> None:
             raise InputError(f"{where}: coordinates of {name} share memory (expand); use clone()")
         if not bool(value.isfinite().all()):
             raise InputError(f"{where}: {name} holds a weight that is not finite")
-    for name, held in buffers.items():
-        if str(held.dtype).removeprefix("torch.") not in DTYPES:
-            raise InputError(f"{where}: buffer {name} is of {held.dtype}; take one of {', '.join(DTYPES)}")
+    for name, buffer in buffers.items():
+        if str(buffer.dtype).removeprefix("torch.") not in DTYPES:
+            raise InputError(f"{where}: buffer {name} is of {buffer.dtype}; take one of {', '.join(DTYPES)}")
     check_batch_norm(module)
 
 

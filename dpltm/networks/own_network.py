@@ -80,10 +80,10 @@ class OwnNetwork(Layout):
     @cached_property
     def identity(self) -> str:
         """Digest of its layout and outputs; and of its code as it is now, where that was edited: training may differ."""
-        made = super().identity
+        by_layout = super().identity
         if self.own is None or not self.edited:
-            return made
-        return hashlib.sha256(f"{made} {self.own.source_sha256}".encode()).hexdigest()
+            return by_layout
+        return hashlib.sha256(f"{by_layout} {self.own.source_sha256}".encode()).hexdigest()
 
     @cached_property
     def source(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class OwnNetwork(Layout):
         with contextlib.suppress(Exception), seeded(0):  # whoever trains it refuses what fails
             model(self.made_up()).sum().backward()
         functions = [part for part in (self.loss, self.own.score, self.own.inputs, self.own.code) if callable(part)]
-        modules = [each for part in (model, *functions) if isinstance(part, nn.Module) for each in part.modules()]
+        modules = [module for part in (model, *functions) if isinstance(part, nn.Module) for module in part.modules()]
         return loaded_code([*functions, *(type(plain(module)) for module in modules)])
 
     @property
@@ -127,14 +127,14 @@ class OwnNetwork(Layout):
         """Build the network; see :func:`dpltm.networks.build`. Without code, a module that only holds weights."""
         if self.own is None:
             return holder_of(self)
-        module = self.made(seed)
+        module = self.new_module(seed)
         if self.start is not None:
             put(module, {**weights_of(module), **self.start})
         for name, value in module.named_parameters():
             value.requires_grad_(name not in self.frozen)
         return _adapted(module, self)
 
-    def made(self, seed: int | None) -> nn.Module:
+    def new_module(self, seed: int | None) -> nn.Module:
         """Return what the code gives: a copy of the instance, or what the factory makes under the seed."""
         assert self.own is not None
         code = self.own.code
@@ -195,20 +195,20 @@ class OwnNetwork(Layout):
         for name in ("start", "freeze", "prunable", "start_provenance", "start_lineage"):
             if getattr(model, name) not in (None, (), ""):
                 raise InputError(f"`{name}`: the network that was made says so itself; leave it out")
-        made = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
-        module = made.made(0)
+        network = replace(self, own=model, start=None, edited=self.source_sha256 != model.source_sha256)
+        module = network.new_module(0)
         check_module(module, model.text)
         _check_same(_shapes_of(module), self.parameter_shapes, model.text, "parameter")
         _check_same(buffers_of(module), self.buffers, model.text, "buffer")
-        built = made.build(0)
+        built = network.build(0)
         put(built, values)
         assert self.outputs is not None
-        if not _close(_Trial(made, built).passed(), self.outputs, AGREE):
+        if not _close(_Trial(network, built).passed(), self.outputs, AGREE):
             raise InputError(
                 f"`model`: {model.text} has the same parameters, but computes something else with them: it is another"
                 " network than the one that this was made with"
             )
-        return made
+        return network
 
 
 def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
@@ -234,9 +234,9 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
         own=model if text == model.text else replace(model, code=text, text=text),
     )
     check_loss(draft)
-    module = draft.made(0)
+    module = draft.new_module(0)
     draft = _laid_out(draft, module)
-    first, second = weights_of(module), weights_of(draft.made(0))
+    first, second = weights_of(module), weights_of(draft.new_module(0))
     if [(name, value.shape) for name, value in first.items()] != [
         (name, value.shape) for name, value in second.items()
     ]:
@@ -244,7 +244,7 @@ def for_records(model: OwnModel, dataset: Dataset) -> OwnNetwork:
     if not all(torch.equal(value, second[name]) for name, value in first.items()):
         raise InputError(f"`model`: {text} gives other weights under the same seed; draw them by torch's generator")
     start = model.given_start(module)
-    provenance = model.provenance(module, lambda: draft.made(1), given=start is not None)
+    provenance = model.provenance(module, lambda: draft.new_module(1), has_start=start is not None)
     lineage = model.start_lineage or NO_LINEAGE
     return replace(draft, start=start, start_provenance=provenance, lineage=lineage).tried()
 
@@ -253,7 +253,8 @@ def _laid_out(draft: OwnNetwork, module: nn.Module) -> OwnNetwork:
     """Return a network with the names and shapes of its module; InputError for one that dpltm cannot take."""
     assert draft.own is not None
     check_module(module, draft.text)
-    shapes, frozen = _shapes_of(module), draft.own.frozen(module)
+    shapes = _shapes_of(module)
+    frozen = draft.own.frozen(module)
     weights = draft.own.may_be_pruned(shapes, frozen)
     draft = replace(draft, parameter_shapes=shapes, buffers=buffers_of(module), frozen=frozen, prunable=weights)
     draft.check("`model`: " + draft.text)
@@ -267,9 +268,9 @@ def _shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
 def _check_same(mine: Mapping[str, Any], stored: Mapping[str, Any], text: str, what: str) -> None:
     if list(mine.items()) != list(stored.items()):
         wrong = next((name for name in (*stored, *mine) if mine.get(name) != stored.get(name)), "")
-        found, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
+        here, wanted = mine.get(wrong, "not there"), stored.get(wrong, "not there")
         raise InputError(
-            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {found}, and was"
+            f"`model`: {text} is another network than the one that this was made with: {what} {wrong} is {here}, and was"
             f" {wanted}"
             if wrong
             else f"`model`: {text} has its {what}s in another order than the network that this was made with"
@@ -280,8 +281,11 @@ class _Trial:
     """A network that is tried out on made-up records: what it gives for one must depend on that record alone."""
 
     def __init__(self, network: OwnNetwork, model: nn.Module) -> None:
-        self._network, self._model, self._x = network, model, network.made_up()
-        self._weights, self._states = weights_of(model), states_of(model)
+        self._network = network
+        self._model = model
+        self._x = network.made_up()
+        self._weights = weights_of(model)
+        self._states = states_of(model)
         self._outputs = self._run(self._x)
 
     def passed(self) -> Tensor:
@@ -294,7 +298,8 @@ class _Trial:
                 " or keep a state?"
             )
         self.check_apart(ROWS)
-        weights, states = weights_of(self._model), states_of(self._model)
+        weights = weights_of(self._model)
+        states = states_of(self._model)
         changed = [name for name, value in self._weights.items() if not torch.equal(value, weights[name])]
         changed += [name for name, value in states.items() if value != self._states.get(name)]
         if changed:
@@ -307,14 +312,16 @@ class _Trial:
 
     def check_apart(self, rows: int, fillings: Tensor | None = None) -> None:
         """Refuse a network whose outputs for a record, among so many, are not what it gives for the record alone."""
-        network, model, x = self._network, self._model, self._network.made_up(rows)
+        network = self._network
+        model = self._model
+        x = self._network.made_up(rows)
         x = x.to(next(model.parameters()).device)
 
         def sees(x: Tensor) -> Sights:
             return [Sight("the outputs", model(x))]
 
         def own(x: Tensor) -> Sights:
-            return [Sight("the outputs", given) for given in alone(lambda row: [model(row)], x, model=model)]
+            return [Sight("the outputs", output) for output in alone(lambda row: [model(row)], x, model=model)]
 
         pairs = [((short,), (long,)) for short, long in self._padded(x, fillings)]
         ways = [(0, row, True) for row in (1 - x[0], *constant(x[0]), *(short[0][1] for short, _ in pairs))]
@@ -333,7 +340,8 @@ class _Trial:
 
     def _padded(self, x: Tensor, fillings: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of short records, and each with a long one among them; all parts are short together."""
-        parts, declared = self._network.stored(x), tokens_of(self._model)
+        parts = self._network.stored(x)
+        declared = tokens_of(self._model)
         fills = [None] * len(parts) if fillings is None else self._network.stored(fillings)
         ways = [
             list(padded(part, () if part.is_floating_point() else declared, fill)) or [(part, part)]
@@ -350,7 +358,8 @@ class _Trial:
         return _run(self._network, self._model, x, seed)
 
     def _check_outputs(self) -> None:
-        network, shape = self._network, tuple(self._outputs.shape)
+        network = self._network
+        shape = tuple(self._outputs.shape)
         classes = (RECORDS, network.classes)
         if shape[:1] != (RECORDS,):
             raise InputError(
@@ -371,7 +380,8 @@ class _Trial:
             raise InputError(f"`model`: {network.text} gives outputs that are not finite for made-up records")
 
     def _check_functions(self) -> None:
-        outputs, labels = self._outputs, self._labels()
+        outputs = self._outputs
+        labels = self._labels()
         for name, function in (("loss", self._network.loss), ("score", self._network.score)):
             if function is None:
                 continue
@@ -469,10 +479,10 @@ def check_labels(network: Network, dataset: Dataset) -> None:
 
     def look(records: Arrays) -> None:
         for labels in map(torch.tensor, pieces_of(records.y)):
-            given = outputs.expand(len(labels), *outputs.shape[1:])
+            predicted = outputs.expand(len(labels), *outputs.shape[1:])
             for name, function in (("loss", network.loss), ("score", network.score)):
                 try:
-                    shape = (len(labels),) if function is None else tuple(function(given, labels).shape)
+                    shape = (len(labels),) if function is None else tuple(function(predicted, labels).shape)
                     failure = "" if shape == (len(labels),) else f"shape {shape}"
                 except Exception as error:  # the user's own code
                     failure = type(error).__name__
@@ -528,7 +538,7 @@ def network_trained(
     """
     classes = 1 if labels is None else 0
     draft = OwnNetwork(model.text, math.prod(shape), classes, shape, tables, labels, own=model)
-    draft = _laid_out(draft, draft.made(None))
+    draft = _laid_out(draft, draft.new_module(None))
     provenance = cast(StartProvenance, "lineage" if lineage else model.start_provenance or "data-free")
     weights = tuple(name for name in draft.prunable if prunable is None or name in prunable)
     draft = replace(draft, prunable=weights, start_provenance=provenance)
@@ -539,9 +549,9 @@ def network_trained(
             f"`model`: {model.text} gives outputs of shape {tuple(outputs.shape)} for {RECORDS} records; of class numbers a"
             " run is of two classes and more, (records, classes); keep the weights and the report of others yourself"
         )
-    made = as_trained(replace(draft, classes=outputs.shape[1] if labels is None else 0), built)
-    assert made is not None
-    return made, built
+    trained = as_trained(replace(draft, classes=outputs.shape[1] if labels is None else 0), built)
+    assert trained is not None
+    return trained, built
 
 
 def _kept(outputs: Tensor) -> Tensor:
@@ -591,8 +601,8 @@ def _shaped(network: OwnNetwork, x: Tensor) -> Any:
     if network.parts:
         return apart(x, network.parts)
     if network.tables and x.is_floating_point():
-        known = (x >= 0) & (x < max(network.tables))
-        x = torch.where(known, x, 0).long()
+        in_range = (x >= 0) & (x < max(network.tables))
+        x = torch.where(in_range, x, 0).long()
     if network.form == "flat" or x.shape[1:] != (network.features,):
         return x
     x = x.unflatten(1, network.record_shape)
@@ -604,29 +614,30 @@ def _shaped(network: OwnNetwork, x: Tensor) -> Any:
 def _adapted(module: nn.Module, network: OwnNetwork) -> nn.Module:
     """Give a module a class of its own whose ``forward`` takes ``(batch, features)``; in place."""
     assert network.own is not None
-    base, inputs = type(module), network.own.inputs
+    base = type(module)
+    inputs = network.own.inputs
 
     def forward(self: nn.Module, x: Tensor) -> Tensor:
-        given: Any = _shaped(network, x)
+        arguments: Any = _shaped(network, x)
         if inputs is not None:
-            given = inputs(given)
-        if isinstance(given, Mapping):
-            outputs = base.forward(self, **given)
+            arguments = inputs(arguments)
+        if isinstance(arguments, Mapping):
+            outputs = base.forward(self, **arguments)
         else:
-            outputs = base.forward(self, *(given if isinstance(given, tuple) else (given,)))
+            outputs = base.forward(self, *(arguments if isinstance(arguments, tuple) else (arguments,)))
         return _logits(outputs, network.text)
 
-    made = types.new_class(base.__name__, (base,))
-    made.forward = forward  # type: ignore[attr-defined]
-    made._dpltm_plain = base  # type: ignore[attr-defined]
-    module.__class__ = made
+    adapted = types.new_class(base.__name__, (base,))
+    adapted.forward = forward  # type: ignore[attr-defined]
+    adapted._dpltm_plain = base  # type: ignore[attr-defined]
+    module.__class__ = adapted
     return module
 
 
-def computed(module: nn.Module, given: Any, text: str) -> Tensor:
+def computed(module: nn.Module, arguments: Any, text: str) -> Tensor:
     """Return what a module of the user's gives for its arguments; CodeError where it fails, InputError for no tensor."""
     try:
-        outputs = module(given)
+        outputs = module(arguments)
     except Exception as error:  # the user's own code
         raise CodeError(f"`model`: {text} fails on made-up records: {first_line(error)}") from error
     return _logits(outputs, text)
@@ -634,12 +645,12 @@ def computed(module: nn.Module, given: Any, text: str) -> Tensor:
 
 def _logits(outputs: Any, text: str) -> Tensor:
     if not isinstance(outputs, Tensor):
-        found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
-        if not isinstance(found, Tensor):
+        logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+        if not isinstance(logits, Tensor):
             raise InputError(
                 f"`model`: {text} gives a value of type {type(outputs).__name__}; give a tensor, or .logits"
             )
-        return found
+        return logits
     return outputs
 
 
@@ -670,8 +681,8 @@ def apart(x: Tensor, parts: Parts) -> dict[str, Tensor] | tuple[Tensor, ...]:
         Quantities as they are scaled, float32; whole numbers in the type that they were given in, for any values at all from
         0 to ``words`` - 1.
     """
-    made = {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
-    return tuple(made.values()) if parts[0].name.isdecimal() else made
+    by_part = {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
+    return tuple(by_part.values()) if parts[0].name.isdecimal() else by_part
 
 
 def pieces(x: Tensor, parts: Parts) -> tuple[Tensor, ...]:
@@ -685,8 +696,8 @@ def pieces(x: Tensor, parts: Parts) -> tuple[Tensor, ...]:
 def _part(values: Tensor, part: InputPart) -> Tensor:
     if not part.words:
         return values
-    whole = (values.double().nan_to_num() * (part.words - 1)).round().clamp(0, part.words - 1)
-    return whole.to(_TYPES.get(part.dtype, torch.int64))
+    words = (values.double().nan_to_num() * (part.words - 1)).round().clamp(0, part.words - 1)
+    return words.to(_TYPES.get(part.dtype, torch.int64))
 
 
 _TYPES = {name: getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32")} | dict.fromkeys(

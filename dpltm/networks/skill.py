@@ -178,10 +178,10 @@ class Skill:
         if self.metric == "auc":
             return None if self.auc.low > 0.5 else f"Ranks test records no better than chance: AUC {auc}"
         if self.metric == "balanced-accuracy":
-            guess, recall = 1 / sum(one.records > 0 for one in self.classes), self.balanced_accuracy
+            guess, recall = 1 / sum(of_class.records > 0 for of_class in self.classes), self.balanced_accuracy
             ends = f"{percent(recall.value)} (95 %: {percent(recall.low)} to {percent(recall.high)})"
-            told = f"No better than guessing, which has {percent(guess)} balanced accuracy: {ends}"
-            return None if recall.low > guess else told
+            verdict = f"No better than guessing, which has {percent(guess)} balanced accuracy: {ends}"
+            return None if recall.low > guess else verdict
         if self.difference.low > 0:
             return None
         always = f'always saying "{self.majority}" ({percent(self.majority_accuracy)} of test records)'
@@ -217,40 +217,46 @@ def skill_of(
     if not tells or not np.isfinite(outputs).all():
         return None
     outputs, classes, count = outputs.astype(np.float64), outputs.shape[1], len(labels)
-    named = list(names) if len(names) == classes else [str(one) for one in range(classes)]
-    said = outputs.argmax(1)
-    matrix = np.bincount(labels * classes + said, minlength=classes**2).reshape(classes, classes)
-    right, of_class, taken = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+    class_names = list(names) if len(names) == classes else [str(label) for label in range(classes)]
+    predicted_class = outputs.argmax(1)
+    matrix = np.bincount(labels * classes + predicted_class, minlength=classes**2).reshape(classes, classes)
+    right = matrix.diagonal()
+    of_class = matrix.sum(1)
+    of_predicted = matrix.sum(0)
     hits = int(right.sum())
-    most, there = int(of_class.argmax()), of_class > 0
+    most = int(of_class.argmax())
+    present = of_class > 0
     logs = outputs - outputs.max(1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(1, keepdims=True))
-    two, shares = classes == 2, of_class[there] / count
-    stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), said == labels)
+    two = classes == 2
+    shares = of_class[present] / count
+    stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
     apart = [
-        abs(one.chance - one.share) * one.records for one in bins if one.chance is not None and one.share is not None
+        abs(bin.chance - bin.share) * bin.records for bin in bins if bin.chance is not None and bin.share is not None
     ]
     # differences of outputs, which order records where chances are 1 in floating point already
-    ranked = {1: outputs[:, 1] - outputs[:, 0]} if two else {int(one): logs[:, one] for one in there.nonzero()[0]}
+    ranked = (
+        {1: outputs[:, 1] - outputs[:, 0]} if two else {int(label): logs[:, label] for label in present.nonzero()[0]}
+    )
     return Skill(
         records=count,
         accuracy=Estimate(hits / count, *wilson(hits / count, count)),
-        majority=named[most],
+        majority=class_names[most],
         majority_accuracy=float(of_class[most] / count),
         difference=_paired(int(right.sum() - right[most]), int(of_class[most] - right[most]), count),
-        balanced_accuracy=_mean_recall(right[there], of_class[there]),
-        auc=_auc(ranked, labels, count - int(of_class[most])) if there.sum() > 1 else None,
+        balanced_accuracy=_mean_recall(right[present], of_class[present]),
+        auc=_auc(ranked, labels, count - int(of_class[most])) if present.sum() > 1 else None,
         classes=tuple(
-            ClassSkill(name, int(all_of), _ratio(found, all_of), _ratio(found, predicted))
-            for name, found, all_of, predicted in zip(named, right, of_class, taken, strict=True)
+            ClassSkill(name, int(all_of), _ratio(correct, all_of), _ratio(correct, predicted))
+            for name, correct, all_of, predicted in zip(class_names, right, of_class, of_predicted, strict=True)
         ),
         calibration_error=math.fsum(apart) / count,
         bins=bins,
-        points=_points(np.exp(logs[:, 1]), labels == 1) if two and there.all() else (),
+        points=_points(np.exp(logs[:, 1]), labels == 1) if two and present.all() else (),
         confusion=tuple(tuple(map(int, row)) for row in matrix) if classes <= MOST_SHOWN else None,
         metric=metric,
-        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, named),
+        chance_over_share=_chance_over_share(np.exp(logs).mean(0), of_class, class_names),
         log_loss=float(-logs[np.arange(count), labels].mean()),
         shares_log_loss=float(-(shares * np.log(shares)).sum()),
         groups=() if groups is None else tuple(_by_group(outputs, labels, groups)),
@@ -263,10 +269,10 @@ def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence
     Args:
         chances, records: mean chance and records of each class, ``(K,)``.
     """
-    count, there = int(records.sum()), records.nonzero()[0]
+    count, present = int(records.sum()), records.nonzero()[0]
     with np.errstate(divide="ignore"):  # a chance of 0 is farthest
-        distances = np.abs(np.log(chances[there] * count / records[there]))
-    at = 1 if len(records) == 2 else int(there[distances.argmax()])
+        distances = np.abs(np.log(chances[present] * count / records[present]))
+    at = 1 if len(records) == 2 else int(present[distances.argmax()])
     if not records[at]:
         return None
     low, high = wilson(records[at] / count, count)
@@ -277,15 +283,15 @@ def _chance_over_share(chances: np.ndarray, records: np.ndarray, names: Sequence
 def _by_group(outputs: np.ndarray, labels: np.ndarray, groups: Subgroups) -> Iterator[GroupSkill]:
     for code, name in enumerate(groups.names):
         own = groups.codes == code
-        found = skill_of(outputs[own], labels[own])
+        of_group = skill_of(outputs[own], labels[own])
         if own.sum() < SMALLEST:
             yield GroupSkill(name, int(own.sum()))
-        elif found is not None:
-            yield GroupSkill(name, found.records, found.accuracy, found.majority_accuracy, found.auc)
+        elif of_group is not None:
+            yield GroupSkill(name, of_group.records, of_group.accuracy, of_group.majority_accuracy, of_group.auc)
 
 
-def _ratio(part: int, whole: int) -> float | None:
-    return float(part / whole) if whole else None
+def _ratio(part: int, total: int) -> float | None:
+    return float(part / total) if total else None
 
 
 def _within(value: float, half: float) -> Estimate:
@@ -317,10 +323,12 @@ def _mean_recall(hits: np.ndarray, of_class: np.ndarray) -> Estimate:
 
 def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> Estimate:
     """Mean area over classes; DeLong's placements of a record, summed over classes, are its influence on that mean."""
-    areas, influence = [], np.zeros(len(labels))
-    for one, scores in ranked.items():
-        own = labels == one
-        above, below = _placements(scores[own], scores[~own]), 1 - _placements(scores[~own], scores[own])
+    areas = []
+    influence = np.zeros(len(labels))
+    for label, scores in ranked.items():
+        own = labels == label
+        above = _placements(scores[own], scores[~own])
+        below = 1 - _placements(scores[~own], scores[own])
         area = float(above.mean())
         areas.append(area)
         for rows, placed in ((own, above), (~own, below)):
@@ -331,10 +339,12 @@ def _auc(ranked: Mapping[int, np.ndarray], labels: np.ndarray, outside: int) -> 
     return _within(mean, QUANTILE * spread)
 
 
-def _placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _placements(scores: np.ndarray, other_scores: np.ndarray) -> np.ndarray:
     """Return the share of others that each score is above, ties by half."""
-    others = np.sort(others)
-    return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
+    other_scores = np.sort(other_scores)
+    return (np.searchsorted(other_scores, scores, "left") + np.searchsorted(other_scores, scores, "right")) / (
+        2 * len(other_scores)
+    )
 
 
 def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
@@ -342,9 +352,9 @@ def _points(chances: np.ndarray, own: np.ndarray) -> tuple[OperatingPoint, ...]:
     highest, points = np.sort(chances[own])[::-1], []
     for wanted in RECALLS:
         threshold = _rounded_down(float(highest[math.ceil(wanted * len(highest)) - 1]))
-        named = chances >= threshold
-        count, hits = int(named.sum()), int((named & own).sum())
-        specificity = float((~named & ~own).sum() / (~own).sum())
+        flagged = chances >= threshold
+        count, hits = int(flagged.sum()), int((flagged & own).sum())
+        specificity = float((~flagged & ~own).sum() / (~own).sum())
         points.append(OperatingPoint(threshold, count, hits / len(highest), hits / count, specificity))
     return tuple(points)
 
@@ -356,10 +366,10 @@ def _rounded_down(chance: float) -> float:
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - DIGITS), rounding=ROUND_FLOOR))
 
 
-def _bins(said: np.ndarray, true: np.ndarray) -> Iterator[tuple[int, float | None, float | None]]:
+def _bins(predictions: np.ndarray, true: np.ndarray) -> Iterator[tuple[int, float | None, float | None]]:
     """Yield the records between tenths of what a network says, and the means of that and of what is true."""
-    place = np.searchsorted(np.quantile(said, np.arange(1, BINS) / BINS), said)
-    counts, *sums = (np.bincount(place, weights, BINS) for weights in (None, said, true))
+    place = np.searchsorted(np.quantile(predictions, np.arange(1, BINS) / BINS), predictions)
+    counts, *sums = (np.bincount(place, weights, BINS) for weights in (None, predictions, true))
     for n, first, second in zip(counts, *sums, strict=True):
         yield (int(n), float(first / n), float(second / n)) if n else (0, None, None)
 
@@ -416,11 +426,11 @@ class TargetSkill:
     @property
     def notes(self) -> tuple[str, ...]:
         """A note where many targets are outside of the range that was declared."""
-        told = (
+        note = (
             f"{percent(self.outside)} of the test targets are at the ends of their public range or beyond, and count as"
             " these ends, in training too: is the range (`target_bounds`, or bounds in the schema) right?"
         )
-        return (told,) if self.outside > OUTSIDE else ()
+        return (note,) if self.outside > OUTSIDE else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as answers, ``result.json`` and scripts have it (docs/formats.md)."""
@@ -447,8 +457,9 @@ def target_skill_of(
         return None
     low, high = target
     targets = low + (high - low) * (labels / LEVELS)
-    said, apart = predicted(outputs, target), targets - targets.mean()
-    errors = said - targets
+    predictions = predicted(outputs, target)
+    apart = targets - targets.mean()
+    errors = predictions - targets
     squared, variance = float((errors**2).mean()), float((apart**2).mean())
     r2 = None
     if variance > 0:
@@ -459,5 +470,5 @@ def target_skill_of(
     return TargetSkill(
         len(labels), r2, math.sqrt(squared), float(np.abs(errors).mean()), math.sqrt(variance),
         float(((labels == 0) | (labels == LEVELS)).mean()), metric,
-        tuple(starmap(TargetBin, _bins(said, targets))),
+        tuple(starmap(TargetBin, _bins(predictions, targets))),
     )  # fmt: skip

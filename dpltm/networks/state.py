@@ -34,18 +34,18 @@ def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """A copy of every parameter and persistent buffer."""
-    held = dict(model.named_parameters()) | persistent_buffers(model)
-    return {name: value.detach().clone() for name, value in held.items()}
+    tensors = dict(model.named_parameters()) | persistent_buffers(model)
+    return {name: value.detach().clone() for name, value in tensors.items()}
 
 
 @torch.no_grad()
 def put(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Give every parameter its value, and buffers those that are there; KeyError for a missing or unknown name."""
-    held = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     buffers = {name: value for name, value in persistent_buffers(model).items() if name in values}
-    if unknown := values.keys() - held.keys() - buffers.keys():
+    if unknown := values.keys() - parameters.keys() - buffers.keys():
         raise KeyError(min(unknown))
-    for name, value in (held | buffers).items():
+    for name, value in (parameters | buffers).items():
         if value.shape != values[name].shape:
             raise ValueError(f"{name}: {tuple(values[name].shape)} is not {tuple(value.shape)}")
         value.copy_(values[name])
@@ -75,8 +75,8 @@ def check_names(model: nn.Module, where: str) -> None:
         part = waiting.pop()
         met.add(id(part))
         modules = vars(part).get("_modules", {"_modules": None})
-        if taken := sorted(OF_PYTORCH & modules.keys()):
-            raise InputError(f"{where} has a layer named `{taken[0]}`, which PyTorch needs for itself; rename it")
+        if reserved := sorted(OF_PYTORCH & modules.keys()):
+            raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
         waiting += [child for child in modules.values() if child is not None and id(child) not in met]
 
 
@@ -120,9 +120,9 @@ def state_of(holder: object) -> dict[str, object]:
     return {name: _content(value, {}) for name, value in (*attributes_of(holder).items(), *buffers.items())}
 
 
-def states_of(whole: object) -> dict[str, object]:
+def states_of(holder: object) -> dict[str, object]:
     """The same of all modules of one, by their names in it."""
-    parts = whole.named_modules() if isinstance(whole, nn.Module) else (("", whole),)
+    parts = holder.named_modules() if isinstance(holder, nn.Module) else (("", holder),)
     return {
         f"{place}.{name}".removeprefix("."): value for place, part in parts for name, value in state_of(part).items()
     }
@@ -149,9 +149,9 @@ def _content(value: object, met: dict[int, object]) -> object:
         bits = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
         return _content(bits.state, met)
     if isinstance(value, Mapping):
-        return [(repr(key), _content(each, met)) for key, each in value.items()]
+        return [(repr(key), _content(part, met)) for key, part in value.items()]
     if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return [_content(each, met) for each in value]
+        return [_content(part, met) for part in value]
     # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
     entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
     return id(value), _content(vars(value), met) if entered else None

@@ -123,9 +123,11 @@ class Options:
     """
 
     def __init_subclass__(cls) -> None:
-        said = cls.__doc__
+        docstring = cls.__doc__
         dataclass(frozen=True, kw_only=True)(cls)
-        cls.__doc__ = said  # where docstrings are stripped (-OO), a dataclass shows its constructor in their place
+        cls.__doc__ = (
+            docstring  # where docstrings are stripped (-OO), a dataclass shows its constructor in their place
+        )
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -183,26 +185,26 @@ def _converted(item: Field[Any], value: Any) -> Any:
 Chosen = TypeVar("Chosen", bound=Options)
 
 
-def arguments(cls: type[Chosen], given: Mapping[str, Any], beside: Iterable[str] = ()) -> Chosen:
+def arguments(cls: type[Chosen], keywords: Mapping[str, Any], beside: Iterable[str] = ()) -> Chosen:
     """Return options from Python's keyword arguments; None stands for the default.
 
     Raises:
         InputError: see :class:`Options`; or an unknown name, with the nearest that there is (also ``beside``, names that the
             caller takes itself).
     """
-    known = {item.name for item in fields(cls)}
-    for name in given:
-        if name not in known:
+    names_of_options = {item.name for item in fields(cls)}
+    for name in keywords:
+        if name not in names_of_options:
             if (reason := _gone(cls, name)) is not None:
                 raise InputError(f"`{name}`{reason}")
-            names = sorted({*known, *beside})
-            near = did_you_mean(name, names, "`") or f"; there are {', '.join(f'`{known}`' for known in names)}"
+            names = sorted({*names_of_options, *beside})
+            near = did_you_mean(name, names, "`") or f"; there are {', '.join(f'`{name}`' for name in names)}"
             raise InputError(f"`{name}`: no such option{near}")
-    return cls(**{name: value for name, value in given.items() if value is not None})
+    return cls(**{name: value for name, value in keywords.items() if value is not None})
 
 
 def resolve(
-    cls: type[Chosen], given: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None
+    cls: type[Chosen], decided: Mapping[str, Any], section: Mapping[str, Any], source: str | None = None
 ) -> Chosen:
     """Return options from the command line (None: not given), then a section of the file ``source``, then defaults.
 
@@ -212,7 +214,7 @@ def resolve(
     values, problems = _read(cls, section)
     if problems:
         raise InputError(f"`config` {source}: {problems[0]}")
-    return cls(**{**values, **{name: value for name, value in given.items() if value is not None and value != []}})
+    return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
 def section_problems(cls: type[Options], section: Mapping[str, Any]) -> list[str]:
@@ -222,18 +224,18 @@ def section_problems(cls: type[Options], section: Mapping[str, Any]) -> list[str
 
 def _read(cls: type[Options], section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the values of a section by name of the field, and what is wrong with the others."""
-    known = {item.name: item for item in fields(cls)}
+    items = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
     problems = []
     for key, value in section.items():
         name = key.replace("-", "_")
-        if name not in known:
-            near = did_you_mean(key, [other.replace("_", "-") for other in known])
+        if name not in items:
+            near = did_you_mean(key, [other.replace("_", "-") for other in items])
             reason = _gone(cls, name)
             problems.append(f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason)
             continue
         try:
-            values[name] = checked(known[name], value)
+            values[name] = checked(items[name], value)
         except InputError as error:
             problems.append(str(error))
     return values, problems
@@ -305,7 +307,8 @@ def recorded(options: Options) -> dict[str, Any]:
     """Return options as an artifact keeps them: all, paths by their last part, since folders tell whose they are."""
     values = {}
     for item in fields(options):
-        value, metavar = getattr(options, item.name), item.metadata["metavar"] or ""
+        value = getattr(options, item.name)
+        metavar = item.metadata["metavar"] or ""
         if isinstance(value, str) and _PATHS & set(re.findall("[A-Z]+", metavar)):
             parts = value.split(",") if metavar.endswith(",...") else [value]
             value = ",".join(last_part(part) for part in parts)

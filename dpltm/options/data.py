@@ -46,7 +46,7 @@ class DataOptions(Options):
     )
     test: str | None = option(
         None,
-        "Where the dataset has no test split: a file with one, or a part of the records, held out by a public hash: 0.2.",
+        "Test records where the dataset has none: a file with them, or a part of the records by a public hash, such as 0.2.",
         "FILE|FRACTION",
     )
     rows_coincide: bool = option(

@@ -70,7 +70,7 @@ class Account:
     @classmethod
     def of(
         cls,
-        held: Iterable[Entry],
+        entered: Iterable[Entry],
         lineage: Lineage | None = None,
         *,
         home: Id = "",
@@ -80,15 +80,15 @@ class Account:
         """Return the account of what a ledger holds and a value depends on.
 
         Args:
-            held: entries of the ledger, in order.
+            entered: entries of the ledger, in order.
             lineage: of the value.
             home, population, unit: of the ledger.
         """
-        both = union(held, () if lineage is None else lineage.entries)
-        apart = {entry.population for entry in both if entry.kind == "apart" and entry.home == home}
+        entries = union(entered, () if lineage is None else lineage.entries)
+        apart = {entry.population for entry in entries if entry.kind == "apart" and entry.home == home}
         counted: list[Entry] = []
         aside: dict[str, list[Entry]] = {}
-        for entry in both:
+        for entry in entries:
             name = entry.population
             if entry.paid and name is not None and name != population and name in apart:
                 aside.setdefault(name, []).append(entry)
@@ -110,8 +110,8 @@ class Account:
         )
         return replace(self, entries=union(self.entries, new))
 
-    def without(self, one: Entry) -> Account:
-        return replace(self, entries=tuple(entry for entry in self.entries if entry.id != one.id))
+    def without(self, left_out: Entry) -> Account:
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.id != left_out.id))
 
     @property
     def paid(self) -> tuple[Entry, ...]:
@@ -123,6 +123,12 @@ class Account:
         """Relation that the figure is for: replace-one where any release needs it; None of no release."""
         stated = {m.adjacency for entry in self.paid for m in entry.mechanisms if not isinstance(m, Unprotected)}
         return "replace-one" if "replace-one" in stated else ("add-remove" if stated else None)
+
+    @property
+    def replaced(self) -> Account:
+        """The account of the same releases as they concern a person who is replaced."""
+        entries = (replace(one, mechanisms=tuple(map(as_replace_one, one.mechanisms))) for one in self.entries)
+        return replace(self, entries=tuple(entries))
 
     @cached_property
     def pieces(self) -> tuple[tuple[Entry, ...], ...]:
@@ -152,7 +158,8 @@ class Account:
                 cells = [frozenset().union(*cells)]
             groups = [group | cell for group in groups for cell in cells]
         alike = {
-            tuple(each.mechanisms for each in sent): frozenset(each.id for each in sent) for sent in owners.values()
+            tuple(entry.mechanisms for entry in sent): frozenset(entry.id for entry in sent)
+            for sent in owners.values()
         }
         apart = list(alike.values()) if len(alike) <= MAX_PIECES else [frozenset().union(*alike.values())]
         groups = [group | owner for group in groups for owner in apart] if apart else groups
@@ -161,8 +168,8 @@ class Account:
 
     def mechanisms(self, piece: tuple[Entry, ...]) -> tuple[Mechanism, ...]:
         """Return the mechanisms of a piece as an accountant takes them."""
-        found = [mechanism for entry in piece for mechanism in _in_order(entry, piece)]
-        return tuple(map(as_replace_one, found) if self.adjacency == "replace-one" else found)
+        mechanisms = [mechanism for entry in piece for mechanism in _in_order(entry, piece)]
+        return tuple(map(as_replace_one, mechanisms) if self.adjacency == "replace-one" else mechanisms)
 
     def epsilon(self, delta: float, accountant: str = "pld", *, resolution: Resolution = FINE) -> float:
         """Return the certified epsilon of everything that counts, for any one person.
@@ -271,7 +278,8 @@ class Planned:
         """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
         account, mechanisms = self.account, (*self.others, *(() if mechanism is None else (mechanism,)))
         if mechanism is None:
-            unit, relation = account.unit, account.adjacency or "add-remove"
+            unit = account.unit
+            relation = account.adjacency or "add-remove"
             touching = tuple(entry for entry in account.entries if not entry.part.apart(self.part, unit, relation))
             account = replace(account, entries=touching)
         if not mechanisms:
@@ -348,14 +356,14 @@ def check_unprotected(account: Account, drafts: Iterable[Entry], allowed: bool) 
         )
 
 
-def _meets(one: Part, other: Part, *, by_name: bool) -> bool:
+def _meets(left: Part, right: Part, *, by_name: bool) -> bool:
     """True if two parts share records, as far as is declared: of one snapshot, or of a dataset that changed.
 
     A part of a dataset that changed is known by the dataset's name; with ``by_name`` so is all of it, unless that is the
     default name of arrays.
     """
-    if one.snapshot is not None and one.snapshot == other.snapshot:
-        return one.overlaps(other)
-    changed = one.name == other.name and one.snapshot is not None and other.snapshot is not None
-    named = by_name and one.name != UNKNOWN_RECORDS.name
-    return changed and (named or one.cut != "whole" or other.cut != "whole")
+    if left.snapshot is not None and left.snapshot == right.snapshot:
+        return left.overlaps(right)
+    changed = left.name == right.name and left.snapshot is not None and right.snapshot is not None
+    by_known_name = by_name and left.name != UNKNOWN_RECORDS.name
+    return changed and (by_known_name or left.cut != "whole" or right.cut != "whole")

@@ -220,16 +220,17 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    asked, how = tuple(mechanisms), ACCOUNTANTS[accountant]
+    composed = tuple(mechanisms)
+    how = ACCOUNTANTS[accountant]
     try:
-        hash(asked)
+        hash(composed)
     except TypeError:  # made of lists: priced, and not remembered
-        return _price(compose(asked), delta, how, resolution)
-    return _known(asked, delta, how, resolution)
+        return _price(compose(composed), delta, how, resolution)
+    return _cached_price(composed, delta, how, resolution)
 
 
 @lru_cache(maxsize=2048)
-def _known(
+def _cached_price(
     mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
 ) -> float:
     return _price(compose(mechanisms), delta, accountant, resolution)
@@ -321,7 +322,8 @@ def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float
         return math.inf
     if composition.empty:
         return composition.plain
-    divergence, figures = _divergence(composition), list[float]()
+    divergence = _divergence(composition)
+    figures = list[float]()
     for times, part in FILTER_ORDERS:
         order = 1 - times * math.log(delta)
         figures.append(renyi.modern_epsilon(divergence(order), order, part * delta))
@@ -351,15 +353,15 @@ def by_central_limit(composition: Composition, delta: float, _: Resolution) -> f
 
 def _alone(loss: privacy_loss.PrivacyLoss, delta: float) -> float:
     """Epsilon of a loss that the theorem does not cover."""
-    found = bounded_epsilon(loss)
-    return renyi.best_epsilon(loss.renyi, delta) if math.isinf(found) else found
+    bounded = bounded_epsilon(loss)
+    return renyi.best_epsilon(loss.renyi, delta) if math.isinf(bounded) else bounded
 
 
 def central_limit_mu(mechanisms: Iterable[kinds.Mechanism]) -> float | None:
     """mu of the central limit theorem where it covers all ``mechanisms``; else None."""
     composition = compose(mechanisms)
-    told = composition.private and not composition.draw and not composition.plain
-    return _total_mu(composition) if told and all(_mu(loss) for loss in composition.losses) else None
+    all_sampled = composition.private and not composition.draw and not composition.plain
+    return _total_mu(composition) if all_sampled and all(_mu(loss) for loss in composition.losses) else None
 
 
 def _total_mu(composition: Composition) -> float:

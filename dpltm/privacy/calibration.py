@@ -71,8 +71,8 @@ def calibrate_noise(
         The certified epsilon together with ``before`` is in ``[(1 - TOLERANCE) budget, budget]``.
     """
     # what the answer does not depend on is taken out, so that the same question is answered once
-    asked = replace(plan, noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None)
-    return replace(plan, noise_multiplier=_least_noise(budget, delta, asked, before, accountant))
+    unit_plan = replace(plan, noise_multiplier=1.0, sensitivity=1.0, nominal_sensitivity=None)
+    return replace(plan, noise_multiplier=_least_noise(budget, delta, unit_plan, before, accountant))
 
 
 @lru_cache(maxsize=128)

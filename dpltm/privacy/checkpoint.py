@@ -44,11 +44,11 @@ class Checkpoints:
     """Storage for the checkpoints of one piece of work, for one process: here none, since the work ends with its process.
 
     Attributes:
-        held: checkpoint to resume from; None to begin.
+        latest: checkpoint to resume from; None to begin.
     """
 
-    def __init__(self, held: Checkpoint | None = None) -> None:
-        self.held = held
+    def __init__(self, latest: Checkpoint | None = None) -> None:
+        self.latest = latest
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint; on return it is on disk. ArtifactError if it cannot be: nothing may be spent."""
@@ -85,12 +85,12 @@ def reading() -> Iterator[None]:
         raise ArtifactError(f"checkpoint: damaged, or of another version; {AGAIN}") from None
 
 
-def check_same(had: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise InputError, with every difference named, unless work goes on as it was begun."""
     differences = [
-        f"`{name}` was {_shown(had.get(name))} and is {_shown(now.get(name))}"
-        for name in {**had, **now}
-        if had.get(name) != now.get(name)
+        f"`{name}` was {_shown(before.get(name))} and is {_shown(after.get(name))}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
     ]
     if differences:
         raise InputError(

@@ -28,8 +28,8 @@ def guarantee(certified: Mapping[str, Any], digits: int = 4) -> str:
     stated = {**certified, "sampling": "no" if certified.get("sampling") == "none" else certified.get("sampling")}
     terms = {"delta": "delta = {:g}", "adjacency": "{}", "unit": "unit {}", "sampling": "{} sampling",
              "accountant": "accountant {}"}  # fmt: skip
-    said = [words.format(stated[name]) for name, words in terms.items() if stated.get(name) is not None]
-    return f"certified epsilon = {figure(certified['epsilon'], digits)} ({', '.join(said)})"
+    terms_stated = [words.format(stated[name]) for name, words in terms.items() if stated.get(name) is not None]
+    return f"certified epsilon = {figure(certified['epsilon'], digits)} ({', '.join(terms_stated)})"
 
 
 def percent(value: float, digits: int = 2) -> str:
@@ -79,13 +79,15 @@ def describe_mechanism(mechanism: kinds.Mechanism, unit: str = "record") -> str:
                 + ("" if claim is None else f" ({mechanism.claimed_by} claims the sensitivity {claim:.4g})")
             )
         case kinds.Selection():
-            said = f"drawn by {mechanism.draw}, eps1 {mechanism.eps1:g}"
+            draw_text = f"drawn by {mechanism.draw}, eps1 {mechanism.eps1:g}"
             if math.isinf(mechanism.certified_epsilon):
-                return f"{said}, for which nothing is proven"
+                return f"{draw_text}, for which nothing is proven"
             more = mechanism.certified_epsilon > mechanism.eps1
-            return f"{said}, certified as {figure(mechanism.certified_epsilon)}" if more else said
+            return f"{draw_text}, certified as {figure(mechanism.certified_epsilon)}" if more else draw_text
         case kinds.PrivateSearch():
-            noise = [f"{pick(one.noise_multiplier for one in mechanism.trainings):.4g}" for pick in (min, max)]
+            noise = [
+                f"{pick(training.noise_multiplier for training in mechanism.trainings):.4g}" for pick in (min, max)
+            ]
             tries = kinds.mean_tries(mechanism.gamma)
             return (
                 f"the best of a secret number of trainings, {tries:.3g} in the mean, each at one of"

@@ -151,8 +151,8 @@ class Part:
 
 
 def _fraction(hashes: int) -> str:
-    whole, rest = divmod(hashes, HASHES)
-    return f"{whole}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
+    integer, rest = divmod(hashes, HASHES)
+    return f"{integer}.{rest:09d}".rstrip("0") + ("0" if not rest else "")
 
 
 UNKNOWN_RECORDS = Part()
@@ -292,7 +292,7 @@ class Secret:
 
     entry: Entry
     key: bytes | None = field(repr=False)
-    _given: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    _handed_out: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (self.entry.paid and self.entry.home):
@@ -309,9 +309,9 @@ class Secret:
         """
         if self.key is None:
             raise InputError("secret: values were drawn, and its key is gone; go on from the states in the checkpoint")
-        if name in self._given:
+        if name in self._handed_out:
             raise InputError(f"secret: its bits for {name} were given out before")
-        self._given.add(name)
+        self._handed_out.add(name)
         return hmac.new(self.key, name.encode(), hashlib.sha256).digest()
 
     def __reduce__(self) -> NoReturn:
@@ -321,38 +321,38 @@ class Secret:
 def union(*groups: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the entries of all groups, each id once, in order of first appearance; ArtifactError for two contents, or
     for steps that were handed out twice."""
-    known: dict[Id, Entry] = {}
+    by_id: dict[Id, Entry] = {}
     blocks: dict[str, Id] = {}
     for group in groups:
         for entry in group:
-            if known.setdefault(entry.id, entry) != entry:
+            if by_id.setdefault(entry.id, entry) != entry:
                 raise ArtifactError(f"entry {entry.id[:12]}: known with other contents; one of the two was edited")
             if entry.kind == "drawn" and blocks.setdefault(entry.facts, entry.id) != entry.id:
                 raise ArtifactError(
                     f"ledger {entry.home[:12]}: it was copied, and both copies handed out the same steps, which are paid for"
                     " once; what they hold no longer adds up"
                 )
-    return tuple(known.values())
+    return tuple(by_id.values())
 
 
 def lineage_of(*values: object) -> Lineage:
     """Return the union of the lineages of values that carry one; None carries none. Raises as :meth:`Lineage.__or__`."""
-    found: list[Lineage] = [
+    lineages: list[Lineage] = [
         value if isinstance(value, Lineage) else value.lineage  # type: ignore[attr-defined]
         for value in values
         if value is not None
     ]
     heads: dict[Id, Head] = {}
-    for head in (head for lineage in found for head in lineage.heads):
-        known = heads.setdefault(head.ledger, head)
-        if known.count == head.count and known != head:
+    for head in (head for lineage in lineages for head in lineage.heads):
+        newest = heads.setdefault(head.ledger, head)
+        if newest.count == head.count and newest != head:
             raise ArtifactError(
-                f"lineage: ledger {head.ledger[:12]} has two heads at {head.count} entries, {known.digest[:12]} and"
+                f"lineage: ledger {head.ledger[:12]} has two heads at {head.count} entries, {newest.digest[:12]} and"
                 f" {head.digest[:12]}: it was copied, and both copies went on; what they hold no longer adds up"
             )
-        if known.count < head.count:
+        if newest.count < head.count:
             heads[head.ledger] = head
-    entries = union(*(lineage.entries for lineage in found))
+    entries = union(*(lineage.entries for lineage in lineages))
     return Lineage(entries, tuple(sorted(heads.values(), key=lambda head: head.ledger)))
 
 
@@ -381,8 +381,8 @@ _NAMES = {kind: name for name, kind in MECHANISMS.items()}
 
 def to_json(value: object) -> dict[str, Any]:
     """Return a dataclass, such as an entry, a lineage or a part, as a JSON object; infinity is the text ``inf``."""
-    found: dict[str, Any] = _plain(value)
-    return found
+    body: dict[str, Any] = _plain(value)
+    return body
 
 
 def _plain(value: Any) -> Any:
@@ -396,7 +396,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {**name, **{item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return "inf" if value == math.inf else value
 
 
@@ -437,21 +437,26 @@ def value_from_json(kind: type[M], body: object, where: str) -> M:
 
 
 def _value(kind: Any, body: Any, where: str) -> Any:
-    origin, known = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    choices = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, kinds.Mechanism):
         name = body.get("mechanism") if isinstance(body, dict) else None
         mechanism = MECHANISMS.get(name) if isinstance(name, str) else None
         if mechanism is None or not issubclass(mechanism, kind):
             raise ArtifactError(f"{where}: a mechanism that this version does not know")
-        return _object(mechanism, {key: each for key, each in body.items() if key != "mechanism"}, where)
+        return _object(mechanism, {key: item for key, item in body.items() if key != "mechanism"}, where)
     if origin is None and dataclasses.is_dataclass(kind):
         return _object(kind, body, where)
     if origin is tuple:
         if not isinstance(body, list):
             raise ArtifactError(f"{where}: Expected a list")
-        return tuple(_value(known[0], each, where) for each in body)
+        return tuple(_value(choices[0], item, where) for item in body)
     if origin is types.UnionType:
-        return None if body is None else _value(next(each for each in known if each is not type(None)), body, where)
+        return (
+            None
+            if body is None
+            else _value(next(choice for choice in choices if choice is not type(None)), body, where)
+        )
     if kind is float:
         if body == "inf":
             return math.inf
@@ -459,7 +464,7 @@ def _value(kind: Any, body: Any, where: str) -> Any:
         good = number and abs(body) <= sys.float_info.max  # false for NaN
         body = float(body) if good else body
     elif origin is Literal:
-        good = isinstance(body, str) and body in known
+        good = isinstance(body, str) and body in choices
     elif kind is str:
         good = isinstance(body, str) and len(body) <= MAX_TEXT and body.isprintable()
     else:

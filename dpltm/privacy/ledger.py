@@ -83,7 +83,7 @@ class Book:
 
     def _check(self, lineage: Lineage) -> None:
         """Refuse a lineage by which this ledger was longer, or another, than it is."""
-        held = {entry.id for entry in self.entries}
+        ids = {entry.id for entry in self.entries}
         for head in lineage.heads:
             if head.ledger == self.home and not self.extends(head):
                 raise ArtifactError(
@@ -91,7 +91,7 @@ class Book:
                     " or it is an older copy; put back the ledger that was written last"
                 )
         for entry in lineage.entries:
-            if entry.home == self.home and entry.id not in held:
+            if entry.home == self.home and entry.id not in ids:
                 raise ArtifactError(
                     f"ledger: it does not hold entry {entry.id[:12]}, which it is said to have paid for"
                 )
@@ -101,27 +101,28 @@ class Book:
         declared = (entry for entry in self.entries if entry.kind in ("public", "excluded", "apart"))
         return Account.of(declared, lineage, home=self.home, population=self.population, unit=self.unit)
 
-    def found(self, draft: Entry) -> Entry | None:
+    def entry_of(self, draft: Entry) -> Entry | None:
         """Return the declaration on record of that kind and just that part; None where there is none."""
         return next((entry for entry in self.entries if _alike(entry, draft)), None)
 
     def lacking(self, drafts: Iterable[Entry]) -> list[Entry]:
         """Return the releases among some drafts, and the declarations that it lacks, once each; InputError where a
         release stands against a declaration."""
-        lacking, account = list[Entry](), self.account()
+        lacking = list[Entry]()
+        account = self.account()
         for draft in drafts:
             if draft.paid:
                 lacking.append(draft)
-            elif self.found(draft) is None and not any(_alike(draft, other) for other in lacking):
+            elif self.entry_of(draft) is None and not any(_alike(draft, other) for other in lacking):
                 check_declared(account, draft.part, draft.kind)
                 lacking.append(draft)
         return lacking
 
     def public(self, drafts: Iterable[Entry]) -> Lineage:
         """Return the lineage of what some drafts declare public, as far as they are on record."""
-        found = [self.found(draft) for draft in drafts if draft.kind == "public"]
-        known = tuple({entry.id: entry for entry in found if entry is not None}.values())
-        return Lineage(known, (self.head,)) if known else Lineage()
+        declared = [self.entry_of(draft) for draft in drafts if draft.kind == "public"]
+        entries = tuple({entry.id: entry for entry in declared if entry is not None}.values())
+        return Lineage(entries, (self.head,)) if entries else Lineage()
 
     def adding(self, drafts: Iterable[Entry], ids: Iterable[Id]) -> Book:
         """Return it with drafts added, one of ``ids`` each; ArtifactError for an id on record, or what cannot be read
@@ -139,8 +140,8 @@ class Book:
         return replace(self, entries=tuple(entries), digests=tuple(digests))
 
 
-def _alike(one: Entry, other: Entry) -> bool:
-    return (one.kind, one.part) == (other.kind, other.part)
+def _alike(left: Entry, right: Entry) -> bool:
+    return (left.kind, left.part) == (right.kind, right.part)
 
 
 def first_digest(home: Id, population: str | None) -> str:
@@ -177,7 +178,9 @@ class _Memory:
     """Store of a ledger in memory, of this process alone."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._process, self._lock = book, os.getpid(), threading.Lock()
+        self._book = book
+        self._process = os.getpid()
+        self._lock = threading.Lock()
 
     def read(self) -> Book:
         return self._book
@@ -312,12 +315,12 @@ class Ledger:
             InputError: a release on record protects some of these records.
             BudgetError: a budget would be exceeded.
         """
-        made: list[Entry] = []
+        paid: list[Entry] = []
         if self.book.lacking(drafts):
             with self.adding() as book:  # what others entered meanwhile counts
-                made = [entry for entry in self._declare(book, *book.lacking(drafts)) if entry.paid]
+                paid = [entry for entry in self._declare(book, *book.lacking(drafts)) if entry.paid]
         public = self.book.public(drafts)
-        return public | self.lineage(*made) if made else public
+        return public | self.lineage(*paid) if paid else public
 
     def declare_public(self, dataset: Dataset, words: str) -> Lineage:
         """Enter that records of ``dataset`` are public, once in a ledger; return the lineage of ``words``, read off them.

@@ -72,12 +72,12 @@ class Mechanism:
             )
 
     def __post_init__(self) -> None:
-        for name, value, known in (
+        for name, value, choices in (
             ("adjacency", self.adjacency, get_args(Adjacency)),
             ("bits", self.bits, get_args(Bits)),
         ):
-            if value not in known:
-                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(known)}")
+            if value not in choices:
+                raise InputError(f"Expected {name}={value!r:.40} to be one of {', '.join(choices)}")
         for name in self.positive:
             check_positive(name, getattr(self, name))
 
@@ -413,13 +413,17 @@ def over_two_steps(mechanism: Mechanism) -> Mechanism:
             # one leaves its part, another enters another: their blocks overlap, so this is the bound without sampling
             return NoisySgd(1.0, times, noise / 2, _twice(bound), adjacency="replace-one", bits=mechanism.bits)
         case NoisySgd() if type(mechanism) in (NoisySgd, TruncatedSgd):
-            noise, bound = mechanism.noise_multiplier / 2, _twice(mechanism.sensitivity)
+            noise = mechanism.noise_multiplier / 2
+            bound = _twice(mechanism.sensitivity)
             return replace(mechanism, adjacency="replace-one", noise_multiplier=noise, sensitivity=bound)
         case GaussianRelease():
-            noise, bound = _half(mechanism.noise_multiplier), _twice(mechanism.sensitivity)
+            noise = _half(mechanism.noise_multiplier)
+            bound = _twice(mechanism.sensitivity)
             return replace(mechanism, noise_multiplier=noise, sensitivity=bound)
         case PrivateSearch():
-            trainings = tuple(replace(over_two_steps(each), adjacency="replace-one") for each in mechanism.trainings)
+            trainings = tuple(
+                replace(over_two_steps(training), adjacency="replace-one") for training in mechanism.trainings
+            )
             noise = _half(mechanism.score_noise)
             return replace(mechanism, adjacency="replace-one", trainings=trainings, score_noise=noise)  # type: ignore[arg-type]
         case Selection():

@@ -55,14 +55,16 @@ class Losses:
     A sums the chances of losses above x, infinity included, and B the chances times e^-loss: once, for all x.
     """
 
-    def __init__(self, known: LossDistribution, rounding: float = 0.0) -> None:
-        chances = known.chances  # some are about -1e-18: clipped at 0, half the rounding would pile up
-        self._width, self._first, self._count = known.width, known.first, len(chances)
-        self._tilt, self._log_scale, self._rounding = known.tilt, known.log_scale, rounding
-        losses = known.losses
-        if known.tilt:
-            chances = chances * np.exp(np.clip(known.log_scale - known.tilt * losses, -MAX_LOSS, MAX_EXPONENT / 2))
-        self.infinity = known.infinite
+    def __init__(self, distribution: LossDistribution, rounding: float = 0.0) -> None:
+        chances = distribution.chances  # some are about -1e-18: clipped at 0, half the rounding would pile up
+        self._width, self._first, self._count = distribution.width, distribution.first, len(chances)
+        self._tilt, self._log_scale, self._rounding = distribution.tilt, distribution.log_scale, rounding
+        losses = distribution.losses
+        if distribution.tilt:
+            chances = chances * np.exp(
+                np.clip(distribution.log_scale - distribution.tilt * losses, -MAX_LOSS, MAX_EXPONENT / 2)
+            )
+        self.infinity = distribution.infinite
         self._above = np.append(np.cumsum(chances[::-1])[::-1], 0.0) + self.infinity
         self._below = np.append(np.cumsum((chances * np.exp(-np.maximum(losses, -MAX_LOSS)))[::-1])[::-1], 0.0)
 
@@ -173,12 +175,12 @@ def compose(
     bound everywhere, and tilted where it takes that to be tight at ``delta``.
     """
     counts = tuple(sorted(losses.items(), key=repr))
-    known = _compose(counts, draw, resolution)
-    if known is None or not losses or delta >= NEGLIGIBLE * (rounding := _rounding(counts)):
-        return known
+    profile = _compose(counts, draw, resolution)
+    if profile is None or not losses or delta >= NEGLIGIBLE * (rounding := _rounding(counts)):
+        return profile
     tilts = tuple(
         _tilt(counts, place, resolution, body.epsilon(max(delta, 4 * rounding + body.infinity)))
-        for place, body in enumerate(known.body)
+        for place, body in enumerate(profile.body)
     )
     return _compose(counts, draw, resolution, tilts)
 
@@ -223,13 +225,15 @@ def _tilt(counts: Counts, place: int, resolution: Resolution, epsilon: float) ->
     """The power of two t at which K(t) - t ``epsilon`` is about least; 0 where none is below that of 0."""
     width, _ = _width(dict(counts), resolution)
     singles = [(_single(loss, width, place), count) for loss, count in counts]
-    largest = max(abs(float(known.losses[end])) for known, _ in singles for end in (0, -1))
-    best, tilt, least = 0.0, LEAST_TILT, sum(count * math.log(float(known.chances.sum())) for known, count in singles)
-    grown = [np.exp(tilt * known.losses) for known, _ in singles]
+    largest = max(abs(float(distribution.losses[end])) for distribution, _ in singles for end in (0, -1))
+    best = 0.0
+    tilt = LEAST_TILT
+    least = sum(count * math.log(float(distribution.chances.sum())) for distribution, count in singles)
+    grown = [np.exp(tilt * distribution.losses) for distribution, _ in singles]
     while tilt * largest <= MAX_EXPONENT and math.isfinite(epsilon):
         logs = (
-            count * math.log(float(known.chances @ growth))
-            for (known, count), growth in zip(singles, grown, strict=True)
+            count * math.log(float(distribution.chances @ growth))
+            for (distribution, count), growth in zip(singles, grown, strict=True)
         )
         bound = sum(logs) - tilt * epsilon
         if bound > least:

@@ -68,8 +68,8 @@ class GaussianProfile:
         losses = -side * epsilons
         reached = losses > _log_unsampled(rate)  # no removal loses less, and no addition more than its opposite
         deltas = -np.expm1(np.minimum(epsilons, 0.0)) if removed else np.zeros(len(epsilons))
-        whole = _unsampled(losses[reached], rate)
-        deltas[reached] = self._at(side * (0.5 + whole * variance), epsilons[reached])
+        unsampled = _unsampled(losses[reached], rate)
+        deltas[reached] = self._at(side * (0.5 + unsampled * variance), epsilons[reached])
         return deltas
 
     @property
@@ -79,7 +79,8 @@ class GaussianProfile:
     def _at(self, x: np.ndarray, epsilons: np.ndarray) -> np.ndarray:
         """P(X <= x) - e^epsilon Q(X <= x)."""
         rate, shift, deviation = self.sampling_rate, self._shift, self.noise_multiplier
-        middle, lower = ndtr(x / deviation), log_ndtr(x / deviation)
+        middle = ndtr(x / deviation)
+        lower = log_ndtr(x / deviation)
         nearer = middle if self.way == "added" else ndtr((x + shift) / deviation)
         further = middle if self.way == "removed" else ndtr((x - shift) / deviation)
         upper = middle if self.way == "added" else (1 - rate) * middle + rate * nearer
@@ -88,16 +89,16 @@ class GaussianProfile:
             lower = np.logaddexp(_log_unsampled(rate) + lower, sampled)
         # P - Q is of the size of q, and so is what rounds it: at a loss near 0, nothing of the size of P is subtracted
         near = rate * (nearer - further) - np.expm1(np.clip(epsilons, -1.0, 1.0)) * np.exp(lower)
-        found = np.where(np.abs(epsilons) < 1, near, upper - np.exp(epsilons + lower))
-        return np.clip(found, 0.0, 1.0)
+        deltas = np.where(np.abs(epsilons) < 1, near, upper - np.exp(epsilons + lower))
+        return np.clip(deltas, 0.0, 1.0)
 
     def _loss(self, x: float) -> float:
         rate, shift = self.sampling_rate, self._shift
 
         def mixed(x: float) -> float:
             """ln of (1-q) N(0) + q N(-shift) over N(0)."""
-            whole = -shift * (shift / 2 + x) / self.noise_multiplier**2
-            return float(np.logaddexp(_log_unsampled(rate), math.log(rate) + whole))
+            unsampled = -shift * (shift / 2 + x) / self.noise_multiplier**2
+            return float(np.logaddexp(_log_unsampled(rate), math.log(rate) + unsampled))
 
         return (mixed(x) if self.way != "added" else 0.0) - (mixed(-x) if self.way != "removed" else 0.0)
 
@@ -214,12 +215,12 @@ def connected(deltas: Callable[[np.ndarray], np.ndarray], width: float, first: i
     rounding lets deltas rise, or bends them the wrong way, those below are raised, and chances below 0 left out: both only
     add. The losses of the grid are ``first`` to ``last`` times ``width``, ascending.
     """
-    known = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
-    falls = -np.diff(known)  # d_i - d_i+1
+    falling = np.maximum.accumulate(deltas(np.arange(first, last + 1) * width)[::-1])[::-1]
+    falls = -np.diff(falling)  # d_i - d_i+1
     slopes = np.append(falls / math.expm1(width), 0.0)
     # (falls_i-1 e^h - falls_i) / (e^h - 1); so written, what rounds e^h does not add up over the losses
-    chances = np.append((1.0 - known[0]) - slopes[0], (slopes[:-1] - slopes[1:]) + falls)
-    return LossDistribution(width, first, np.maximum(chances, 0.0), float(known[-1]))
+    chances = np.append((1.0 - falling[0]) - slopes[0], (slopes[:-1] - slopes[1:]) + falls)
+    return LossDistribution(width, first, np.maximum(chances, 0.0), float(falling[-1]))
 
 
 def convex(curve: Curve, losses: np.ndarray) -> np.ndarray:
@@ -407,7 +408,8 @@ class BoundedLoss(SymmetricLoss):
     def _rounded_up(self, width: float, others: int, failing: float = 0.0) -> Pair:
         """Of an answer that is e^epsilon as likely, one that is as much less, and ``others`` that are as likely."""
         last, first = (math.ceil(end * self.epsilon / width) for end in (1, -1))
-        chances, rare = np.zeros(last - first + 1), math.exp(-self.epsilon)
+        chances = np.zeros(last - first + 1)
+        rare = math.exp(-self.epsilon)
         np.add.at(chances, [last - first, -first, 0], [1.0, others * rare, rare])
         return (LossDistribution(width, first, chances * (1 - failing) / (1 + (others + 1) * rare), failing),)
 

@@ -48,48 +48,50 @@ def derivative(gamma: float, x: np.ndarray) -> np.ndarray:
     return (1 - gamma) / (-math.log(gamma) * (1 - (1 - gamma) * np.asarray(x)))
 
 
-def search_curve(one: Curve, other: Curve, gamma: float) -> Curve:
+def search_curve(curve: Curve, reverse: Curve, gamma: float) -> Curve:
     """An upper bound on delta of a search, in [0, 1] and falling, from that of one try: see the top of this module.
 
     Args:
-        one: of a try, on D against D'; valid at every real epsilon.
-        other: on D' against D.
+        curve: of a try, on D against D'; valid at every real epsilon.
+        reverse: on D' against D.
     """
     levels = np.clip(-np.expm1(np.linspace(0.0, math.log(gamma), _LEVELS)) / (1 - gamma), 0.0, 1.0)
     levels[-1] = 1.0
-    least = _least(one, other, levels)
+    least = _least(curve, reverse, levels)
     # u lies between two levels: the line of larger slope and smaller offset is above its own
     weights, moves = _envelope(derivative(gamma, levels[1:]), derivative(gamma, least[:-1]))
 
     def delta(epsilons: np.ndarray) -> np.ndarray:
-        asked = np.asarray(epsilons, dtype=np.float64)
-        found = one((asked[..., None] + moves).ravel()).reshape(*asked.shape, -1)
-        return np.minimum(found @ weights * (1 + _SLACK), 1.0)
+        points = np.asarray(epsilons, dtype=np.float64)
+        deltas = curve((points[..., None] + moves).ravel()).reshape(*points.shape, -1)
+        return np.minimum(deltas @ weights * (1 + _SLACK), 1.0)
 
     return delta
 
 
-def _least(one: Curve, other: Curve, levels: np.ndarray) -> np.ndarray:
+def _least(curve: Curve, reverse: Curve, levels: np.ndarray) -> np.ndarray:
     """g(u): the least chance on D' of an event of chance u on D.
 
     For every epsilon, u <= e^epsilon g + one(epsilon) and 1 - g <= e^epsilon (1 - u) + other(epsilon).
     """
     epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 50.0, 1500)])
-    grown, above, below = np.exp(epsilons), one(epsilons) + _SLACK, other(epsilons) + _SLACK
-    found = np.array([max(((u - above) / grown).max(), (1 - grown * (1 - u) - below).max(), 0.0) for u in levels])
-    return np.minimum(found, levels)
+    grown = np.exp(epsilons)
+    above = curve(epsilons) + _SLACK
+    below = reverse(epsilons) + _SLACK
+    least = np.array([max(((u - above) / grown).max(), (1 - grown * (1 - u) - below).max(), 0.0) for u in levels])
+    return np.minimum(least, levels)
 
 
 def _envelope(slopes: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The largest of 0 and the lines slope r - offset over r > 0, as sum of w (r - t)+: w and ln t."""
-    kept = [(0.0, 0.0)]
+    corners = [(0.0, 0.0)]
     for slope, offset in zip(slopes.tolist(), offsets.tolist(), strict=True):
-        if slope <= kept[-1][0]:
+        if slope <= corners[-1][0]:
             continue
-        while len(kept) > 1 and _turn(kept[-2], kept[-1]) >= _turn(kept[-1], (slope, offset)):
-            kept.pop()
-        kept.append((slope, offset))
-    steps = np.diff(np.array(kept), axis=0)
+        while len(corners) > 1 and _turn(corners[-2], corners[-1]) >= _turn(corners[-1], (slope, offset)):
+            corners.pop()
+        corners.append((slope, offset))
+    steps = np.diff(np.array(corners), axis=0)
     return steps[:, 0], np.log(steps[:, 1] / steps[:, 0])
 
 
@@ -120,7 +122,7 @@ class SearchLoss(SymmetricLoss):
     @property
     def scale(self) -> float:
         """Scale of one try: a search spreads no less."""
-        return max(math.sqrt(sum(count * loss.scale**2 for loss, count in one)) for one, _ in self.tries)
+        return max(math.sqrt(sum(count * loss.scale**2 for loss, count in losses)) for losses, _ in self.tries)
 
     def pld(self, width: float) -> Pair:
         curves = _curves(self)
@@ -136,11 +138,11 @@ class SearchLoss(SymmetricLoss):
 
     def _try(self, order: float) -> float:
         total = sum(number for _, number in self.tries)
-        each = [
-            (order - 1) * sum(count * loss.renyi(order) for loss, count in one) + math.log(number / total)
-            for one, number in self.tries
+        moments = [
+            (order - 1) * sum(count * loss.renyi(order) for loss, count in losses) + math.log(number / total)
+            for losses, number in self.tries
         ]
-        return float(np.logaddexp.reduce(each)) / (order - 1)
+        return float(np.logaddexp.reduce(moments)) / (order - 1)
 
     @functools.cached_property
     def most(self) -> float:
@@ -151,7 +153,8 @@ class SearchLoss(SymmetricLoss):
         def delta(loss: float) -> float:
             return max(float(curve(np.array([loss]))[0]) for curve in curves)
 
-        losses, most = np.geomspace(1e-6, _WIDEST, 2000).tolist(), delta(_WIDEST) + _NEGLIGIBLE
+        losses = np.geomspace(1e-6, _WIDEST, 2000).tolist()
+        most = delta(_WIDEST) + _NEGLIGIBLE
         place = bisect.bisect_left(losses, -most, hi=len(losses) - 1, key=lambda loss: -delta(loss))
         return float(losses[place])
 
@@ -159,14 +162,14 @@ class SearchLoss(SymmetricLoss):
 @functools.lru_cache(maxsize=8)
 def _curves(search: SearchLoss) -> tuple[Curve, Curve] | None:
     """Bounds on delta in either direction; None where a try's losses spread too far for a grid."""
-    profiles = [pld.compose(dict(one), 0.0, FINE) for one, _ in search.tries]
+    profiles = [pld.compose(dict(losses), 0.0, FINE) for losses, _ in search.tries]
     if not all(profiles):
         return None
     shares = np.array([number for _, number in search.tries]) / sum(number for _, number in search.tries)
 
     def mean(direction: int) -> Curve:
-        known = [profile.body[min(direction, len(profile.body) - 1)] for profile in profiles if profile]
-        return lambda epsilons: shares @ [losses.delta(epsilons) for losses in known]
+        bodies = [profile.body[min(direction, len(profile.body) - 1)] for profile in profiles if profile]
+        return lambda epsilons: shares @ [losses.delta(epsilons) for losses in bodies]
 
-    one, other = mean(0), mean(1)
-    return search_curve(one, other, search.gamma), search_curve(other, one, search.gamma)
+    forward, backward = mean(0), mean(1)
+    return search_curve(forward, backward, search.gamma), search_curve(backward, forward, search.gamma)

@@ -89,7 +89,7 @@ def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> 
         finest * 2.0 ** min(place // 2, int(math.log2(COARSEST / finest))) for place in (depth, depth + 1)
     )
     if terms == 1:
-        return _one(noise_multiplier, width)
+        return _of_step(noise_multiplier, width)
     halves = [_sum(noise_multiplier, part, finest, depth + 1) for part in (terms // 2, terms - terms // 2)]
     first, law = _added(halves, coarser)
     weights = law * (1 + np.exp((first + np.arange(len(law))) * coarser) / terms)
@@ -99,13 +99,14 @@ def _sum(noise_multiplier: float, terms: int, finest: float, depth: int = 0) -> 
     return (first, law) if coarser == width else (2 * first, np.kron(law, (1.0, 0.0))[:-1])
 
 
-def _one(noise_multiplier: float, width: float) -> Law:
+def _of_step(noise_multiplier: float, width: float) -> Law:
     """W = e^(z / s - 1 / (2 s^2)) of a normal z, within ten deviations of where ln W is under Q, and under P.
 
     Of each interval of the grid the integral of the two parts is taken; at most a quarter of a deviation wide, eight points
     of Gauss and Legendre leave 1e-20 of it.
     """
-    shift, (nodes, weights) = 0.5 / noise_multiplier**2, np.polynomial.legendre.leggauss(8)
+    shift = 0.5 / noise_multiplier**2
+    (nodes, weights) = np.polynomial.legendre.leggauss(8)
     far = math.ceil((shift + 10 / noise_multiplier) / width)
     points = (np.arange(-far, far)[:, None] + (1 + nodes) / 2) * width
     density = np.exp(-0.5 * ((points + shift) * noise_multiplier) ** 2) * weights
@@ -120,19 +121,20 @@ def _added(laws: list[Law], width: float) -> Law:
     With the larger at i and the other at i - d, it lies behind i + k for a range of d for each k: a convolution.
     """
     ends = [(start, start + len(law)) for start, law in laws]
-    low, high = (int(np.logaddexp(*(width * end for end in each)) / width) for each in zip(*ends, strict=True))
-    low, found = low - 2, np.zeros(high - low + 4)
+    low, high = (int(np.logaddexp(*(width * end for end in pair)) / width) for pair in zip(*ends, strict=True))
+    low, added = low - 2, np.zeros(high - low + 4)
     for (first, larger), (below, smaller) in (laws, laws[::-1]):
         apart = np.arange(max(0, first - below - len(smaller) + 1), first + len(larger) - below)
         lower, upper = _split(np.log1p(np.exp(-width * apart)), width)
         share = np.where(apart, 1.0, 0.5)  # of equal ones either is the larger
         for start, stop in pairwise([*np.unique(-lower, return_index=True)[1], len(apart)]):
             for above, parts in enumerate(((1 - upper) * share, upper * share)):
-                met, shift = np.convolve(smaller, parts[start:stop]), below + apart[start] - first
+                met = np.convolve(smaller, parts[start:stop])
+                shift = below + apart[start] - first
                 inside = slice(max(0, shift), min(len(larger), shift + len(met)))
-                both = larger[inside] * met[inside.start - shift : inside.stop - shift]
-                found[first + inside.start + lower[start] + above - low :][: len(both)] += both
-    return low, found
+                products = larger[inside] * met[inside.start - shift : inside.stop - shift]
+                added[first + inside.start + lower[start] + above - low :][: len(products)] += products
+    return low, added
 
 
 def _split(logs: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:

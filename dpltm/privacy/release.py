@@ -83,7 +83,9 @@ class Values(Iterator[T]):
     """
 
     def __init__(self, drawn: Iterator[T]) -> None:
-        self._drawn, self._process, self._lock = drawn, os.getpid(), threading.Lock()
+        self._drawn = drawn
+        self._process = os.getpid()
+        self._lock = threading.Lock()
 
     def __next__(self) -> T:
         if self._process != os.getpid():
@@ -118,7 +120,8 @@ def price(release: Release[Any], book: Book) -> Account:
         InputError: it cannot be done, or a declaration on record stands against it, or it against one of its own.
         ArtifactError: what it is made of knows more of the ledger than that holds.
     """
-    account, drafts = book.account(release.lineage), (release.entry,)
+    account = book.account(release.lineage)
+    drafts = (release.entry,)
     check_private(account, release.entry.part)
     book.lacking(release.beside)  # which refuses declarations that a release on record stands against
     check_moves(account + drafts)
@@ -152,8 +155,8 @@ def pay(
         drawn, and the key is dropped.
     """
     shown = dict(facts or {})
-    if checkpoints.held is not None:
-        resumed = _go_on(plan, ledger, checkpoints.held, shown)
+    if checkpoints.latest is not None:
+        resumed = _go_on(plan, ledger, checkpoints.latest, shown)
         if resumed is not None:
             return resumed
     for attempt in range(ATTEMPTS):
@@ -181,29 +184,30 @@ def pay(
 
 
 def _go_on(
-    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, held: Checkpoint, shown: Mapping[str, Any]
+    plan: Callable[[Book, Entry | None], Release[T]], ledger: Ledger, latest: Checkpoint, shown: Mapping[str, Any]
 ) -> Paid[T] | None:
     """The release that a checkpoint is of; None where no ledger paid for the key: it is dropped, and nothing was told."""
-    book, key = ledger.book, held.state.get("key")
-    known = next((entry for entry in book.entries if entry.id == held.state["id"]), None)
-    if known is None and key is not None:
+    book = ledger.book
+    key = latest.state.get("key")
+    entered = next((entry for entry in book.entries if entry.id == latest.state["id"]), None)
+    if entered is None and key is not None:
         return None  # a key that nobody paid for, whatever work it was of
-    check_same(held.state["of"], shown)
-    if known is None:
+    check_same(latest.state["of"], shown)
+    if entered is None:
         raise InputError(
             "`ledger`: it does not hold the release that the checkpoint goes on with, and values were drawn; put back"
             f" the ledger that it was entered in, or {AGAIN}"
         )
-    release = plan(book, known)
-    if known.part.snapshot is None:
+    release = plan(book, entered)
+    if entered.part.snapshot is None:
         raise InputError(f"checkpoint: nothing says whether the records are those that it was begun with; {OTHERWISE}")
-    if _as_planned(known, release.entry) != known:  # one noise with two values would take the noise away
+    if _as_planned(entered, release.entry) != entered:  # one noise with two values would take the noise away
         raise InputError(f"checkpoint: an interrupted attempt was begun with other settings or records; {OTHERWISE}")
     ledger.declare_once(*release.beside)  # a test split may be another by now
     if ledger.book.head != book.head:
-        release = plan(ledger.book, known)
-    secret = Secret(known, None if key is None else bytes.fromhex(key))
-    return _begun(release, ledger, secret, held if key is None else None)
+        release = plan(ledger.book, entered)
+    secret = Secret(entered, None if key is None else bytes.fromhex(key))
+    return _begun(release, ledger, secret, latest if key is None else None)
 
 
 def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | None:
@@ -232,15 +236,16 @@ def hand_out(ledger: Ledger, entry: Entry, blocks: int, words: str) -> int | Non
 
 def handed_out(book: Book, entry: Entry) -> tuple[Entry, ...]:
     """Return the blocks of a release's steps that were handed out."""
-    return tuple(one for one in book.entries if one.kind == "drawn" and one.facts.startswith(f"{entry.id}:"))
+    return tuple(drawn for drawn in book.entries if drawn.kind == "drawn" and drawn.facts.startswith(f"{entry.id}:"))
 
 
-def _as_planned(known: Entry, draft: Entry) -> Entry:
+def _as_planned(entered: Entry, draft: Entry) -> Entry:
     """Return the draft with what the ledger alone decides, so that the rest can be compared with the entry on record."""
-    given = {name: getattr(known, name) for name in ("id", "home", "sequence", "population", "day", "words")}
-    return replace(draft, part=replace(draft.part, name=known.part.name), **given)
+    settled = {name: getattr(entered, name) for name in ("id", "home", "sequence", "population", "day", "words")}
+    return replace(draft, part=replace(draft.part, name=entered.part.name), **settled)
 
 
 def _begun(release: Release[T], ledger: Ledger, secret: Secret, at: Checkpoint | None) -> Paid[T]:
-    lineage, account = release.lineage | ledger.lineage(secret.entry), ledger.account(release.lineage)
+    lineage = release.lineage | ledger.lineage(secret.entry)
+    account = ledger.account(release.lineage)
     return Paid(release, secret.entry, lineage, account, Values(release.draw(secret, at)))

@@ -89,7 +89,8 @@ def statement(
             certified one is ``pld``'s.
         adjacency: the relation to state where no release fixes one.
     """
-    method, certifies = certified_by(accountant), ACCOUNTANTS.find(accountant).certifies
+    method = certified_by(accountant)
+    certifies = ACCOUNTANTS.find(accountant).certifies
     value = account.epsilon(delta, method)
     mechanisms = [mechanism for entry in account.paid for mechanism in entry.mechanisms]
     certified = Certified(value, delta, method, account.adjacency or adjacency, account.unit, sampling_of(mechanisms))
@@ -119,10 +120,10 @@ def statement(
 
 def of_run(report: PrivacyReport, account: Account) -> PrivacyReport:
     """Return what is stated of a run: no source claims anything of one whose training is not among its entries."""
-    known = any(
+    states_it = any(
         not isinstance(mechanism, (Unprotected, Selection)) for entry in account.paid for mechanism in entry.mechanisms
     )
-    return report if known or not account.paid else replace(report, nominal=None)
+    return report if states_it or not account.paid else replace(report, nominal=None)
 
 
 def compare_central_limit(approximate: float, certified: float) -> str:
@@ -151,9 +152,11 @@ def claimed(account: Account) -> Account:
     """Return an account as sources account for it: tickets taken as given, claimed bounds in place of true ones."""
     entries = []
     for entry in account.entries:
-        kept = tuple(as_claimed(each) for each in entry.mechanisms if not isinstance(each, Unprotected))
-        if kept or not entry.paid:
-            entries.append(replace(entry, mechanisms=kept))
+        mechanisms = tuple(
+            as_claimed(mechanism) for mechanism in entry.mechanisms if not isinstance(mechanism, Unprotected)
+        )
+        if mechanisms or not entry.paid:
+            entries.append(replace(entry, mechanisms=mechanisms))
     return replace(account, entries=tuple(entries))
 
 
@@ -190,7 +193,7 @@ def _nominal(account: Account, delta: float) -> Nominal | None:
         claimed(account),
         entries=tuple(entry for entry in claimed(account).entries if not entry.of(Selection)),
     )
-    return Nominal(sum(each.eps1 for each in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
+    return Nominal(sum(draw.eps1 for draw in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
 
 
 def entry_notes(account: Account) -> list[str]:
@@ -205,9 +208,9 @@ def entry_notes(account: Account) -> list[str]:
         )
     notes += [note for entry in paid for note in _notes_of(entry)]
     for kind, declared in (("public", "public"), ("excluded", "apart from these people")):
-        named = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
-        if named and paid:
-            notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(named)}")
+        part_names = dict.fromkeys(str(entry.part) for entry in account.entries if entry.kind == kind)
+        if part_names and paid:
+            notes.append(f"nothing is promised for records that were declared {declared}: {', '.join(part_names)}")
     placed = dict.fromkeys(entry.part.name for entry in paid if entry.part.cut == "place")
     notes += [
         f"parts of {name} are cut by its places, which its published file fixes: the neighbour is that file with one place"

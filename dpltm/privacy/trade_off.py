@@ -60,16 +60,16 @@ def curves(mechanisms: Iterable[Mechanism]) -> Curves:
 def curves_of_account(account: Account) -> Curves:
     """Curves of everything that counts, for any one person; InputError where nothing can be certified."""
     limits = [central_limit_mu(account.mechanisms(piece)) for piece in account.pieces]
-    told = [mu for mu in limits if mu is not None]
-    return curves_of_profiles(account.profiles(), max(told, default=0.0) if len(told) == len(limits) else None)
+    finite = [mu for mu in limits if mu is not None]
+    return curves_of_profiles(account.profiles(), max(finite, default=0.0) if len(finite) == len(limits) else None)
 
 
 def curves_of_profiles(certified: Sequence[Profile], mu: float | None = None) -> Curves:
     """The worst of the profiles at each point: each is of other records, and a neighbour differs in one of them."""
-    reached = (max(one.epsilon(delta) for one in certified) for delta in np.geomspace(MIN_DELTA, 1, 81)[:-1])
+    reached = (max(profile.epsilon(delta) for profile in certified) for delta in np.geomspace(MIN_DELTA, 1, 81)[:-1])
     last = max(next((value for value in reached if math.isfinite(value)), 1.0), 1e-3) if certified else 1e-3
     epsilons = np.linspace(0.0, last, POINTS)
-    deltas = np.max([one.delta(epsilons) for one in certified], axis=0) if certified else np.zeros(POINTS)
+    deltas = np.max([profile.delta(epsilons) for profile in certified], axis=0) if certified else np.zeros(POINTS)
     alphas = np.unique(
         np.concatenate([[0.0, *SHOWN], np.geomspace(1e-6, 0.5, POINTS // 2), np.linspace(0.5, 1.0, POINTS // 2)])
     )

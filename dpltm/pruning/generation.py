@@ -92,7 +92,8 @@ class Batches:
     def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
         self._records, self._size, self._generator = records, batch_size, generator
         self._parts: tuple[Tensor, ...] = ()
-        self._epoch, self._taken = generator.get_state(), 0
+        self._epoch = generator.get_state()
+        self._taken = 0
 
     def __iter__(self) -> Iterator[Tensor]:
         return self
@@ -115,7 +116,8 @@ class Batches:
             self._taken = taken
 
     def _shuffle(self) -> None:
-        self._epoch, self._taken = self._generator.get_state(), 0
+        self._epoch = self._generator.get_state()
+        self._taken = 0
         order = torch.randperm(self._records, generator=self._generator)
         self._parts = order[: self._records - self._records % self._size].split(self._size)
 
@@ -214,10 +216,12 @@ class Rounds:
         evaluation: Evaluation | None,
     ) -> None:
         self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._spec, self._model = spec, build(spec, config.seed)
+        self._spec = spec
+        self._model = build(spec, config.seed)
         self._initial = self.theta0 = weights_of(self._model)
         self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-        self._mask, self.tickets = dense_mask(spec), list[Ticket]()
+        self._mask = dense_mask(spec)
+        self.tickets = list[Ticket]()
         self._done = 0  # steps of all rounds so far
 
     def run(
@@ -275,8 +279,8 @@ class Rounds:
             {"epoch": epoch.numpy(), **bits, **numbers},
         )
 
-    def resume(self, held: Checkpoint) -> None:
-        state, tensors, dense = held.state, held.tensors, self._mask
+    def resume(self, latest: Checkpoint) -> None:
+        state, tensors, dense = latest.state, latest.tensors, self._mask
 
         def weights(part: str) -> dict[str, Tensor]:
             return {name: torch.from_numpy(tensors[f"{part}/{name}"].copy()) for name in self._initial}
@@ -285,7 +289,8 @@ class Rounds:
             return dense.replaced({name: unpack(tensors[f"{part}/{name}"], like) for name, like in dense.items()})
 
         with reading():
-            self.theta0, self._mask = weights("theta0"), mask("mask")
+            self.theta0 = weights("theta0")
+            self._mask = mask("mask")
             put(self._model, weights("model"))
             self.tickets = [
                 Ticket(number, mask(f"masks/{number}"), score, weights(f"predictors/{number}"))
@@ -357,8 +362,8 @@ def generate(
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
     with threads(config.threads):
-        if checkpoints.held is not None:
-            rounds.resume(checkpoints.held)
+        if checkpoints.latest is not None:
+            rounds.resume(checkpoints.latest)
         rounds.run(progress, lambda: checkpoints.offer(lambda: rounds.checkpoint(beside or {})))
     return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
@@ -405,7 +410,8 @@ def _pruned_in_turn(
     config: GenerationConfig,
     predictors: bool,
 ) -> Tickets:
-    mask, tickets = dense_mask(spec), []
+    mask = dense_mask(spec)
+    tickets = []
     example = torch.zeros(1, spec.features)
     for number, live in enumerate(make_schedule(spec, config)):
         if number:
@@ -418,11 +424,12 @@ def _pruned_in_turn(
 
 def _next_mask(criterion: str, step: PruningRound) -> Mask:
     """Return the mask of a criterion; InputError unless it is nested, with as many live weights as the schedule says."""
-    mask, wanted = CRITERIA[criterion].next_mask(step), sum(step.live.values())
+    mask = CRITERIA[criterion].next_mask(step)
+    wanted = sum(step.live.values())
     if not isinstance(mask, Mask) or not mask.nested_in(step.mask):
         raise InputError(f"`criterion`: {criterion}: gives no mask that is nested in that of the round before")
-    if (kept := sum(int(mask[name].sum()) for name in step.live)) != wanted:
-        raise InputError(f"`criterion`: {criterion}: keeps {kept:,} weights where the schedule says {wanted:,}")
+    if (count := sum(int(mask[name].sum()) for name in step.live)) != wanted:
+        raise InputError(f"`criterion`: {criterion}: keeps {count:,} weights where the schedule says {wanted:,}")
     return mask
 
 
@@ -437,7 +444,8 @@ def try_criterion(spec: Network, config: GenerationConfig) -> None:
         InputError: a mask of another number of live weights than the schedule says, or not nested in the one before; or
             the criterion fails.
     """
-    generator, model = torch.Generator().manual_seed(0), build(spec, config.seed)
+    generator = torch.Generator().manual_seed(0)
+    model = build(spec, config.seed)
     with torch.no_grad():
         for value in model.parameters():
             value.copy_(torch.randn(value.shape, generator=generator))

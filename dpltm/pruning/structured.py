@@ -84,7 +84,8 @@ def check_network(spec: Network, schedule: Schedule) -> None:
             f" {spec.text} are in other layers; take magnitude, or inputs"
         )
     units = Units(model, torch.zeros(1, spec.features), spec.prunable)
-    fewest, unowned = units.fewest_live(), units.without()
+    fewest = units.fewest_live()
+    unowned = units.without()
     staying = f" ({unowned[0]} and {len(unowned) - 1} more have none that can go by itself)" if unowned else ""
     for number, live in enumerate(schedule):
         if sum(live.values()) < fewest:
@@ -136,7 +137,7 @@ class Units:
     def without(self) -> list[str]:
         """Names of the weights that belong to no unit."""
         owned = self.named((self.maker >= 0) | (self.feeder >= 0))
-        return [name for name, one in owned.items() if not bool(one.any())]
+        return [name for name, rows in owned.items() if not bool(rows.any())]
 
     def fewest_live(self) -> int:
         """Fewest weights that can stay when every layer keeps one unit; those of a layer ``project`` do not count.
@@ -305,10 +306,12 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
         out = tp.prune_linear_out_channels if isinstance(module, nn.Linear) else tp.prune_conv_out_channels
         count = len(module.weight)
         group = graph.get_pruning_group(module, out, idxs=list(range(count)))
-        numbers, uses = _numbers(group, count), _uses(group, names, module)
+        numbers = _numbers(group, count)
+        uses = _uses(group, names, module)
         if not uses or numbers is None or int(numbers.max()) == 0:
             continue
-        incoming, outgoing = _incoming(model, name, numbers), _outgoing(model, uses, numbers)
+        incoming = _incoming(model, name, numbers)
+        outgoing = _outgoing(model, uses, numbers)
         yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
 
 
@@ -323,9 +326,9 @@ def _numbers(group: Any, count: int) -> Tensor | None:
             continue
         if not isinstance(norm, nn.GroupNorm):
             return None
-        each = norm.num_channels // norm.num_groups
-        parts = torch.tensor(item.idxs) // each
-        if bool((parts.bincount()[parts] != each).any()):
+        per_group = norm.num_channels // norm.num_groups
+        parts = torch.tensor(item.idxs) // per_group
+        if bool((parts.bincount()[parts] != per_group).any()):
             return None
         joined.append(parts + 1 + joined[-1].max())
         outputs.append(torch.tensor(item.root_idxs))
@@ -400,9 +403,9 @@ def _outgoing(model: nn.Module, uses: Uses, numbers: Tensor) -> dict[str, Coordi
         assert parameter is not None  # every one of _LAYERS has a weight
         name, places = parameter
         columns = places.transpose(0, 1).flatten(1)[inputs]
-        found = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
+        ours = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
         if name in coordinates:
             before = coordinates[name]
-            found = Coordinates(torch.cat([before.units, found.units]), torch.cat([before.positions, found.positions]))
-        coordinates[name] = found
+            ours = Coordinates(torch.cat([before.units, ours.units]), torch.cat([before.positions, ours.positions]))
+        coordinates[name] = ours
     return coordinates

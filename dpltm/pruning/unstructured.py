@@ -190,11 +190,11 @@ def by_flow(step: PruningRound) -> Mask:
     present = {name: int(mask[name].sum()) for name in live}
     for number in range(1, STEPS + 1):
         if step.scope == "layer":
-            now = {name: _between(present[name], count, number / STEPS) for name, count in live.items()}
+            wanted = {name: _between(present[name], count, number / STEPS) for name, count in live.items()}
         else:  # where the sum is all that counts
             total = _between(sum(present.values()), sum(live.values()), number / STEPS)
-            now = {**dict.fromkeys(live, 0), next(iter(live)): total}
-        mask = keep_topk(synflow_scores(step.model, step.initial, mask, step.example), mask, now, step.scope)
+            wanted = {**dict.fromkeys(live, 0), next(iter(live)): total}
+        mask = keep_topk(synflow_scores(step.model, step.initial, mask, step.example), mask, wanted, step.scope)
     return mask
 
 
@@ -205,7 +205,8 @@ def _between(before: int, after: int, part: float) -> int:
 def check_network(spec: Network, schedule: Schedule) -> None:
     """Raise InputError for a network that has no flow."""
     del schedule
-    model, instead = build(spec, 0), "take init-magnitude or random"
+    model = build(spec, 0)
+    instead = "take init-magnitude or random"
     if any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()):
         raise InputError(
             f"`criterion`: synflow follows a flow through layers that are linear for it, and the gates of {spec.text} are"
@@ -251,7 +252,8 @@ def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[s
     first = next((value for value in mask.values() if value.ndim >= 2), None)
     if schema is None or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
         return None
-    alive, names = first.any(0), []
+    alive = first.any(0)
+    names = []
     for column in schema.columns:
         if bool(alive[: column.features].any()):
             names.append(column.name)

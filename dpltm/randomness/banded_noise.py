@@ -95,10 +95,10 @@ def optimal_strategy(bands: int, steps: int) -> tuple[float, ...]:
 
     k = np.arange(1, bands)
     with np.errstate(over="ignore", invalid="ignore"):  # far from the optimum C^-1 may grow without bound
-        found = minimize(
+        optimum = minimize(
             error, np.cumprod((2 * k - 1) / (2 * k)), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * (bands - 1)
         )
-    return 1.0, *(np.round(found.x * _GRID) / _GRID).tolist()
+    return 1.0, *(np.round(optimum.x * _GRID) / _GRID).tolist()
 
 
 def _series(denominator: ArrayLike, values: np.ndarray) -> np.ndarray:
@@ -121,8 +121,8 @@ class BandedNoise:
 
     def query(self, total: Tensor, step: int) -> Tensor:
         """Return what the Gaussian mechanism gets in place of the sum of a step, ``(live,)`` float64: see (1)."""
-        kept = len(self.noise)  # of step t in row t mod kept
-        ages = [(step - row - 1) % kept + 1 for row in range(kept)]
+        bands = len(self.noise)  # of step t in row t mod kept
+        ages = [(step - row - 1) % bands + 1 for row in range(bands)]
         return torch.addmv(total, self.noise.T, self.noise.new_tensor([self._strategy[age] for age in ages]), alpha=-1)
 
     def keep(self, answer: Tensor, total: Tensor, step: int) -> None:

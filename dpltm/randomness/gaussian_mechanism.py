@@ -104,7 +104,8 @@ def gaussian_mechanism(
     divisor = 1.0 if divisor is None else divisor
     if noise_std == 0:
         return np.divide(values, divisor, out=noisy, casting="same_kind")
-    blocks, drawing = _blocks(values, source), Lock()
+    blocks = _blocks(values, source)
+    drawing = Lock()
 
     def work() -> None:
         space = np.empty((3, min(AT_ONCE, len(values) + 1)))
@@ -113,8 +114,8 @@ def gaussian_mechanism(
                 block = next(blocks, None)
             if block is None:
                 return
-            some, data = block
-            _release(values[some], noise_std, data, noisy[some], divisor, space)
+            place, data = block
+            _release(values[place], noise_std, data, noisy[place], divisor, space)
 
     threads = torch.get_num_threads()
     workers = min(threads, MOST_THREADS, len(values) // (AT_ONCE * WORTH_A_THREAD))
@@ -147,16 +148,18 @@ def _release(
     values: np.ndarray, noise_std: float, data: memoryview, noisy: np.ndarray, divisor: float, space: np.ndarray
 ) -> None:
     """(1) of at least one value, over ``divisor``, into ``noisy``; overwrites ``space``, ``(3, count or more)`` float64."""
-    step, count, half = grid_step(noise_std), len(values), (len(values) + 1) // 2
+    step = grid_step(noise_std)
+    count = len(values)
+    half = (len(values) + 1) // 2
     pairs = uniform_of(data[SEED:], space[0, : 2 * half]).reshape(2, half)
     doubt = bool(pairs[0].min() < OPEN or pairs[0].max() > 1 - OPEN)
     scale = noise_std / step  # exact, as is whatever else is divided by a power of two
     offset = box_muller(pairs, scale, space[1, : 2 * half])[:count]
     rest = np.multiply(values, 1 / step, out=pairs.reshape(-1)[:count])
-    whole: np.ndarray | None = None
+    integers: np.ndarray | None = None
     if not (rest.max() < LARGE and rest.min() > -LARGE):
-        whole = np.rint(rest)
-        rest -= whole  # exact, which with the next lower whole number it would not be for small negative values
+        integers = np.rint(rest)
+        rest -= integers  # exact, which with the next lower whole number it would not be for small negative values
     offset += rest
     nearest = np.rint(offset, out=space[2, :count])
     offset -= nearest
@@ -165,19 +168,21 @@ def _release(
         at_end = (pairs[0] < OPEN) | (pairs[0] > 1 - OPEN)
         doubtful = (np.abs(offset) > 0.5 - OPEN) | np.concatenate([at_end, at_end])[:count]
         for place in np.flatnonzero(doubtful).tolist():
-            pair, seed = place % half, bytes(data[:SEED])
+            pair = place % half
+            seed = bytes(data[:SEED])
             nearest[place] = exactly(
                 float(rest[place]), scale, pairs[:, pair], further_bits(seed, pair), place >= half
             )
-    if whole is not None:
-        nearest += whole
+    if integers is not None:
+        nearest += integers
     nearest += 0.0  # or a zero might come with the sign that a sum of zeros has
     np.divide(nearest, divisor / step, out=noisy, casting="same_kind")
 
 
 def further_bits(seed: bytes, pair: int) -> tuple[int, int]:
     """256 further bits of both uniform numbers of a pair, from the ``SEED`` bytes of its block."""
-    data, size = hashlib.shake_256(seed + pair.to_bytes(4, "little")).digest(_MORE // 4), _MORE // 8
+    data = hashlib.shake_256(seed + pair.to_bytes(4, "little")).digest(_MORE // 4)
+    size = _MORE // 8
     return int.from_bytes(data[:size], "little"), int.from_bytes(data[size:], "little")
 
 

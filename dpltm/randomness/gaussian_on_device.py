@@ -72,15 +72,18 @@ def rounded(words: Tensor, values: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     ``words`` are those of U and of V, ``(blocks, 2, half)`` int64, and ``scales`` s, 1 / step and step.
     """
     uniform = (((words >> 12) & (2**52 - 1)).double() + 0.5) * 2.0**-52  # as ``uniform_of``
-    radius, turn = (uniform[:, 0].log() * (-2.0 * scales[0] * scales[0])).sqrt(), uniform[:, 1] * (2.0 * math.pi)
+    radius = (uniform[:, 0].log() * (-2.0 * scales[0] * scales[0])).sqrt()
+    turn = uniform[:, 1] * (2.0 * math.pi)
     rest = values * scales[1]  # exact
-    whole = torch.where(rest.abs() < LARGE, 0.0, rest.round())
+    integers = torch.where(rest.abs() < LARGE, 0.0, rest.round())
     count = values.shape[1]
-    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count] + (rest - whole)  # the last is exact
+    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count] + (
+        rest - integers
+    )  # the last is exact
     nearest = offset.round()
     at_end = (uniform[:, 0] < OPEN) | (uniform[:, 0] > 1 - OPEN)
     doubtful = ((offset - nearest).abs() > 0.5 - OPEN) | torch.cat([at_end, at_end], 1)[:, :count]
-    noisy = (nearest + whole) * scales[2]
+    noisy = (nearest + integers) * scales[2]
     return torch.where(noisy == 0, 0.0, noisy), doubtful  # zeros without the sign that a sum of zeros has
 
 
@@ -102,11 +105,12 @@ def compiled(device: torch.device) -> Functions:
         "cpp.enable_unsafe_math_opt_flag": False,
         "cpp.enable_floating_point_contract_flag": "off",
     }
-    fused = Functions._make(torch.compile(each, dynamic=True, options=options) for each in PLAIN)
+    fused = Functions._make(torch.compile(function, dynamic=True, options=options) for function in PLAIN)
     state = torch.arange(16 * 96, dtype=torch.int32, device=device).view(16, 96) * 0x9E3779B  # wraps around
     permuted = PLAIN.rounds(state)
     words = PLAIN.joined(permuted, state)
-    pairs, values = words.view(1, 2, 384), torch.zeros(1, 767, dtype=torch.float64, device=device)
+    pairs = words.view(1, 2, 384)
+    values = torch.zeros(1, 767, dtype=torch.float64, device=device)
     scales = values.new_tensor([2.0**40, 1.0, 1.0])  # so many steps that an error of 2^-40 shows
     off = fused.rounded(pairs, values, scales)[0] - PLAIN.rounded(pairs, values, scales)[0]
     same = torch.equal(fused.rounds(state), permuted) and torch.equal(fused.joined(permuted, state), words)
@@ -132,7 +136,8 @@ def chacha20(key: bytes | memoryview, count: int, device: torch.device, function
     blocks = math.ceil(count / 8)
     fixed = torch.from_numpy(np.frombuffer(_CONSTANT + bytes(key), dtype="<i4").astype(np.int32)).to(device)
     state = torch.zeros(16, blocks, dtype=torch.int32, device=device)
-    state[:12], state[12] = fixed[:, None], torch.arange(blocks, dtype=torch.int32, device=device)
+    state[:12] = fixed[:, None]
+    state[12] = torch.arange(blocks, dtype=torch.int32, device=device)
     permuted = state
     for _ in range(5):
         permuted = functions.rounds(permuted)
@@ -157,16 +162,17 @@ _Piece = tuple[Tensor, Tensor, list[bytes]]
 
 
 def _stretched(values: Tensor, source: RandomSource, functions: Functions) -> Iterator[_Piece]:
-    for some in values.split(PIECE):
-        half, data = (len(some) + 1) // 2, memoryview(source.random_bytes(SEED + KEY))
+    for piece in values.split(PIECE):
+        half = (len(piece) + 1) // 2
+        data = memoryview(source.random_bytes(SEED + KEY))
         words = chacha20(data[SEED:], 2 * half, values.device, functions)
-        yield some[None], words[: 2 * half].view(1, 2, half), [bytes(data[:SEED])]
+        yield piece[None], words[: 2 * half].view(1, 2, half), [bytes(data[:SEED])]
 
 
 def _sent(values: Tensor, source: RandomSource) -> Iterator[_Piece]:
     """The bytes that the processor would draw, in their order."""
-    whole = len(values) // AT_ONCE * AT_ONCE
-    for some in (values[:whole].view(-1, AT_ONCE), values[None, whole:]):
+    in_batches = len(values) // AT_ONCE * AT_ONCE
+    for some in (values[:in_batches].view(-1, AT_ONCE), values[None, in_batches:]):
         if some.numel():
             half = (some.shape[1] + 1) // 2
             data = [memoryview(source.random_bytes(16 * half + SEED)) for _ in some]
@@ -175,20 +181,22 @@ def _sent(values: Tensor, source: RandomSource) -> Iterator[_Piece]:
 
 
 def _released(values: Tensor, words: Tensor, seeds: list[bytes], noise_std: float, functions: Functions) -> Tensor:
-    step, half = grid_step(noise_std), words.shape[2]
+    step = grid_step(noise_std)
+    half = words.shape[2]
     scale = noise_std / step
     noisy, doubtful = functions.rounded(words, values, values.new_tensor([scale, 1 / step, step]))
     block, place = doubtful.nonzero(as_tuple=True)
     if len(place):
         pair = place % half
-        told = torch.stack([block, place, *words[block, :, pair].T, values[block, place].view(torch.int64)]).cpu()
-        uniform, plain = uniform_of(told[2:4].numpy().tobytes()).reshape(2, -1), told[4].view(torch.float64).tolist()
+        undecided = torch.stack([block, place, *words[block, :, pair].T, values[block, place].view(torch.int64)]).cpu()
+        uniform = uniform_of(undecided[2:4].numpy().tobytes()).reshape(2, -1)
+        plain = undecided[4].view(torch.float64).tolist()
         decided = []
-        for at, (value, (of, where)) in enumerate(zip(plain, told[:2].T.tolist(), strict=True)):
+        for at, (value, (of, where)) in enumerate(zip(plain, undecided[:2].T.tolist(), strict=True)):
             rest = value / step
-            whole = 0.0 if abs(rest) < LARGE else float(round(rest))
+            integer = 0.0 if abs(rest) < LARGE else float(round(rest))
             further = further_bits(seeds[of], where % half)
-            found = exactly(rest - whole, scale, uniform[:, at], further, where >= half)
-            decided.append((found + whole + 0.0) * step)
+            draw = exactly(rest - integer, scale, uniform[:, at], further, where >= half)
+            decided.append((draw + integer + 0.0) * step)
         noisy[block, place] = values.new_tensor(decided)
     return noisy

@@ -85,9 +85,9 @@ class FastSource(OneProcess):
     @classmethod
     def of(cls, words: bytes) -> FastSource:
         source = cls()
-        known: Any = source._generator.state  # what numpy says of its type lets nothing be put in
-        known["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
-        source._generator.state = known
+        state: Any = source._generator.state  # what numpy says of its type lets nothing be put in
+        state["state"]["state"] = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+        source._generator.state = state
         return source
 
     @property
@@ -137,7 +137,8 @@ def below(source: RandomSource, count: int, limit: int) -> np.ndarray:
     Guarantees:
         All of them are exactly as likely: words of the last, incomplete run of ``limit`` are drawn anew.
     """
-    last, numbers = np.uint64(2**64 // limit * limit - 1), np.zeros(count, dtype=np.uint64)
+    last = np.uint64(2**64 // limit * limit - 1)
+    numbers = np.zeros(count, dtype=np.uint64)
     left = np.arange(count)
     while len(left):
         numbers[left] = np.frombuffer(source.random_bytes(8 * len(left)), dtype=np.uint64)
@@ -309,7 +310,9 @@ class _Aes:
 
     def stream(self, key: bytes, count: int, block: bytes = bytes(16)) -> bytearray:
         """``count`` bytes of key stream; the counter begins at ``block``, whatever key it is: none is used twice."""
-        stream, done, context = bytearray(count), ctypes.c_int(), self._new()
+        stream = bytearray(count)
+        done = ctypes.c_int()
+        context = self._new()
         if not context:
             raise MemoryError
         try:

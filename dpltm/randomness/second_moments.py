@@ -53,9 +53,9 @@ def release_second_moments(batches: Iterable[Tensor], features: int, noise_std: 
     second = torch.zeros(features, features, dtype=torch.int64)
     for batch in batches:
         for rows in batch.split(ROWS):
-            whole = whole_rows(rows.cpu()).numpy()
+            integers = whole_rows(rows.cpu()).numpy()
             second += torch.from_numpy(
-                (whole.T @ whole).astype(np.int64)
+                (integers.T @ integers).astype(np.int64)
             )  # NumPy computes one triangle, in half the time
     return noisy_symmetric(second, noise_std, noise)
 
@@ -70,9 +70,9 @@ def whole_rows(rows: Tensor) -> Tensor:
     largest = wide.abs().amax(dim=1, keepdim=True).clamp(min=1.0)  # so that no square overflows
     wide = wide / largest
     wide = wide / wide.square().sum(dim=1, keepdim=True).sqrt().clamp(min=1 / largest)
-    whole = (wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc()
-    usable = whole.square().sum(dim=1) <= 4.0**BITS
-    return whole.where(usable[:, None], torch.zeros_like(whole))
+    integers = (wide * ((1 - 2.0**-30) * 2.0**BITS)).trunc()
+    usable = integers.square().sum(dim=1) <= 4.0**BITS
+    return integers.where(usable[:, None], torch.zeros_like(integers))
 
 
 def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Tensor:
@@ -85,14 +85,14 @@ def noisy_symmetric(second: Tensor, noise_std: float, noise: RandomSource) -> Te
     return released
 
 
-def noisy_whole(whole: Tensor, std: float, source: RandomSource) -> Tensor:
+def noisy_whole(integers: Tensor, std: float, source: RandomSource) -> Tensor:
     """``whole / 2^32`` with noise of this ``std``, float64 of the same shape.
 
     float64 does not hold a whole number of 64 bits. What is above 2^``LOW`` is put aside: a multiple of every grid step up
     to ``MAX_NOISE``, it has no part in the rounding.
     """
-    high = whole >> LOW << LOW
-    low = (whole - high).to(torch.float64)
+    high = integers >> LOW << LOW
+    low = (integers - high).to(torch.float64)
     noisy = torch.from_numpy(gaussian_mechanism(low.reshape(-1).numpy(), std * 4.0**BITS, source)).view_as(low)
     return (high.to(torch.float64) + noisy) / 4.0**BITS
 

@@ -76,25 +76,26 @@ def from_arrays(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
-    if known is not None:
+    table_schema = as_schema(schema)
+    declared = Declared(bounds, classes, records, target_bounds, rows_coincide)
+    if table_schema is not None:
         check_none(IN_SCHEMA, bounds=bounds, classes=classes, words=words, target_bounds=target_bounds)
     check_name(name)
     hold_out = Fraction(test).limit_denominator(HASHES) if isinstance(test, float) and 0 < test < 1 else None
     pair = test if isinstance(test, (tuple, list)) and len(test) == 2 else None
-    if pair is None and known is not None and is_frame(test):
+    if pair is None and table_schema is not None and is_frame(test):
         pair = (test, None)
     if test is not None and pair is None and hold_out is None:
         raise DataError("`test`: not a pair of features and labels, nor a part between 0 and 1")
-    train = _split(x, y, known, name, "x", "y", words)
+    train = _split(x, y, table_schema, name, "x", "y", words)
     if units is not None:
         train = replace(train, units=as_array(units, "units"), units_name="user" if unit is None else unit)
     elif unit is not None:
         raise DataError("`unit`: says whom `units` names, so it goes with these; leave it out, or add them")
-    held_out = None if pair is None else _split(pair[0], pair[1], known, name, "x of test", "y of test", words)
-    if said.classes == VALUES and units is not None:
+    held_out = None if pair is None else _split(pair[0], pair[1], table_schema, name, "x of test", "y of test", words)
+    if declared.classes == VALUES and units is not None:
         raise DataError("`units`: a person's labels are class numbers, and these are none; leave `units` out")
-    return take_part(settle(name, train, held_out, said, hold_out=hold_out), None, said.records, for_training)
+    return take_part(settle(name, train, held_out, declared, hold_out=hold_out), None, declared.records, for_training)
 
 
 def copied(values: np.ndarray) -> np.ndarray:

@@ -74,7 +74,11 @@ class Records:
         x, y = (values if isinstance(values, (Tensor, np.ndarray)) else np.asarray(values) for values in (x, y))
         if len(x) != len(y):
             raise InputError(f"x, y: {len(x)} records and {len(y)} labels; give one label a record")
-        self._x, self._y, self._dtype, self._device, self._prepare = x, y, dtype, torch.device(device), prepare
+        self._x = x
+        self._y = y
+        self._dtype = dtype
+        self._device = torch.device(device)
+        self._prepare = prepare
         self.persons, self.rows, self._read = persons, len(x), read
         if prepare is not None and len(x):
             _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
@@ -90,10 +94,10 @@ class Records:
         """Return which of so many parts each record is in, ``(n,)``; InputError where one is empty, or there is no hash."""
         if self._read is None or len(self._read) != len(self) or self.persons is not None:
             raise InputError("`noise`: banded takes single records that have a public hash; take `noise` secure")
-        found = self._read.public_hashes() % count
-        if len(np.unique(found)) < count:
+        parts = self._read.public_hashes() % count
+        if len(np.unique(parts)) < count:
             raise InputError(f"`noise`: a part of {count}, one for each band, has no records; ask for fewer bands")
-        return found
+        return parts
 
     def take(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the records at ``index``, ready for the model."""
@@ -129,13 +133,13 @@ class Records:
         self, index: np.ndarray, rows: int, sizes: Sequence[int], keys: np.ndarray | None = None
     ) -> Iterator[Batch]:
         """Yield the records at ``index`` in whole groups: at most ``rows`` at a time, or one group that has more."""
-        start, taken = 0, list[int]()
+        start, group = 0, list[int]()
         for size in (*(size for size in sizes if size), 0):  # the 0 ends the last batch
-            if taken and (size == 0 or sum(taken) + size > rows):
-                stop = start + sum(taken)
-                yield Batch(*self.take(index[start:stop]), None, tuple(taken), self._keys(keys, start, stop))
-                start, taken = stop, []
-            taken.append(size)
+            if group and (size == 0 or sum(group) + size > rows):
+                stop = start + sum(group)
+                yield Batch(*self.take(index[start:stop]), None, tuple(group), self._keys(keys, start, stop))
+                start, group = stop, []
+            group.append(size)
 
     def _keys(self, keys: np.ndarray | None, start: int, stop: int) -> Tensor | None:
         return None if keys is None else torch.from_numpy(keys[start:stop]).to(self._device)
@@ -185,13 +189,13 @@ PREPARED = 128
 
 
 def _in_shape(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    found = []
-    for some in rows.split(PREPARED) if len(rows) else (rows,):
-        found.append(prepare(filled_up(some, PREPARED))[: len(some)])
-    if len(found) == 1:
-        return found[0]
+    pieces_prepared = []
+    for piece in rows.split(PREPARED) if len(rows) else (rows,):
+        pieces_prepared.append(prepare(filled_up(piece, PREPARED))[: len(piece)])
+    if len(pieces_prepared) == 1:
+        return pieces_prepared[0]
     with torch.autocast(rows.device.type, enabled=False):  # in which float16 cannot be joined
-        return torch.cat(found)
+        return torch.cat(pieces_prepared)
 
 
 def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
@@ -209,10 +213,11 @@ def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
         return [Sight("", prepare(rows))]
 
     def own(rows: Tensor) -> Sights:
-        return [Sight("", made) for made in alone(lambda row: [prepare(row)], rows)]
+        return [Sight("", prepared) for prepared in alone(lambda row: [prepare(row)], rows)]
 
     pairs = (((short,), (long,)) for short, long in padded(rows))
-    trial, same = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE), len(prepare(rows)) == PREPARED
+    trial = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE)
+    same = len(prepare(rows)) == PREPARED
     try:
         if same:
             with contextlib.suppress(CannotFollow):

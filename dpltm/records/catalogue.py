@@ -80,7 +80,7 @@ _ALL = (
     Description("imdb", "film reviews, positive or not, as words", "tokens", (256,), (0.0, 9999.0), 2, 25000),
 )
 
-_CATALOGUE: Mapping[str, Description] = MappingProxyType({known.name: known for known in _ALL})
+_CATALOGUE: Mapping[str, Description] = MappingProxyType({description.name: description for description in _ALL})
 
 
 def catalogue() -> Mapping[str, Description]:

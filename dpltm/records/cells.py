@@ -6,6 +6,7 @@ there. What it means depends on that cell and on public facts alone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
@@ -46,26 +47,41 @@ def is_text(kind: Any) -> bool:
 
 def text_of(cell: Any) -> str | None:
     """Return a cell as a text: days as YYYY-MM-DD, whole numbers without a point; None for one that holds nothing."""
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell:  # NaN is not NaN
+    if type(cell).__name__ in _HOLES or cell != cell:  # NaN is not NaN
         return None
     if isinstance(cell, (datetime.date, datetime.datetime)):
         return cell.isoformat()
-    if isinstance(cell, (float, np.floating)) and float(cell).is_integer():
-        return str(int(cell))  # of a column of whole numbers with holes
+    if isinstance(cell, (float, np.floating)):  # whole in a column of whole numbers with holes
+        return str(int(cell)) if float(cell).is_integer() else str(float(cell))
     return str(cell).strip()
 
 
+_HOLES = {"NoneType", "NAType", "NaTType"}
+
+_KINDS: dict[type, type] = {kind: kind for kind in (bool, int, float, str)} | {np.bool_: bool, np.str_: str}
+_KINDS |= {np.dtype(code).type: int for code in np.typecodes["AllInteger"]}
+_KINDS |= {np.dtype(code).type: float for code in np.typecodes["Float"]}
+
+
 def as_column(cells: list[Any]) -> Any:
-    """Return Python's values as an Arrow array: of numbers, truth values or texts."""
+    """Return Python's values as an Arrow array: of numbers, truth values or texts.
+
+    Guarantees:
+        As a text or a number, a cell is what it would be alone: Arrow, which makes 1 of a truth value beside a fraction,
+        gets cells of one kind, and holes.
+    """
+    kinds = {_KINDS.get(cell, object) for cell in {*map(type, cells)} if cell.__name__ not in _HOLES}
+    types: tuple[tuple[set[type], Any], ...] = (
+        ({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64()), ({str, float}, pa.string()),
+    )  # fmt: skip
     try:
-        column = pa.array(cells, from_pandas=True)
-        if is_numeric(column.type) or pa.types.is_boolean(column.type) or is_text(column.type):
-            return column
-    except (pa.ArrowException, OverflowError):  # of several types, or beyond 64 bits
-        pass
+        for alike, arrow in types:
+            with contextlib.suppress(pa.ArrowException, OverflowError):  # beyond 64 bits, or fractions beside words
+                if kinds <= alike:
+                    return pa.array(cells, arrow, from_pandas=True)
+        return _as_texts(cells)
     except UnicodeEncodeError:
         raise DataError("a cell holds half of a surrogate pair, which is no text; write it anew") from None
-    return _as_texts(cells)
 
 
 def _as_texts(cells: list[Any]) -> Any:
@@ -118,7 +134,8 @@ class Cells:
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """What stands for each cell where records are told apart, a number or one made of a word; and which are words."""
         numbers = _numbers(self.values)
-        words, unsure = np.zeros(len(numbers), dtype=bool), np.flatnonzero(~np.isfinite(numbers))
+        words = np.zeros(len(numbers), dtype=bool)
+        unsure = np.flatnonzero(~np.isfinite(numbers))
         texts = _texts(self.values.take(pa.array(unsure)))
         maybe = pc.match_substring_regex(pa.array(texts, pa.string()), _NO_WORD).to_pylist()
         for place, text, no_word in zip(unsure.tolist(), texts, maybe, strict=True):
@@ -210,13 +227,13 @@ class Faults:
     """
 
     place: str = "line"
-    found: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    by_column: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def add(self, column: str, what: str, fix: str, line: Line, row: int, cell: str | None = None) -> None:
         """Note a fault of a row, if it is the first of its kind in that column."""
-        if (column, what) not in self.found:
+        if (column, what) not in self.by_column:
             shown = what if cell is None else f"{cell!r:.40} {what}"
-            self.found[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
+            self.by_column[column, what] = (f"{shown} ({self.place} {line(row)})", fix)
 
     def add_first(self, column: Column, cells: Cells, strange: np.ndarray, what: str, fix: str, line: Line) -> None:
         """Note the first record whose cell is ``strange``, one of those that differ, ``(m,)`` bool; by its looks where no
@@ -227,7 +244,7 @@ class Faults:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return column, fault and fix of each; of whole lines the column is empty."""
-        return [(column, *fault) for (column, _), fault in self.found.items()]
+        return [(column, *fault) for (column, _), fault in self.by_column.items()]
 
 
 def encoded(
@@ -248,19 +265,21 @@ def encoded(
     """
     features = np.zeros((len(cells.values), column.features), dtype=np.float32)
     holes = cells.among(empty)
-    strange, what, fix = np.zeros(len(holes), dtype=bool), "is no number", ""
+    strange = np.zeros(len(holes), dtype=bool)
+    what = "is no number"
+    fix = ""
     if column.missing:
         features[holes, -1] = 1.0
     elif holes.any():
         faults.add(column.name, "empty cells", "missing = true", line, cells.rows_of(holes)[0])
     if column.kind == "category":
         places = _places(column, cells)
-        there = np.flatnonzero((places >= 0) & ~holes)
-        features[there, places[there]] = 1.0
+        filled_rows = np.flatnonzero((places >= 0) & ~holes)
+        features[filled_rows, places[filled_rows]] = 1.0
         strange, what, fix = (places < 0) & ~holes, "is none of its values", "other = true, or add it to values"
     elif column.kind == "hashed":
-        there = np.flatnonzero(~holes)
-        features[there, [bucket_of(cells.texts[place], column.buckets) for place in there]] = 1.0
+        filled_rows = np.flatnonzero(~holes)
+        features[filled_rows, [bucket_of(cells.texts[place], column.buckets) for place in filled_rows]] = 1.0
     else:
         values = np.where(holes, math.nan, cells.parsed(column))
         features[:, 0] = np.nan_to_num(_scaled(column, values))

@@ -89,7 +89,7 @@ class Dataset:
             was declared, and of a part of a known dataset, there may be a few more or less.
         classes_origin, records_origin, bounds_origin: where those public inputs come from.
         lineage: what the columns come from: a schema that was found.
-        known: whether it is one of the catalogue, whose records are what their publication says.
+        catalogued: whether it is one of the catalogue, whose records are what their publication says.
         _places: where a publication fixes who stands at which place of the file, the place of each record of ``train``,
             ``(n,)``, private; None elsewhere.
         feature_map: the map in front of the network; None where it takes the records as they are.
@@ -115,7 +115,7 @@ class Dataset:
     classes_origin: Origin
     records_origin: Origin
     lineage: Lineage = NO_LINEAGE
-    known: bool = False
+    catalogued: bool = False
     _places: np.ndarray | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()

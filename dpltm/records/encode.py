@@ -86,18 +86,18 @@ def inputs(path: str | Path, settings: dict[str, Any] = SETTINGS) -> dict[str, l
     if missing:
         raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; it has {', '.join(cells) or 'none'}")
     empty = frozenset(settings["missing"])
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for column in settings["columns"]:
         name = column["name"]
-        found[name] = []
+        values[name] = []
         for cell, line in zip(cells[name], lines, strict=True):
             try:
-                found[name].append(_value(column, cell, empty))
+                values[name].append(_value(column, cell, empty))
             except ValueError as error:
                 raise ValueError(f"{path}: line {line}, column {name!r}{error}") from None
     if settings["matrix"]:
-        return {"records": [list(row) for row in zip(*found.values(), strict=True)]}
-    return found
+        return {"records": [list(row) for row in zip(*values.values(), strict=True)]}
+    return values
 
 
 def _value(column: dict[str, Any], cell: str, empty: frozenset[str]) -> str | int | float:
@@ -161,9 +161,9 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("usage: python encode.py new.csv inputs.json")
     try:
-        made = inputs(sys.argv[1])
+        body = inputs(sys.argv[1])
         with open(sys.argv[2], "x", encoding="utf-8") as stream:
-            json.dump(made, stream)
+            json.dump(body, stream)
     except (OSError, ValueError, csv.Error) as error:
         sys.exit(f"encode.py: {error}")
 

@@ -181,7 +181,7 @@ def _check_no_label(path: Path, label: str | None, why: str) -> None:
 def _opened(path: Path, arrays: str) -> Iterator[_Arrays]:
     """The archive, or the folder, open; ``arrays`` is how to save one."""
     if path.is_dir():
-        yield _Arrays(path, sorted(each.stem for each in path.glob("*.npy") if each.is_file()))
+        yield _Arrays(path, sorted(file.stem for file in path.glob("*.npy") if file.is_file()))
         return
     # Opened here, since numpy leaves a file that it opened itself open when the archive turns out to be broken.
     with path.open("rb") as stream:
@@ -207,11 +207,11 @@ class _Arrays:
         if name not in self.names:
             raise DataError(f"{path}: has no array {name}, only {shown(self.names)}; save it under that name")
         try:
-            found = np.load(path / f"{name}.npy", allow_pickle=False) if self.archive is None else self.archive[name]
-            if isinstance(found, np.lib.npyio.NpzFile):
-                found.close()
+            array = np.load(path / f"{name}.npy", allow_pickle=False) if self.archive is None else self.archive[name]
+            if isinstance(array, np.lib.npyio.NpzFile):
+                array.close()
                 raise ValueError("an archive of arrays, where one array belongs")
-            return np.asarray(found)  # numpy hands a member that is not an array back as bytes
+            return np.asarray(array)  # numpy hands a member that is not an array back as bytes
         except _DAMAGED as error:
             fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
             raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
@@ -232,15 +232,16 @@ class _Arrays:
         if units is None:
             return raw
         name = f"{units}_{split}"
-        others = [each for each in self.names if each not in (raw.x_name, raw.y_name) and each.endswith(f"_{split}")]
+        others = [name for name in self.names if name not in (raw.x_name, raw.y_name) and name.endswith(f"_{split}")]
         if name not in others:
-            there = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
-            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {there}")
+            choices = f"only {shown(others)}; name one of them" if others else "nor any other; add it to the file"
+            raise DataError(f"`unit_column` {units}: {self.path} has no array {name} beside its records, {choices}")
         return replace(raw, units=self[name], units_name=units)
 
     def texts(self, suffix: str, layout: Layout, y: np.ndarray | None) -> RawSplit:
         """Texts as records of one length; what they take up is known to fit the file before it is taken."""
-        names, path = (_RAGGED[0] + suffix, _RAGGED[1] + suffix), str(self.path)
+        names = (_RAGGED[0] + suffix, _RAGGED[1] + suffix)
+        path = str(self.path)
         values, offsets = (self[name] for name in names)
         _check_ragged(values, offsets, path, names)
         if y is not None and y.shape != (len(offsets) - 1,):
@@ -292,10 +293,10 @@ def padded(values: np.ndarray, offsets: np.ndarray, layout: Layout, where: str) 
     for first in range(0, records, step := max(1, POSITIONS // layout.length)):
         rows = slice(first, first + step)
         at = ends[rows, None] + back  # where in values the word of each place is
-        held = at >= starts[rows, None]
-        words = values[at[held]]
-        known = (words >= 1) & (words < layout.words - FIRST)
-        padded_rows[rows][held] = np.where(known, words, 0).astype(np.int32) + np.where(known, FIRST, UNKNOWN)
+        in_row = at >= starts[rows, None]
+        words = values[at[in_row]]
+        in_table = (words >= 1) & (words < layout.words - FIRST)
+        padded_rows[rows][in_row] = np.where(in_table, words, 0).astype(np.int32) + np.where(in_table, FIRST, UNKNOWN)
         padded_rows[rows][at == starts[rows, None] - 1] = START
     return padded_rows
 

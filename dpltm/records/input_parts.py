@@ -71,7 +71,7 @@ def shown(names: Sequence[str], limit: int = 8) -> str:
 
 
 def name_faults(
-    wanted: Collection[str], there: Sequence[str], spare: Collection[str] = ()
+    wanted: Collection[str], present: Sequence[str], spare: Collection[str] = ()
 ) -> list[tuple[str, list[str]]]:
     """Return names of columns that are lacking, too many, or twice there, each with what a message says of them.
 
@@ -79,27 +79,29 @@ def name_faults(
         spare: names of ``wanted`` that need not be there.
     """
     faults = (
-        ("lacks", set(wanted) - set(there) - set(spare)),
-        ("has, beside those,", set(there) - set(wanted)),
-        ("has twice", {name for name in there if there.count(name) > 1}),
+        ("lacks", set(wanted) - set(present) - set(spare)),
+        ("has, beside those,", set(present) - set(wanted)),
+        ("has twice", {name for name in present if present.count(name) > 1}),
     )
     return [(what, sorted(names)) for what, names in faults if names]
 
 
-def places_of(wanted: Sequence[str] | None, there: Sequence[str] | None, source: str, whose: str) -> list[int] | None:
+def places_of(
+    wanted: Sequence[str] | None, present: Sequence[str] | None, source: str, whose: str
+) -> list[int] | None:
     """Return where each of the wanted columns is; None where they are in that order, or one side has no names.
 
     Raises:
         DataError: columns are missing, too many, or twice there.
     """
-    if not wanted or not there or tuple(wanted) == tuple(there):
+    if not wanted or not present or tuple(wanted) == tuple(present):
         return None
-    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, there)]
+    faults = [f"{what} {shown(names)}" for what, names in name_faults(wanted, present)]
     if faults:
         raise DataError(
             f"{source}: its columns are not those of {whose}: it {'; it '.join(faults)}; give it the same columns"
         )
-    return [there.index(name) for name in wanted]
+    return [present.index(name) for name in wanted]
 
 
 def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
@@ -110,15 +112,15 @@ def split(x: np.ndarray, parts: Parts) -> list[np.ndarray]:
 
 def differences(mine: Parts, theirs: Parts) -> str:
     """Return how the parts of some records differ from those that are expected, in words; nothing where they do not."""
-    known, found = {part.name: part for part in mine}, {part.name: part for part in theirs}
-    lacking, strange = sorted(known.keys() - found.keys()), sorted(found.keys() - known.keys())
-    told = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
-    told += [
-        f"have {part} in {name!r} in the place of {known[name]}"
-        for name, part in found.items()
-        if name in known and (part.shape, part.words) != (known[name].shape, known[name].words)
+    expected, present = {part.name: part for part in mine}, {part.name: part for part in theirs}
+    lacking, strange = sorted(expected.keys() - present.keys()), sorted(present.keys() - expected.keys())
+    problems = [f"{what} {shown(names)}" for what, names in (("lack", lacking), ("have unknown", strange)) if names]
+    problems += [
+        f"have {part} in {name!r} in the place of {expected[name]}"
+        for name, part in present.items()
+        if name in expected and (part.shape, part.words) != (expected[name].shape, expected[name].words)
     ]
-    return "; ".join(told)
+    return "; ".join(problems)
 
 
 def facts_of(parts: Parts, x: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def side_by_side(
     Guarantees:
         A row depends on the same record of each part, and on public inputs.
     """
-    named = _by_name(words, arrays, where)
+    table_sizes = _by_name(words, arrays, where)
     parts = []
     for name, value in arrays.items():
         if value.ndim == 0 or value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
@@ -152,11 +154,11 @@ def side_by_side(
                 f"{where}[{name!r}] is {value.dtype} of shape {value.shape}, no numbers, a row a record; leave it out, or"
                 " pad rows to one public length"
             )
-        most = named.get(name, 2 if value.dtype == bool else 0)
+        most = table_sizes.get(name, 2 if value.dtype == bool else 0)
         if check and not most and value.dtype.name in _WHOLE:
             raise DataError(
                 f"`words` is missing: {where}[{name!r}] holds whole numbers; say how many there are in public, such as"
-                f" words={_of_whole(arrays, named)}; or give quantities as floats, with `bounds`"
+                f" words={_of_whole(arrays, table_sizes)}; or give quantities as floats, with `bounds`"
             )
         if most and check:
             _check_whole(value, most, f"{where}[{name!r}]")
@@ -164,8 +166,8 @@ def side_by_side(
     values = list(arrays.values())
     counts = {part.name: len(value) for part, value in zip(parts, values, strict=True)}
     if len({*counts.values()}) > 1:
-        told = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
-        raise DataError(f"`{where}`: its parts have different numbers of records: {told}; give each a row a record")
+        lengths = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
+        raise DataError(f"`{where}`: its parts have different numbers of records: {lengths}; give each a row a record")
     flat = [value.reshape(len(value), part.size) for part, value in zip(parts, values, strict=True)]
     return np.concatenate(flat, 1), tuple(parts)
 
@@ -176,34 +178,36 @@ _WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")
 def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
     if words is None:
         return {}
-    found: dict[str, Any]
+    numbers: dict[str, Any]
     if isinstance(words, Mapping):
-        found = dict(words)
+        numbers = dict(words)
     else:
-        whole = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
-        if len(whole) != 1:
+        of_numbers = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
+        if len(of_numbers) != 1:
             raise DataError(
-                f"`words` {words}: whole numbers are in {shown(whole)} of {where}; say it by part, such as"
+                f"`words` {words}: whole numbers are in {shown(of_numbers)} of {where}; say it by part, such as"
                 f" words={_of_whole(arrays, {})}"
-                if whole
+                if of_numbers
                 else f"`words` {words}: whole numbers are in no part of {where}; name it, such as"
                 f" words={{{next(iter(arrays))!r}: {words}}}"
             )
-        found = dict.fromkeys(whole, words)
-    for name, value in found.items():
+        numbers = dict.fromkeys(of_numbers, words)
+    for name, value in numbers.items():
         if name not in arrays:
             raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
         if not 1 <= whole_number("words", value) <= MAX_WORDS:
             raise DataError(f"`words` {value}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
-    return {name: int(value) for name, value in found.items()}
+    return {name: int(value) for name, value in numbers.items()}
 
 
-def _of_whole(arrays: Mapping[str, np.ndarray], named: Mapping[str, int]) -> str:
+def _of_whole(arrays: Mapping[str, np.ndarray], table_sizes: Mapping[str, int]) -> str:
     """Return how ``words`` are said of such parts."""
-    told = (
-        f"{name!r}: {named.get(name, 'N')}" for name in arrays if name in named or arrays[name].dtype.name in _WHOLE
+    lines = (
+        f"{name!r}: {table_sizes.get(name, 'N')}"
+        for name in arrays
+        if name in table_sizes or arrays[name].dtype.name in _WHOLE
     )
-    return "{" + ", ".join(told) + "}"
+    return "{" + ", ".join(lines) + "}"
 
 
 def check_words(x: np.ndarray, words: Words, where: str) -> None:

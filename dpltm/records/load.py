@@ -102,11 +102,12 @@ def load(
     Raises:
         DataError: anything about the arguments or the data is not what it must be.
     """
-    known, said = as_schema(schema), Declared(bounds, classes, records, target_bounds, rows_coincide)
-    if known is not None:
+    table_schema = as_schema(schema)
+    declared = Declared(bounds, classes, records, target_bounds, rows_coincide)
+    if table_schema is not None:
         check_none(IN_SCHEMA, label=label, bounds=bounds, classes=classes, words=words, length=length)
         check_none(IN_SCHEMA, target_bounds=target_bounds)
-    if said.classes == VALUES:
+    if declared.classes == VALUES:
         raise DataError("`classes` 0: must be 2 or more; pass the number of classes K")
     if not isinstance(dataset, (str, os.PathLike)):
         raise DataError("dataset", dataset, "a name or a path")
@@ -119,9 +120,9 @@ def load(
     dataset, home = str(dataset), home or data_home()
     if (reason := instead(f"--dataset {Path(dataset).suffix.lower()}")) is not None:
         raise DataError(f"`dataset` {dataset}{reason}")
-    source = _Source(dataset, label, units, known, said, test, words, length, home)
+    source = _Source(dataset, label, units, table_schema, declared, test, words, length, home)
     everybody = _read_only(source.versions(), source) if cached else source.read()
-    return take_part(everybody, subset, said.records, for_training)
+    return take_part(everybody, subset, declared.records, for_training)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class _Source:
     label: str | None
     units: str | None
     schema: Schema | None
-    said: Declared
+    declared: Declared
     test: str | None
     words: int | None
     length: int | None
@@ -166,18 +167,20 @@ class _Source:
                 check_words(split.x, self.words, f"{split.source}: {split.x_name}")
         tables = (layout.words,) if train.has_texts or self.words is not None else ()
         train = replace(train, tables=tables)
-        return settle(name, train, test, self.said, description=description, hold_out=hold_out)
+        return settle(name, train, test, self.declared, description=description, hold_out=hold_out)
 
     def _splits(self, layout: Layout) -> tuple[Description | None, str, RawSplit, RawSplit | None]:
         """Description if known, name, training split and its own test split if any."""
-        dataset, path = self.dataset, Path(self.dataset)
+        dataset = self.dataset
+        path = Path(self.dataset)
         if self.schema is not None and suffix_of(path) not in TABLES:
             raise DataError(f"`schema`: is for tables ({', '.join(TABLES)}), and {dataset} is none; drop `schema`")
         if {os.sep, os.altsep or os.sep} & set(dataset) or suffix_of(path) in SUFFIXES:
             return None, stem_of(path), *self._file(path, "`dataset`", layout)
         if self.label is not None:
             raise DataError(f"`label` {self.label}: {dataset} is a name, not a table; drop `label`")
-        description, file = catalogue().get(dataset), self.home / f"{dataset}.npz"
+        description = catalogue().get(dataset)
+        file = self.home / f"{dataset}.npz"
         if dataset != "digits" and file.is_file():
             return description, dataset, *self._file(file, "`dataset`", layout)
         if description is None and (reason := instead(f"dataset {dataset}")) is not None:
@@ -238,12 +241,13 @@ def load_records(
             [0, 1], as whoever scales them counts them.
         columns: names of the features that a run was trained on; a table may have them in any order.
     """
-    file, known = Path(path), as_schema(schema)
+    file = Path(path)
+    table_schema = as_schema(schema)
     with reading(file, "`input`") as kind:
         if kind not in TABLES:
             raw = read_new_arrays(file, label, layout)
-        elif known is not None:
-            return read_by_schema(Table(file, known), labelled=False, spare=spare).x
+        elif table_schema is not None:
+            return read_by_schema(Table(file, table_schema), labelled=False, spare=spare).x
         else:
             raw = read_table(Table(file), label, labelled=False, spare=spare)
     return checked_features(raw.in_order(columns, "the run"))
@@ -255,7 +259,8 @@ _DIGITS_TEST_EVERY = 5
 def _digits() -> tuple[RawSplit, RawSplit]:
     """Return the digits inside scikit-learn; every fifth record is a test record, a fixed public rule."""
     table = _digits_table()
-    x, y = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    x = table[:, :-1].astype(np.uint8).reshape(-1, 8, 8)
+    y = table[:, -1].astype(np.int64)
     out = np.arange(len(y)) % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
     return RawSplit(x[~out], y[~out], "digits"), RawSplit(x[out], y[out], "digits", "x_test", "y_test")
 
@@ -294,8 +299,8 @@ def _version(path: Path) -> tuple[int, ...] | None:
         state = path.stat()
     except (OSError, ValueError):
         return None
-    known = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
-    return known if stat.S_ISREG(state.st_mode) else None
+    version = (state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+    return version if stat.S_ISREG(state.st_mode) else None
 
 
 def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
@@ -310,7 +315,8 @@ def download(description: Description, home: Path) -> tuple[RawSplit, RawSplit]:
     # The parser that is fast needs pandas, which dpltm does not depend on.
     parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
     remedy = f"put {description.name}.npz (x_train, y_train, x_test, y_test) into {home}"
-    misnamed, cache = [], str(cache_home())
+    misnamed = []
+    cache = str(cache_home())
     for data_id in description.openml:
         try:
             with warnings.catch_warnings():

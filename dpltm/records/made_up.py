@@ -99,7 +99,7 @@ def padded(
         filled: give pairs of ``fillings`` alone.
     """
     ways = [torch.full_like(x[0], value) for value in dict.fromkeys((*paddings(x), *declared))]
-    known = len(ways)
+    own_ways = len(ways)
     if x.is_cuda and not x.is_floating_point():
         fillings = None
     for filling in () if fillings is None else fillings.to(x):
@@ -109,10 +109,10 @@ def padded(
         length = x.shape[along]
         if length < 2:
             continue
-        kept = max(1, length // 4)
-        for filling, start in product(ways[known if filled else 0 :], (kept, 0)):
+        stop = max(1, length // 4)
+        for filling, start in product(ways[own_ways if filled else 0 :], (stop, 0)):
             short = x.clone()
-            short.narrow(along, start, length - kept).copy_(filling.narrow(along - 1, start, length - kept))
+            short.narrow(along, start, length - stop).copy_(filling.narrow(along - 1, start, length - stop))
             long = short.clone()
             long[0] = x[0]
             yield short, long
@@ -186,7 +186,7 @@ def alone(
 
 def _asks(error: Exception) -> tuple[str, bool]:
     """Line that asks for a value, and whether that is of an installed library; no line where nobody asks."""
-    if not any(said in str(error) for said in _ASKED):
+    if not any(words in str(error) for words in _ASKED):
         return "", False
     ours, torch_itself = Path(__file__).parents[1], Path(torch.__file__).parent
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
@@ -227,14 +227,14 @@ def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
         def at_once(value: Any, batch: int) -> Any:
             return value if value is None else of_all_rows(rows, value).movedim(0, batch).flatten(batch, batch + 1)
 
-        def each(value: Tensor, batch: int) -> Any:
+        def per_record(value: Tensor, batch: int) -> Any:
             return mapped_over(value.unflatten(batch, (rows, -1)).movedim(batch, 0))
 
         hx = tree_map(partial(at_once, batch=of_state), hx)
-        given = type(module).forward(module, at_once(input, of_input), hx)
+        outputs = type(module).forward(module, at_once(input, of_input), hx)
         if cell:
-            return tree_map(partial(each, batch=0), given)
-        return each(given[0], of_input), tree_map(partial(each, batch=1), given[1])
+            return tree_map(partial(per_record, batch=0), outputs)
+        return per_record(outputs[0], of_input), tree_map(partial(per_record, batch=1), outputs[1])
 
     kinds = (nn.RNNBase, nn.RNNCellBase)
     recurrent = [module for module in model.modules() if isinstance(module, kinds) and "forward" not in vars(module)]
@@ -250,22 +250,22 @@ def _recurrent_at_once(model: nn.Module, rows: int) -> Iterator[None]:
 class _Widening(TorchFunctionMode):
     """Takes float64 wherever float32 is named, or is what a new tensor would be of."""
 
-    made = (
+    factories = (
         torch.zeros, torch.ones, torch.empty, torch.full, torch.eye, torch.linspace, torch.rand, torch.randn, torch.tensor,
     )  # fmt: skip
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        keywords = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
         call: Any = Tensor.double if function is Tensor.float else function
-        found = call(*(torch.float64 if value is torch.float32 else value for value in args), **named)
-        return found.double() if function in self.made and found.dtype == torch.float32 else found
+        result = call(*(torch.float64 if value is torch.float32 else value for value in args), **keywords)
+        return result.double() if function in self.factories and result.dtype == torch.float32 else result
 
 
 @contextlib.contextmanager
 def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
     """A block with float64 copies in the place of parameters and buffers of floating point, which are left alone, and of
     whatever is made of float32 meanwhile."""
-    held = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
+    tensors = [(module, {**module._parameters}, {**module._buffers}) for module in modules]
     wide: dict[int, nn.Parameter] = {}  # what is shared stays so
 
     def widened(value: nn.Parameter) -> nn.Parameter:
@@ -274,7 +274,7 @@ def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
         return wide[id(value)]
 
     try:
-        for module, parameters, buffers in held:
+        for module, parameters, buffers in tensors:
             for name, value in parameters.items():
                 if value is not None and value.is_floating_point():
                     setattr(
@@ -286,7 +286,7 @@ def in_float64(modules: Sequence[nn.Module]) -> Iterator[None]:
         with _Widening():
             yield
     finally:
-        for module, parameters, buffers in held:
+        for module, parameters, buffers in tensors:
             for name, value in parameters.items():
                 if value is not None:
                     setattr(module, name, value)
@@ -304,12 +304,13 @@ def odd_rows(x: Tensor, largest: int = 1, declared: Iterable[int] = (), fillings
 
     Gradients are not smooth at rows that are of one value in part: rounding decides which of equal values is the largest.
     """
-    row, whole = x[0], not x.is_floating_point()
-    if whole:
+    row = x[0]
+    is_whole = not x.is_floating_point()
+    if is_whole:
         ways = [(0, (row == 0).to(x.dtype), True)] if largest else []
     else:
         ways = [(0, 1 - row, True), (0, 1e3 * (row - 0.5), True)]
-    ways += [(0, value, False) for value in (constant(row, largest) if largest or not whole else ())]
+    ways += [(0, value, False) for value in (constant(row, largest) if largest or not is_whole else ())]
     return ways + [(0, short[0], False) for short, _ in padded(x[:1], declared, fillings)]
 
 
@@ -364,41 +365,46 @@ class Trial:
         whether the function takes any batch of them. All are different: twins would hide what looks at the nearest."""
         waiting: list[Sequence[Way]] = [[]]  # left where no odd rows are taken
         for missing in (True, False):  # NaN apart: it could hide others
-            some = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
+            ways_of_kind = [way for way in self.ways if bool(way[1].isnan().any()) == missing]
             most = max(1, len(rows[0]) // 2)
-            waiting += [some[start : start + most] for start in range(0, len(some), most)]
+            waiting += [ways_of_kind[start : start + most] for start in range(0, len(ways_of_kind), most)]
         order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(0)).tolist()
         compared = False
         while waiting and not (compared and waiting == [[]]):
-            ways, made = waiting.pop(), tuple(values.clone() for values in rows)
+            ways = waiting.pop()
+            changed = tuple(values.clone() for values in rows)
             smooth = torch.ones(len(rows[0]), dtype=torch.bool)
             for place, (which, row, even) in zip(order, ways, strict=False):
-                made[which][place], smooth[place] = row, even
-            if (whole := self.seen(made)) is not None:
-                own, compared = self.own(*made), True
-                if len(whole) != len(own) or len(whole) <= max(self.along, default=-1):
+                changed[which][place], smooth[place] = row, even
+            if (of_all := self.seen(changed)) is not None:
+                own = self.own(*changed)
+                compared = True
+                if len(of_all) != len(own) or len(of_all) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
                 self._tell_apart(
-                    whole, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
+                    of_all, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
                 )
             elif len(ways) > 1:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
         return compared
 
-    def _tell_apart(self, whole: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
+    def _tell_apart(self, of_all: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
         pairs = []
         for at, along in self.along.items():
-            seen, one, other = whole[at], whole[at].values.movedim(along, 0), own[at]
-            if one.shape != other.shape:
+            seen = of_all[at]
+            beside = of_all[at].values.movedim(along, 0)
+            other = own[at]
+            if beside.shape != other.shape:
                 raise Mixes(seen.place)
-            if one.numel() and not (seen.slope and self.alike > ALIKE):
-                pairs.append((seen, one.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
-        sizes = [_size(one) for _, one, _ in pairs]
+            if beside.numel() and not (seen.slope and self.alike > ALIKE):
+                pairs.append((seen, beside.reshape(len(smooth), -1), other.reshape(len(smooth), -1)))
+        sizes = [_size(beside) for _, beside, _ in pairs]
         floor = FLOOR * self.alike * torch.stack(sizes).amax(0) if sizes else torch.zeros(())
-        for (seen, one, other), size in zip(pairs, sizes, strict=True):
-            room, most = torch.maximum(self.alike * size, floor), max(1, BLOCK // one.shape[1])
-            blocks = zip(*(part.split(most) for part in (one, other, room, smooth)), strict=True)
+        for (seen, beside, other), size in zip(pairs, sizes, strict=True):
+            room = torch.maximum(self.alike * size, floor)
+            most = max(1, BLOCK // beside.shape[1])
+            blocks = zip(*(part.split(most) for part in (beside, other, room, smooth)), strict=True)
             for mine, alone, allowed, even in blocks:  # what fits a cache is quickest
                 wrong = _differ(mine, alone, allowed).cpu()
                 if bool((wrong & even if seen.slope else wrong).any()):
@@ -406,13 +412,14 @@ class Trial:
 
     def replace(self, *rows: Tensor) -> None:
         """Raise Mixes where a row changes by a bit when another is replaced, or when a long one is among short ones."""
-        whole, others = self.sees(*rows), torch.arange(len(rows[0])) > 0
+        usual = self.sees(*rows)
+        others = torch.arange(len(rows[0])) > 0
         places = (0, len(others) - 1, len(others) // 2)
         for number, (which, row, _) in enumerate((*self.ways[:1], *self.ways[:1], *self.ways)):
-            made = tuple(values.clone() for values in rows)
-            made[which][places[number % 3]] = row
-            if (again := self.seen(made)) is not None:
-                same_bits(whole, again, self.along, others.roll(places[number % 3]))
+            changed = tuple(values.clone() for values in rows)
+            changed[which][places[number % 3]] = row
+            if (again := self.seen(changed)) is not None:
+                same_bits(usual, again, self.along, others.roll(places[number % 3]))
         self.pad(self.pairs)
         self.turn(*rows)
 
@@ -426,9 +433,9 @@ class Trial:
     def pad(self, pairs: Iterable[Pair]) -> None:
         """Raise Mixes where short rows change by a bit when the first of them is long."""
         for short, long in pairs:
-            one, other = self.seen(short), self.seen(long)
-            if one is not None and other is not None:
-                same_bits(one, other, self.along, torch.arange(len(short[0])) > 0)
+            of_short, of_long = self.seen(short), self.seen(long)
+            if of_short is not None and of_long is not None:
+                same_bits(of_short, of_long, self.along, torch.arange(len(short[0])) > 0)
 
     def seen(self, rows: Sequence[Tensor]) -> Sights | None:
         """What is looked at of a batch; None of values that a function will not take, such as a token that is none."""
@@ -442,8 +449,8 @@ class Trial:
 
 def _ordinary(rows: int, like: Tensor) -> Tensor:
     """Made-up rows, ``(rows, ...)``: numbers from 0 to 1, or 0 and 1 where they are whole."""
-    made = torch.rand(rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
-    return (made if like.is_floating_point() else 2 * made).to(like)
+    numbers = torch.rand(rows, *like.shape[1:], generator=torch.Generator().manual_seed(0))
+    return (numbers if like.is_floating_point() else 2 * numbers).to(like)
 
 
 @torch.no_grad()
@@ -459,28 +466,28 @@ def follows(model: nn.Module, like: Tensor) -> bool:
 def bits_hold(function: Callable[[Tensor], Tensor], like: Tensor, rows: int) -> bool:
     """True if not a bit of what a function of ``rows`` gives for made-up ones changes where others are large, or all are
     moved."""
-    made = _ordinary(2 * rows, like)
+    batch = _ordinary(2 * rows, like)
     other = torch.arange(rows) % 2 == 1
-    replaced = made[:rows].clone()
-    replaced[other] = made[rows:][other]
+    replaced = batch[:rows].clone()
+    replaced[other] = batch[rows:][other]
     if like.is_floating_point():
         for place, factor in enumerate((1e3, 1e30, math.nan)):
             replaced[1 + 2 * place :: 6] *= factor
-    whole, rest, turned = (function(x) for x in (made[:rows], replaced, made[:rows].roll(1, 0)))
-    other = other.to(whole.device)
-    return torch.equal(whole[~other], rest[~other]) and torch.equal(whole, turned.roll(-1, 0))
+    usual, rest, turned = (function(x) for x in (batch[:rows], replaced, batch[:rows].roll(1, 0)))
+    other = other.to(usual.device)
+    return torch.equal(usual[~other], rest[~other]) and torch.equal(usual, turned.roll(-1, 0))
 
 
-def same_numbers(one: Tensor, other: Tensor) -> bool:
+def same_numbers(left: Tensor, right: Tensor) -> bool:
     """True if two tensors hold the same numbers, to a bit, and NaN at the same places."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(nan=1e30), other.nan_to_num(nan=1e30))
+    return torch.equal(left, right) or torch.equal(left.nan_to_num(nan=1e30), right.nan_to_num(nan=1e30))
 
 
-def same_bits(one: Sights, other: Sights, along: Mapping[int, int], rows: Tensor) -> None:
+def same_bits(left: Sights, right: Sights, along: Mapping[int, int], rows: Tensor) -> None:
     """Raise Mixes where two batches differ by a bit in some ``rows``, ``(n,)`` bool."""
-    if len(one) != len(other):
+    if len(left) != len(right):
         raise Mixes("the layers that are called")
-    for at, (seen, again) in enumerate(zip(one, other, strict=True)):
+    for at, (seen, again) in enumerate(zip(left, right, strict=True)):
         if seen.values.shape != again.values.shape:
             raise Mixes(seen.place, routed=at not in along)
         if at in along:  # whoever takes another call refuses it
@@ -497,14 +504,14 @@ def _wide(values: Tensor) -> Tensor:
     return values.double() if values.is_floating_point() else values
 
 
-def _differ(one: Tensor, other: Tensor, room: Tensor) -> Tensor:
+def _differ(left: Tensor, right: Tensor, room: Tensor) -> Tensor:
     """Which of the rows ``(n, values)`` differ by more than ``room`` ``(n,)``, where not both are NaN."""
-    if not one.is_floating_point():
-        return (one != other).any(1)
-    if bool(((one - other).abs_().amax(1) <= room).all()):
-        return torch.zeros(len(one), dtype=torch.bool, device=one.device)
-    alike = (one == other) | (one.isnan() & other.isnan())
-    return (~alike & ~((one - other).abs().double() <= room[:, None])).any(1)
+    if not left.is_floating_point():
+        return (left != right).any(1)
+    if bool(((left - right).abs_().amax(1) <= room).all()):
+        return torch.zeros(len(left), dtype=torch.bool, device=left.device)
+    alike = (left == right) | (left.isnan() & right.isnan())
+    return (~alike & ~((left - right).abs().double() <= room[:, None])).any(1)
 
 
 def _size(values: Tensor) -> Tensor:

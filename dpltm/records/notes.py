@@ -46,11 +46,11 @@ def outside_notes(dataset: Dataset, x: np.ndarray) -> list[str]:
     names = [column.name for column in kept_schema(dataset.schema).feature_columns] or dataset.columns or ()
     low, high = dataset.bounds
     wide = [name for name, values in zip(names, x.T, strict=False) if ((values < low) | (values > high)).mean() > 0.5]
-    told = (
+    note = (
         f"most values of {shown(wide)} in the test split are outside of their bounds, and count as the nearest of these, in"
         " training too: are the bounds right?"
     )
-    return [told] if wide else []
+    return [note] if wide else []
 
 
 def bounds_notes(dataset: Dataset | None, fix: str = "declare them with `bounds` LO,HI") -> list[str]:
@@ -70,14 +70,14 @@ def assumed_bounds(records: str, bounds: tuple[float, float], fix: str) -> str:
 
 def left_out_note(names: Sequence[str]) -> str:
     """Return what is said of columns that are row numbers by their names."""
-    named = ", ".join(f'"{name}"' for name in names)
-    return f"columns left out, since they are row numbers by their names: {named}; rename what is a feature"
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"columns left out, since they are row numbers by their names: {quoted}; rename what is a feature"
 
 
 def shares_notes(shares: object) -> list[str]:
     """Return a note on shares of classes that somebody stated; nothing for None."""
-    told = "shares of classes (`class_shares`) were taken as public: no private record may have been counted for them"
-    return [] if shares is None else [told]
+    note = "shares of classes (`class_shares`) were taken as public: no private record may have been counted for them"
+    return [] if shares is None else [note]
 
 
 def public_input_notes(dataset: Dataset) -> list[str]:
@@ -113,7 +113,7 @@ def unit_notes(dataset: Dataset) -> list[str]:
     """Whom a guarantee for single records does not protect; nothing for known datasets, whose records are what they are."""
     if dataset.of_persons:
         return [persons_note(dataset.unit, dataset.train.slots)]
-    return [] if dataset.known or dataset.names_units else [SEVERAL_ROWS]
+    return [] if dataset.catalogued or dataset.names_units else [SEVERAL_ROWS]
 
 
 def persons_note(unit: str, slots: int | None) -> str:

@@ -87,13 +87,15 @@ def prepare(x: np.ndarray, bounds: tuple[float, float], tables: tuple[int, ...] 
         Row i depends on record i and on public inputs only.
     """
     if parts:
-        each = zip(parts, split(x, parts), strict=True)
-        return np.concatenate([scale(values.astype(np.float64), part.bounds(bounds)) for part, values in each], 1)
+        part_values = zip(parts, split(x, parts), strict=True)
+        return np.concatenate(
+            [scale(values.astype(np.float64), part.bounds(bounds)) for part, values in part_values], 1
+        )
     if not tables:
         return scale(x, bounds)
     flat = x.reshape(len(x), -1)
-    known = (flat >= 0) & (flat < np.resize(np.asarray(tables, dtype=np.float64), flat.shape[1]))
-    return np.where(known, flat, 0).astype(np.float32)
+    in_table = (flat >= 0) & (flat < np.resize(np.asarray(tables, dtype=np.float64), flat.shape[1]))
+    return np.where(in_table, flat, 0).astype(np.float32)
 
 
 def count_outside(x: np.ndarray, bounds: tuple[float, float], parts: Parts = ()) -> int:
@@ -102,8 +104,8 @@ def count_outside(x: np.ndarray, bounds: tuple[float, float], parts: Parts = ())
     Bounds are taken at the precision of ``x``: what was rounded to an end of the range is no value outside.
     """
     if parts:
-        each = zip(parts, split(x, parts), strict=True)
-        return sum(count_outside(values, part.bounds(bounds)) for part, values in each)
+        part_values = zip(parts, split(x, parts), strict=True)
+        return sum(count_outside(values, part.bounds(bounds)) for part, values in part_values)
     with np.errstate(over="ignore"):  # an end that half precision cannot hold is beyond all of its values
         low, high = np.asarray(bounds, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     return int(np.count_nonzero(x < low)) + int(np.count_nonzero(x > high))

@@ -188,13 +188,13 @@ class Schema:
             )
 
 
-def as_schema(given: object) -> Schema | None:
+def as_schema(schema: object) -> Schema | None:
     """Return the schema that an argument of Python means: itself, that in the file of a path, or None for none."""
-    if given is None or isinstance(given, Schema):
-        return given
-    if not isinstance(given, (str, Path)):
-        raise DataError("schema", given, "a path of a schema", "dpltm datasets schema drafts one")
-    return read_schema(Path(given))
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    if not isinstance(schema, (str, Path)):
+        raise DataError("schema", schema, "a path of a schema", "dpltm datasets schema drafts one")
+    return read_schema(Path(schema))
 
 
 @functools.lru_cache(maxsize=8)
@@ -242,8 +242,8 @@ def parse_schema(text: str, where: str, part: bool = False) -> Schema:
     above = _above({"missing": list(MISSING), **body} if part else body, where)
     marks = {name: above[name] for name in ("decimal", "thousands")}
     columns = tuple(
-        replace(_column(name, given, f"{where}: column {name!r:.60}"), **marks)
-        for name, given in body["column"].items()
+        replace(_column(name, body_of_column, f"{where}: column {name!r:.60}"), **marks)
+        for name, body_of_column in body["column"].items()
     )
     labels = sum(column.kind == "label" for column in columns)
     if labels > 1:
@@ -290,46 +290,46 @@ def label_column(name: str, classes: Sequence[str] = (), target: tuple[float, fl
     return _column(name, {"kind": "label", "classes": list(classes) or PRIVATE}, "`classes`")
 
 
-def _column(name: str, given: object, where: str) -> Column:
-    kind = given.get("kind") if isinstance(given, dict) else None
-    if not isinstance(given, dict) or kind not in (*KINDS, UNKNOWN):
+def _column(name: str, body: object, where: str) -> Column:
+    kind = body.get("kind") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or kind not in (*KINDS, UNKNOWN):
         raise DataError(f"{where}: kind is not one of {', '.join(KINDS)}; say what it holds")
-    strange = sorted(set(given) - {"kind"} - _FIELDS[kind])
+    strange = sorted(set(body) - {"kind"} - _FIELDS[kind])
     if kind == "label" and "values" in strange:
         raise DataError(f'{where}: a label has classes in place of values; write classes = ["A", "B"]')
     if strange:
         raise DataError(f"{where}: {shown(strange)} does not go with kind {kind!r}; leave it out")
-    flags = {flag: given.get(flag, False) for flag in ("missing", "other", "log")}
+    flags = {flag: body.get(flag, False) for flag in ("missing", "other", "log")}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise DataError(f"{where}: missing, other and log are true or false")
     if kind != "category" and flags["other"] and not flags["missing"]:
         raise DataError(f"{where}: with other = true what is no {kind} counts as empty; say missing = true as well")
-    suffix = given.get("suffix", "")
+    suffix = body.get("suffix", "")
     if not isinstance(suffix, str) or suffix != suffix.strip() or suffix[:1].isdigit():
         raise DataError(f'{where}: suffix is a text that no number ends in, such as "%"')
-    found: dict[str, Any] = {"name": name, "kind": kind, "suffix": suffix, **flags}
-    if kind == UNKNOWN or given.get(_WANTED.get(kind, "")) == PRIVATE:
-        return Column(**found, wanted=True)
+    options: dict[str, Any] = {"name": name, "kind": kind, "suffix": suffix, **flags}
+    if kind == UNKNOWN or body.get(_WANTED.get(kind, "")) == PRIVATE:
+        return Column(**options, wanted=True)
     match kind:
         case "number" | "date":
-            found["bounds"] = _bounds(given.get("bounds"), kind, where)
-        case "label" if "bounds" in given:
-            if "classes" in given:
+            options["bounds"] = _bounds(body.get("bounds"), kind, where)
+        case "label" if "bounds" in body:
+            if "classes" in body:
                 raise DataError(f"{where}: a label has classes, or bounds where it is a number; leave one of them out")
-            found["bounds"] = _bounds(given["bounds"], kind, where)
+            options["bounds"] = _bounds(body["bounds"], kind, where)
         case "category" | "label":
-            found["values"] = _values(given.get("values" if kind == "category" else "classes"), kind, where)
-            found["shares"] = _shares(given.get("shares"), len(found["values"]), where)
+            options["values"] = _values(body.get("values" if kind == "category" else "classes"), kind, where)
+            options["shares"] = _shares(body.get("shares"), len(options["values"]), where)
         case "hashed":
-            buckets = found["buckets"] = given.get("buckets")
+            buckets = options["buckets"] = body.get("buckets")
             if type(buckets) is not int or not 2 <= buckets <= MAX_CATEGORIES:
                 raise DataError(f"{where}: buckets is not a whole number from 2 to {MAX_CATEGORIES:,}")
-    return Column(**found)
+    return Column(**options)
 
 
-def _bounds(given: object, kind: str, where: str) -> tuple[float, float]:
+def _bounds(value: object, kind: str, where: str) -> tuple[float, float]:
     wanted = "dates, the first and the last" if kind == "date" else "numbers, the lowest and the highest"
-    ends = given if isinstance(given, list) and len(given) == 2 else [None, None]
+    ends = value if isinstance(value, list) and len(value) == 2 else [None, None]
     plain: list[Any] = [end.date() if isinstance(end, datetime.datetime) else end for end in ends]
     if kind == "date":
         plain = [end.toordinal() if isinstance(end, datetime.date) else None for end in plain]
@@ -344,25 +344,32 @@ def _bounds(given: object, kind: str, where: str) -> tuple[float, float]:
     return low, high
 
 
-def _values(given: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]:
+def _values(value: object, kind: str, where: str) -> tuple[tuple[str, ...], ...]:
     """Categories or classes, each a text or a list of its spellings."""
     name, least = ("classes", 2) if kind == "label" else ("values", 1)
-    each = [one if isinstance(one, list) else [one] for one in given] if isinstance(given, list) else []
-    plain = all(some and all(type(one) in (int, str) for one in some) for some in each)
-    if not (plain and least <= len(each) <= MAX_CATEGORIES):
+    spellings = (
+        [spelling if isinstance(spelling, list) else [spelling] for spelling in value]
+        if isinstance(value, list)
+        else []
+    )
+    plain = all(
+        spelling_list and all(type(spelling) in (int, str) for spelling in spelling_list)
+        for spelling_list in spellings
+    )
+    if not (plain and least <= len(spellings) <= MAX_CATEGORIES):
         raise DataError(f'{where}: {name} are public texts, {least} or more: {name} = ["A", "B"]')
-    spelled = tuple(tuple(str(one).strip() for one in some) for some in each)
-    most, times = Counter(one for some in spelled for one in some).most_common(1)[0]
+    spelled = tuple(tuple(str(spelling).strip() for spelling in spelling_list) for spelling_list in spellings)
+    most, times = Counter(spelling for spelling_list in spelled for spelling in spelling_list).most_common(1)[0]
     if times > 1:
         raise DataError(f"{where}: {most!r:.40} is among its {name} twice; leave one out")
     return spelled
 
 
-def _shares(given: object, classes: int, where: str) -> tuple[float, ...]:
-    if given is None:
+def _shares(value: object, classes: int, where: str) -> tuple[float, ...]:
+    if value is None:
         return ()
-    plain = given if isinstance(given, list) and all(type(one) in (int, float) for one in given) else []
-    if len(plain) != classes or not all(0 < one <= 1 for one in plain) or abs(math.fsum(plain) - 1) > 0.01:
+    plain = value if isinstance(value, list) and all(type(share) in (int, float) for share in value) else []
+    if len(plain) != classes or not all(0 < share <= 1 for share in plain) or abs(math.fsum(plain) - 1) > 0.01:
         raise DataError(f"{where}: shares are those of the classes, in their order: positive numbers of sum 1")
     return tuple(map(float, plain))
 
@@ -385,29 +392,32 @@ def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, wor
 
 
 def _column_text(column: Column) -> str:
-    said = [f"[column.{toml_text(column.name)}]", f"kind = {toml_text(column.kind)}"]
-    said += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
-    said += [f"suffix = {toml_text(column.suffix)}"] if column.suffix else []
+    lines = [f"[column.{toml_text(column.name)}]", f"kind = {toml_text(column.kind)}"]
+    lines += [f"{flag} = true" for flag in ("missing", "other", "log") if getattr(column, flag)]
+    lines += [f"suffix = {toml_text(column.suffix)}"] if column.suffix else []
     if column.wanted:
-        return "\n".join([*said, *([f'{_WANTED[column.kind]} = "{PRIVATE}"'] if column.kind in _WANTED else [])])
+        return "\n".join([*lines, *([f'{_WANTED[column.kind]} = "{PRIVATE}"'] if column.kind in _WANTED else [])])
     match column.kind:
         case "number":
             ends = (str(int(end)) if end.is_integer() and abs(end) < 2**53 else repr(end) for end in column.bounds)
-            said.append("bounds = [{}, {}]".format(*ends))
+            lines.append("bounds = [{}, {}]".format(*ends))
         case "date":
             days = (datetime.date.fromordinal(int(end)).isoformat() for end in column.bounds)
-            said.append("bounds = [{}, {}]".format(*days))
+            lines.append("bounds = [{}, {}]".format(*days))
         case "category" | "label":
             if column.is_target:
-                said.append("bounds = [{!r}, {!r}]".format(*column.bounds))
-                return "\n".join(said)
+                lines.append("bounds = [{!r}, {!r}]".format(*column.bounds))
+                return "\n".join(lines)
             name = "values" if column.kind == "category" else "classes"
-            each = (toml_text(some[0]) if len(some) == 1 else _list(some) for some in column.values)
-            said.append(f"{name} = [{', '.join(each)}]")
-            said += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
+            spellings = (
+                toml_text(spelling_list[0]) if len(spelling_list) == 1 else _list(spelling_list)
+                for spelling_list in column.values
+            )
+            lines.append(f"{name} = [{', '.join(spellings)}]")
+            lines += [f"shares = [{', '.join(map(repr, column.shares))}]"] if column.shares else []
         case "hashed":
-            said.append(f"buckets = {column.buckets}")
-    return "\n".join(said)
+            lines.append(f"buckets = {column.buckets}")
+    return "\n".join(lines)
 
 
 def _list(values: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ def settle(
     name: str,
     train: RawSplit,
     test: RawSplit | None = None,
-    said: Declared = Declared(),  # frozen
+    declared: Declared = Declared(),  # frozen
     *,
     description: Description | None = None,
     hold_out: Fraction | None = None,
@@ -196,7 +196,7 @@ def settle(
     """Return splits as they were read as a dataset: checked, with their public inputs.
 
     Args:
-        said: what was declared; of a table by a schema not its bounds, classes and target.
+        declared: what was declared; of a table by a schema not its bounds, classes and target.
         hold_out: part of the training records that becomes the test split, where there is none; None for no part.
     """
     if hold_out is not None and (test is not None or description is not None):
@@ -204,12 +204,13 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    target, declared_classes = said.target_bounds if train.schema is None else train.schema.target, said.classes
+    target = declared.target_bounds if train.schema is None else train.schema.target
+    declared_classes = declared.classes
     if target is not None:
         train, declared_classes = _with_levels(train, target), 2
         test = None if test is None else _with_levels(test, target)
-    split, places = _checked(train, Part(name), empty=published, valued=said.classes == VALUES)
-    bounds, bounds_origin = _bounds(said.bounds, description, train, test)
+    split, places = _checked(train, Part(name), empty=published, valued=declared.classes == VALUES)
+    bounds, bounds_origin = _bounds(declared.bounds, description, train, test)
     classes, classes_origin = _classes(declared_classes, description, split._closed.y, train)
     labels = classes if target is None else LEVELS + 1
     _check_range(split, labels, train)
@@ -225,7 +226,7 @@ def settle(
             )
         _check_range(tested, labels, test)
         apart = published and test.source == train.source  # a publication says that its splits are separate
-        _check_separate(name, split.rows, tested.rows, train, test, apart or said.rows_coincide)
+        _check_separate(name, split.rows, tested.rows, train, test, apart or declared.rows_coincide)
     dataset = Dataset(
         name=name,
         train=split,
@@ -236,7 +237,7 @@ def settle(
         classes_origin=classes_origin,
         records_origin="described" if published else "counted",
         lineage=lineage_of(train.schema),
-        known=description is not None,
+        catalogued=description is not None,
         _places=places if published else None,
         tables=train.tables,
         tables_origin="counted" if description is not None and train.tables else "declared",
@@ -252,7 +253,8 @@ def settle(
 
 def _checked(raw: RawSplit, part: Part, *, empty: bool = False, valued: bool = False) -> tuple[Split, np.ndarray]:
     """Return the records of a split, with what identifies them, and the place of each; those that are there alone."""
-    x, y = checked_features(raw), _checked_values(raw) if valued else _checked_labels(raw, empty)
+    x = checked_features(raw)
+    y = _checked_values(raw) if valued else _checked_labels(raw, empty)
     rows = Rows(x, y) if raw.rows is None else raw.rows
     if rows._cells is raw.x:  # one array for both where they are the same
         rows = rows.known_by(x)
@@ -267,7 +269,8 @@ def _checked(raw: RawSplit, part: Part, *, empty: bool = False, valued: bool = F
 
 def checked_features(raw: RawSplit) -> np.ndarray:
     """Return features in native byte order, contiguous, known to be real and finite, and as many as their labels."""
-    x, where = raw.x, f"{raw.source}: {raw.x_name}"
+    x = raw.x
+    where = f"{raw.source}: {raw.x_name}"
     if x.dtype == object:
         raise DataError(
             f"{where} holds other things than numbers; give an array of numbers, or for records of several arrays a mapping"
@@ -300,7 +303,8 @@ def checked_features(raw: RawSplit) -> np.ndarray:
 def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
     """Labels as int64, known to be whole numbers from 0 up; places may be ``EMPTY`` where that is said."""
     assert raw.y is not None
-    y, where = raw.y, f"{raw.source}: {raw.y_name}"
+    y = raw.y
+    where = f"{raw.source}: {raw.y_name}"
     if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8:
         raise DataError(f"{where} has dtype {y.dtype}; labels must be integers 0 to K-1; number the classes from 0")
     if y.ndim != 1:
@@ -323,7 +327,8 @@ def _checked_labels(raw: RawSplit, empty: bool) -> np.ndarray:
 
 def _with_levels(raw: RawSplit, target: tuple[float, float]) -> RawSplit:
     """Return the same with targets as levels of their public range; what lies outside counts as its ends."""
-    y, where = np.asarray(raw.y), f"{raw.source}: {raw.y_name}"
+    y = np.asarray(raw.y)
+    where = f"{raw.source}: {raw.y_name}"
     if y.ndim != 1 or y.dtype.kind not in "biuf":
         raise DataError(f"{where} has shape {y.shape} and dtype {y.dtype}; give one number a record")
     if not (finite := np.isfinite(y.astype(np.float64))).all():
@@ -347,7 +352,8 @@ OTHER_LABELS = (
 def _checked_values(raw: RawSplit) -> np.ndarray:
     """Labels of any shape, ``(n, ...)``: float32, known to be finite; or int64, of whole numbers by their type."""
     assert raw.y is not None
-    y, where = raw.y, f"{raw.source}: {raw.y_name}"
+    y = raw.y
+    where = f"{raw.source}: {raw.y_name}"
     if y.dtype.kind not in "biuf" or y.dtype.itemsize > 8 or y.ndim == 0:
         raise DataError(
             f"{where} has dtype {y.dtype} and shape {y.shape}; give numbers of 64 bits or fewer, a row a record"
@@ -383,12 +389,14 @@ def _check_same_features(train: RawSplit, test: RawSplit) -> None:
         )
 
 
-def _check_separate(name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, said: bool) -> None:
+def _check_separate(
+    name: str, rows: Rows, test_rows: Rows, train: RawSplit, test: RawSplit, may_coincide: bool
+) -> None:
     """Raise DataError if training records, or their persons, are in the test split: a free look at private records."""
     of_persons = rows._units is not None and test_rows._units is not None
-    if not of_persons and said:
+    if not of_persons and may_coincide:
         return
-    trained, tested = (each.identities(of_persons=of_persons) for each in (rows, test_rows))
+    trained, tested = (split_rows.identities(of_persons=of_persons) for split_rows in (rows, test_rows))
     if of_persons and len(shared := np.intersect1d(trained, tested)):
         raise DataError(
             f"{test.source}: {len(shared)} of the {len(np.unique(tested))} values of {test.units_name!r} are in the"
@@ -446,7 +454,8 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
         elif part.cut != "whole":
             hashes = dataset.rows.cut_hashes()
             inside = (hashes >= part.start) & (hashes < part.stop)
-            described, share = dataset.records_origin == "described", (part.stop - part.start) / HASHES
+            described = dataset.records_origin == "described"
+            share = (part.stop - part.start) / HASHES
             size = max(1, math.floor(share * size)) if described else int(inside.sum())
     if not inside.any():
         raise DataError(f"`subset`: no record of {dataset.name} falls into that part; take a wider one")
@@ -464,7 +473,8 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
 
 def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> None:
     """Raise DataError unless there are as many records as classes, of two classes or more, or several targets."""
-    classes, where = dataset.classes, dataset.name if subset is None else f"`subset` {subset}: {dataset.name}"
+    classes = dataset.classes
+    where = dataset.name if subset is None else f"`subset` {subset}: {dataset.name}"
     if classes == VALUES:
         return
     if len(y) < classes:
@@ -479,7 +489,8 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
             f" {dataset.target[1]:g}; give the range that they are in by `target_bounds`, or by the schema"
         )
     grouped = "rows may be grouped by label: shuffle the file or take a wider subset"
-    fix, names = grouped if subset else "give records of two classes or more", kept_schema(dataset.schema).class_names
+    fix = grouped if subset else "give records of two classes or more"
+    names = kept_schema(dataset.schema).class_names
     raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 
@@ -510,11 +521,11 @@ def parse_subset(
     head, colon, tail = text.partition(":")
     if not colon:  # then a whole number can only be the fraction 1: "500" could mean too many things
         head, tail = "0", head if _FRACTION.fullmatch(head) or head == "1" else "none"
-    given = [end for end in (head, tail) if end]
-    fractions = [end for end in given if _FRACTION.fullmatch(end)]
+    ends = [end for end in (head, tail) if end]
+    fractions = [end for end in ends if _FRACTION.fullmatch(end)]
     of_hashes = not colon or bool(fractions)
     if not all(
-        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in given
+        _FRACTION.fullmatch(end) or (end in ("0", "1") if of_hashes else _RECORD.fullmatch(end)) for end in ends
     ):
         raise DataError(
             f"`subset` {text!r:.80}: expected FRACTION in (0, 1] such as 0.1, START:STOP in fractions such as 0.5:1.0, or in"

@@ -40,10 +40,11 @@ def pieces(values: np.ndarray, rows: int | None = None) -> Iterator[np.ndarray]:
 
 def filled(shape: tuple[int, ...], dtype: DTypeLike, rows: Iterator[np.ndarray]) -> np.ndarray:
     """Return an array of so many rows, taken some at a time."""
-    values, done = np.empty(shape, dtype), 0
-    for some in rows:
-        values[done : done + len(some)] = some.reshape(len(some), *shape[1:])
-        done += len(some)
+    values = np.empty(shape, dtype)
+    done = 0
+    for block in rows:
+        values[done : done + len(block)] = block.reshape(len(block), *shape[1:])
+        done += len(block)
     return values
 
 
@@ -356,9 +357,9 @@ class Split:
 
         def mapped() -> Iterator[np.ndarray]:
             (x, y), done = self._closed, 0
-            for some in pieces(x, ROWS):
-                yield rows(some, y[done : done + len(some)])
-                done += len(some)
+            for block in pieces(x, ROWS):
+                yield rows(block, y[done : done + len(block)])
+                done += len(block)
                 if step is not None:
                     step(done)
 
@@ -370,7 +371,8 @@ class Split:
 
     def taken(self, index: np.ndarray) -> Split:
         """Return the records at some places, ``(k,)`` whole numbers: a part of the file."""
-        (x, y), rows = self._closed, self.rows.taken(index)
+        (x, y) = self._closed
+        rows = self.rows.taken(index)
         x = rows._cells if self.rows._cells is x else x[index]
         return replace(self, _closed=Arrays(x, y[index]), rows=rows, file=self.content)
 

@@ -55,7 +55,9 @@ def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
         return _bands(name, low + grown, empty, column)
     many = len(column.values)
     codes = np.where(empty, many + 1, np.where(own[:, :many].any(1), own[:, :many].argmax(1), many))
-    return _there([f"{name} {said}" for said in (*(each[0] for each in column.values), "other", "empty")], codes)
+    return _there(
+        [f"{name} {value}" for value in (*(spellings[0] for spellings in column.values), "other", "empty")], codes
+    )
 
 
 def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
@@ -63,27 +65,27 @@ def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
     columns = kept_schema(dataset.schema).feature_columns
     names = [column.name for column in columns] or list(dataset.columns or ())
     hashed = {column.name for column in columns if column.kind == "hashed"}
-    known = tuple(name for name in dict.fromkeys(names) if name not in hashed)
-    if name in known:
+    usable = tuple(name for name in dict.fromkeys(names) if name not in hashed)
+    if name in usable:
         start = names.index(name)
         return columns[start] if columns else None, start
     raise InputError(
-        f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(known) if known else 'none'}"
+        f"`by` {name!s:.60}: no column that tells subgroups; there is {shown(usable) if usable else 'none'}"
     )
 
 
 def _bands(name: str, values: np.ndarray, empty: np.ndarray, column: Column | None) -> Subgroups:
-    there = np.unique(values[~empty])
-    edges = there[1:]
-    if len(there) > MOST_VALUES:
+    distinct = np.unique(values[~empty])
+    edges = distinct[1:]
+    if len(distinct) > MOST_VALUES:
         edges = np.unique(np.quantile(values[~empty], np.arange(1, BANDS) / BANDS))
     codes = np.searchsorted(edges, values, side="right")
     codes[empty] = len(edges) + 1
     ends = [_ends(values[codes == place], column) for place in range(len(edges) + 1)]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]
-    if len(there) > MOST_VALUES:  # the outermost values are those of single persons
+    if len(distinct) > MOST_VALUES:  # the outermost values are those of single persons
         names[0], names[-1] = f"up to {ends[0][1]}", f"from {ends[-1][0]}"
-    return _there([*(f"{name} {said}" for said in names), f"{name} empty"], codes)
+    return _there([*(f"{name} {band}" for band in names), f"{name} empty"], codes)
 
 
 def _ends(values: np.ndarray, column: Column | None) -> tuple[str, str]:
@@ -100,5 +102,5 @@ def _ends(values: np.ndarray, column: Column | None) -> tuple[str, str]:
 
 def _there(names: Sequence[str], codes: np.ndarray) -> Subgroups:
     """Return the subgroups that have records."""
-    kept, codes = np.unique(codes, return_inverse=True)
-    return Subgroups(tuple(names[place] for place in kept), codes)
+    present, codes = np.unique(codes, return_inverse=True)
+    return Subgroups(tuple(names[place] for place in present), codes)

@@ -149,8 +149,8 @@ class Table:
         if self.is_frame:
             keys = list(self.source.columns)
             for start in range(0, int(self.source.shape[0]), BLOCK):
-                some = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
-                yield Block(some, range(start, start + BLOCK).__getitem__)
+                columns = {at: _as_arrow(self.source[keys[at]][start : start + BLOCK]) for at in read}
+                yield Block(columns, range(start, start + BLOCK).__getitem__)
         elif self.path is None:
             with record_batches(self.source) as (_, batches):
                 for batch in batches:
@@ -175,7 +175,8 @@ class Table:
             parts = arrays(block)
             joined = joined or [np.empty((0, *part.shape[1:]), part.dtype) for part in parts]
             for at, part in enumerate(parts):
-                done, dtype = len(joined[at]), np.promote_types(joined[at].dtype, part.dtype)
+                done = len(joined[at])
+                dtype = np.promote_types(joined[at].dtype, part.dtype)
                 joined[at] = joined[at].astype(dtype, copy=False)
                 joined[at].resize(
                     (done + len(part), *part.shape[1:]), refcheck=False
@@ -249,7 +250,8 @@ def _read_alike(path: Path, schema: Schema) -> bool:
     They differ on quotes that stand behind a blank, or close before a cell ends, or never, and on blank lines above the
     header. Arrow reads one-byte separators, and drops no lines.
     """
-    mark, utf8 = schema.separator, codecs.lookup(schema.encoding).name == "utf-8"
+    mark = schema.separator
+    utf8 = codecs.lookup(schema.encoding).name == "utf-8"
     if schema.skip or not utf8 or not mark.isascii() or mark == " " or path.suffix.lower() == ".gz":
         return False
     with path.open("rb") as stream:
@@ -325,7 +327,8 @@ def read_table(
         return [x, np.empty(len(block)) if at_label is None else _numbers(table, block, at_label)]
 
     x, y = table.joined(columns if at_label is None else [*columns, at_label], arrays)
-    features, cells = [place for place, at in enumerate(columns) if names[at] != units], x
+    features = [place for place, at in enumerate(columns) if names[at] != units]
+    cells = x
     if len(features) < len(columns):
         x = np.ascontiguousarray(x[:, features])
         x.flags.writeable = False
@@ -412,10 +415,10 @@ def index_columns(header: Sequence[str]) -> list[int]:
 def _check_names(table: Table, fix: str) -> None:
     """Raise DataError for a first line that may be a record, which would be lost. Names may be numbers that count."""
     numbers = [cell for cell in table.names if as_number(cell) is not None or as_days(cell) is not None]
-    whole = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
+    counted = [int(cell) for cell in numbers if cell.isdecimal() and len(cell) < 10]
     least = 3 if len(numbers) == len(table.names) else 2
-    counts = len(whole) >= least and whole == list(range(whole[0], whole[0] + len(whole)))
-    if numbers and not (counts and len(whole) == len(numbers)):
+    counts = len(counted) >= least and counted == list(range(counted[0], counted[0] + len(counted)))
+    if numbers and not (counts and len(counted) == len(numbers)):
         raise DataError(f"{table}: its first line holds {shown(numbers, 2)} where names of columns belong; {fix}")
 
 
@@ -442,8 +445,11 @@ def read_by_schema(
     schema = table.schema
     if coder is None:
         schema.check_finished()
-    given, label = None if labels is None else Cells.of_objects(list(labels)), schema.label.name if labelled else None
-    encoder = _Encoder(table, label, units, given, spare, coder)
+    label_cells, label = (
+        None if labels is None else Cells.of_objects(list(labels)),
+        schema.label.name if labelled else None,
+    )
+    encoder = _Encoder(table, label, units, label_cells, spare, coder)
     x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
     if faults:
@@ -474,7 +480,8 @@ def faults_of(source: Path, schema: Schema, units: str | None = None) -> tuple[l
     """
     label = None if schema.labels is None else schema.labels.name
     encoder = _Encoder(Table(source, schema), label, units, coder=_uncoded)
-    outside, records = np.zeros(schema.features), 0
+    outside = np.zeros(schema.features)
+    records = 0
     for block in encoder.table.blocks(list(encoder.read)):
         features = encoder.arrays(block)[0]
         outside += ((features < 0) | (features > 1)).sum(0)
@@ -509,24 +516,27 @@ class _Encoder:
     def __post_init__(self) -> None:
         names = self.table.names
         self.faults = Faults("record" if self.table.is_frame else "line")
-        known = {self.units, *(column.name for column in self.table.schema.columns)}
+        named_columns = {self.units, *(column.name for column in self.table.schema.columns)}
         numbers = index_columns(names)
         self.read = {
-            at: name for at, name in enumerate(names) if name in known or not (at in numbers or name in self.spare)
+            at: name
+            for at, name in enumerate(names)
+            if name in named_columns or not (at in numbers or name in self.spare)
         }
         _check_header(self.table, list(self.read.values()), self.units, self.label is not None and self.labels is None)
         self.columns = [name for name in self.read.values() if name != self.label]
 
     def arrays(self, block: Block) -> list[np.ndarray]:
         """Return features, classes, and all other cells and those of labels as numbers, of some records."""
-        schema, empty = self.table.schema, frozenset(self.table.schema.missing)
+        schema = self.table.schema
+        empty = frozenset(self.table.schema.missing)
         for line, count in block.ragged:
             what = f"{count} cells in place of {len(self.table.names)}"
             self.faults.add("", what, "give every line one cell a column", int, line)
         cells = {name: Cells.of(block.columns[at]) for at, name in self.read.items()}
         if self.labels is not None and self.label is not None:
-            some = slice(self._done, self._done + len(block))
-            cells[self.label] = replace(self.labels, codes=self.labels.codes[some])
+            block_rows = slice(self._done, self._done + len(block))
+            cells[self.label] = replace(self.labels, codes=self.labels.codes[block_rows])
         self._done += len(block)
         features = [
             self.coder(column, cells[column.name], empty)[:, None]
@@ -535,7 +545,8 @@ class _Encoder:
             for column in schema.columns
             if column.features
         ]
-        y, targets = np.zeros(len(block), dtype=np.int64), np.empty(0)
+        y = np.zeros(len(block), dtype=np.int64)
+        targets = np.empty(0)
         if self.label is not None:
             y = classes_of(schema.label, cells[self.label], self.faults, block.line)
             targets = cells[self.label].numbers
@@ -598,7 +609,7 @@ READ_OFF = "The schema of {name}, read off its records. They were declared publi
 
 def draft(
     path: Path,
-    known: Schema | None,
+    header_schema: Schema | None,
     label: str | None,
     header: bool,
     units: str | None = None,
@@ -608,16 +619,17 @@ def draft(
     """Return a schema of all columns of a table, by names and types alone; what nobody says is still to be found.
 
     Args:
-        known: what is known already: of some columns, and of how the table is written.
+        header_schema: what is known already: of some columns, and of how the table is written.
         header: whether the first line has names.
         units: the column of persons, which is no feature.
         classes, target: names of the classes of ``label``, or the range of its numbers.
     """
-    above = Schema((), header, MISSING) if known is None else known
-    if known is None and header and suffix_of(path) == ".csv":
+    above = Schema((), header, MISSING) if header_schema is None else header_schema
+    if header_schema is None and header and suffix_of(path) == ".csv":
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
-    names, kinds = _names(path, above), _kinds(path)
+    names = _names(path, above)
+    kinds = _kinds(path)
     for name, option in ((label, "label"), (units, "unit_column")):
         if name is not None and name not in names:
             raise DataError(f"`{option}` {name}: {path} has no such column; it has {shown(names)}")
@@ -645,7 +657,9 @@ def check_decimal(path: Path, schema: Schema) -> None:
     if suffix_of(path) != ".csv" or schema.decimal not in (".", ","):
         return
     other = "." if schema.decimal == "," else ","
-    table, times, records = Table(path, schema), Counter[str](), 0
+    table = Table(path, schema)
+    times = Counter[str]()
+    records = 0
     for block in table.blocks(range(len(table.names))):
         records += len(block)
         for column, mark in itertools.product(block.columns.values(), ".,"):
@@ -656,11 +670,11 @@ def check_decimal(path: Path, schema: Schema) -> None:
         raise DataError(f"{path}: writes numbers as 1{other}5, not 1{schema.decimal}5; write {marks} into a `schema`")
 
 
-def read_off(path: Path, schema: Schema, said: Sequence[str] = ()) -> Schema:
+def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
     """Return a draft with what is still to be found read off records, which were declared public.
 
     Args:
-        said: columns of which somebody said what they hold, so that they are no identifiers.
+        declared: columns of which somebody said what they hold, so that they are no identifiers.
     """
     table = Table(path, schema)
     names = table.names
@@ -673,7 +687,7 @@ def read_off(path: Path, schema: Schema, said: Sequence[str] = ()) -> Schema:
             counts = np.bincount(cells.codes, minlength=len(cells.texts)).tolist()
             for text, number in zip(cells.texts, counts, strict=True):
                 times[names[at]][text] += number
-    columns = (_read_off(column, times[column.name], column.name in said) for column in schema.columns)
+    columns = (_read_off(column, times[column.name], column.name in declared) for column in schema.columns)
     return replace(schema, columns=tuple(columns))
 
 
@@ -687,7 +701,8 @@ def public_records(path: Path, schema: Schema) -> Dataset:
 
 def _names(path: Path, schema: Schema) -> list[str]:
     """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    table, lacking = Table(path, replace(schema, header=True)), "name of its own for each column"
+    table = Table(path, replace(schema, header=True))
+    lacking = "name of its own for each column"
     names = table.names
     if table.path is not None:
         lacking = "header with a name for each column; say `no_header`, or name them"
@@ -731,43 +746,43 @@ NEARLY = 0.95
 _IDENTIFIER = re.compile(r"(.*[\W_])?(id|uuid|guid)|index|.*[a-z]Id", re.IGNORECASE)
 
 
-def _read_off(column: Column, times: Counter[str], said: bool) -> Column:
+def _read_off(column: Column, times: Counter[str], declared: bool) -> Column:
     """Return a column with what is still to be found, by how often each cell is there."""
-    there = sorted(cell for cell in times if cell not in MISSING)
+    cells = sorted(cell for cell in times if cell not in MISSING)
     if column.kind == "label":
-        return _label_read_off(column, there, times)
+        return _label_read_off(column, cells, times)
     if not column.wanted:
         return column
-    words = tuple((cell,) for cell in there)
-    distinct = len(there) >= NEARLY * sum(times[cell] for cell in there)
-    named = _IDENTIFIER.fullmatch(column.name) is not None
-    whole = all(cell.isdecimal() for cell in there)
-    if not said and len(there) > FEW and (named or (distinct and whole)):
+    words = tuple((cell,) for cell in cells)
+    distinct = len(cells) >= NEARLY * sum(times[cell] for cell in cells)
+    is_identifier = _IDENTIFIER.fullmatch(column.name) is not None
+    all_digits = all(cell.isdecimal() for cell in cells)
+    if not declared and len(cells) > FEW and (is_identifier or (distinct and all_digits)):
         return Column(column.name, "ignored")
-    known = replace(column, wanted=False, missing=len(there) < len(times))
+    base = replace(column, wanted=False, missing=len(cells) < len(times))
     for kind, parse in (("number", lambda cell: as_number(cell, *column.marks)), ("date", as_days)):
-        some = [value for value in map(parse, there) if value is not None and math.isfinite(value)]
-        others = len(some) < len(there)
-        if some and (column.kind == kind or (column.kind == UNKNOWN and not others)):
-            bounds = min(some), max(some) if max(some) > min(some) else min(some) + 1
-            return replace(known, kind=kind, bounds=bounds, missing=known.missing or others, other=others)
-    if len(there) <= FEW or column.kind == "category":
-        return replace(known, kind="category", other=True, values=words)
+        values = [value for value in map(parse, cells) if value is not None and math.isfinite(value)]
+        has_others = len(values) < len(cells)
+        if values and (column.kind == kind or (column.kind == UNKNOWN and not has_others)):
+            bounds = min(values), max(values) if max(values) > min(values) else min(values) + 1
+            return replace(base, kind=kind, bounds=bounds, missing=base.missing or has_others, other=has_others)
+    if len(cells) <= FEW or column.kind == "category":
+        return replace(base, kind="category", other=True, values=words)
     if distinct:
         return Column(column.name, "ignored")  # each has its own, as an id
-    return replace(known, kind="hashed", buckets=FEW)
+    return replace(base, kind="hashed", buckets=FEW)
 
 
-def _label_read_off(column: Column, there: list[str], times: Counter[str]) -> Column:
+def _label_read_off(column: Column, cells: list[str], times: Counter[str]) -> Column:
     """Return the column of labels with its classes and their shares, which nobody else may have said."""
     if column.is_target or column.shares:
         return column
-    if not column.values and len(there) > FEW and all(as_number(cell, *column.marks) is not None for cell in there):
+    if not column.values and len(cells) > FEW and all(as_number(cell, *column.marks) is not None for cell in cells):
         raise DataError(
-            f"`label` {column.name}: holds {len(there):,} different numbers; where they are to be predicted as numbers, give"
+            f"`label` {column.name}: holds {len(cells):,} different numbers; where they are to be predicted as numbers, give"
             " their public range by `target_bounds` LO,HI, or else name the `classes`"
         )
-    values = column.values or tuple((cell,) for cell in there)
+    values = column.values or tuple((cell,) for cell in cells)
     counts = [sum(times[cell] for cell in spellings) for spellings in values]
     if len(values) < 2 or not all(counts):
         what = (

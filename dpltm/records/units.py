@@ -45,15 +45,16 @@ def whose(value: object) -> str:
         Depends on this value alone: a record more or less never makes two units of one.
     """
     text = (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
+    match = _WHOLE.fullmatch(text)
+    if match is None:
         return unicodedata.normalize("NFC", text)
-    return ("-" if whole[1] == "-" and whole[2] != "0" else "") + whole[2]
+    return ("-" if match[1] == "-" and match[2] != "0" else "") + match[2]
 
 
-def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.ndarray:
+def checked_units(raw: RawSplit, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Return the person of each record of a split, ``(m,)`` of texts (see ``whose``), of the places that are ``taken``."""
-    values, where = raw.units, f"{raw.source}: {raw.units_name!r}"
+    values = raw.units
+    where = f"{raw.source}: {raw.units_name!r}"
     assert values is not None
     if raw.units_name == RECORD:
         raise DataError(f"{where}: a {RECORD} is no person; call the column otherwise, by whom it names")
@@ -63,8 +64,8 @@ def checked_units(raw: RawSplit, taken: np.ndarray | slice = slice(None)) -> np.
         raise DataError(f"{where} has dtype {values.dtype}; give whole numbers or texts, one value a person")
     if values.shape != (len(raw.x),):
         raise DataError(f"{where} has shape {values.shape}; expected ({len(raw.x)},), one value for each record")
-    distinct, codes = np.unique(values[taken], return_inverse=True)
-    cells = (int(one) if isinstance(one, float) and one.is_integer() else one for one in distinct.tolist())
+    distinct, codes = np.unique(values[rows], return_inverse=True)
+    cells = (int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in distinct.tolist())
     names = list(map(whose, cells))
     holes = [number for number, name in enumerate(names) if name.lower() in _HOLES]
     for name in names:
@@ -101,8 +102,9 @@ def in_slots(units: np.ndarray, hashes: np.ndarray, slots: int) -> tuple[np.ndar
     order = np.lexsort((hashes, units))
     _, first, count = np.unique(units[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, count)
-    row, taken = np.repeat(np.arange(len(count)), count), rank < slots
-    return order[taken], row[taken], rank[taken]
+    row = np.repeat(np.arange(len(count)), count)
+    fits = rank < slots
+    return order[fits], row[fits], rank[fits]
 
 
 def places_of_persons(rows: Rows, slots: int) -> list[np.ndarray]:

@@ -85,18 +85,20 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
         raise InputError(
             f"{subject.name}: {len(account.entries):,} entries, more than the {MAX_ENTRIES:,} of a statement"
         )
-    outcome = {name: one for name, one in subject.outcome.items() if name not in ("low", "high")}
+    outcome = {name: value for name, value in subject.outcome.items() if name not in ("low", "high")}
     outcome |= interval(outcome.get("accuracy"), outcome.get("test_records"))
-    said = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
-    said = privacy.of_run(said, account)
+    certified = privacy.statement(account, subject.delta, subject.accountant, subject.adjacency, subject.notes)
+    certified = privacy.of_run(certified, account)
     return {
         "format": FORMAT,
         "schema": SCHEMA,
         "kind": "run",
         "name": subject.name,
         "state": subject.state,
-        **said.to_json(),
-        "notes": list(dict.fromkeys(in_flags(note) for note in said.notes)),  # of a training they are in flags already
+        **certified.to_json(),
+        "notes": list(
+            dict.fromkeys(in_flags(note) for note in certified.notes)
+        ),  # of a training they are in flags already
         "accountant": subject.accountant,
         "odds": odds(curves_of(account)),
         "entries": [to_json(entry) for entry in account.entries],
@@ -159,20 +161,20 @@ def odds(curves: Curves | None) -> dict[str, Any] | None:
     for prior in PRIORS:
         place = int(np.searchsorted(curves.epsilons, math.log((1 - prior) / prior), side="right")) - 1
         right.append({"prior": prior, "at_most": min((1 - prior) + prior * float(curves.deltas[place]), 1.0)})
-    found = [{"false_alarms": alarms, "at_most": 1 - curves.misses_at(alarms)} for alarms in FALSE_ALARMS]
-    return {"right": right, "found": found}
+    rows = [{"false_alarms": alarms, "at_most": 1 - curves.misses_at(alarms)} for alarms in FALSE_ALARMS]
+    return {"right": right, "found": rows}
 
 
-def precision(found: float, false_alarms: float, prior: float) -> float:
+def precision(true_positives: float, false_alarms: float, prior: float) -> float:
     """Return how often an attacker who says "it was used" is right, by Bayes.
 
     Args:
-        found: share of the records used that he finds.
+        true_positives: share of the records used that he finds.
         false_alarms: share of the others that he takes for used.
         prior: chance that one was used, before he looks.
     """
-    said = prior * found + (1 - prior) * false_alarms
-    return prior * found / said if said else prior
+    positives = prior * true_positives + (1 - prior) * false_alarms
+    return prior * true_positives / positives if positives else prior
 
 
 def interval(share: object, records: object) -> dict[str, float]:
@@ -238,9 +240,9 @@ def _check(name: str, value: Any, shape: Any) -> None:
             raise ArtifactError(f"{name}: bad value {value!r:.60}")
         if isinstance(shape, dict) and "" not in shape and (wrong := sorted(set(value) ^ set(shape))):
             raise ArtifactError(f"{name}: unknown or missing field {wrong[0]!r:.40}")
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value, start=1):
             kind = shape[0] if isinstance(shape, list) else shape[key] if key in shape else shape[""]
-            _check(f"{name}.{key!s:.40}".removeprefix("the statement."), one, kind)
+            _check(f"{name}.{key!s:.40}".removeprefix("the statement."), item, kind)
     elif isinstance(shape, tuple) and isinstance(shape[0], str):
         if value not in shape:
             raise ArtifactError(f"{name}: {value!r:.40} is not one of {', '.join(shape)}")
@@ -256,7 +258,9 @@ _MISSING = "missing"
 
 def differences(body: Mapping[str, Any]) -> list[str]:
     """Return claims of a statement, of checked shape, that do not follow from its own entries."""
-    account, certified, settings = account_of(body), body["certified"], body["settings"]
+    account = account_of(body)
+    certified = body["certified"]
+    settings = body["settings"]
     terms = certified["delta"], body["accountant"], certified["adjacency"]
     about = Subject(body["name"], settings, body["outcome"], (), body["versions"], body["state"], *terms)
     try:
@@ -264,18 +268,18 @@ def differences(body: Mapping[str, Any]) -> list[str]:
     except (InputError, ArithmeticError) as error:
         raise ArtifactError(f"its entries have no figure: {error}") from None
     tolerance = SAME if body["computed_with"] == again["computed_with"] else NEAR
-    found = [
+    lines = [
         line
         for name in ("certified", "nominal", "odds")
         for line in _compared(name, body[name], again[name], tolerance)
     ]
     if body["state"] != "finished":
-        said = f"state: {body['state']}: what it tells of is not complete, so its settings cannot be compared"
-        return [*found, said, *_missing_notes(body, again["notes"])]
-    found += [line for name in ("outcome", "settings") for line in _compared(name, body[name], again[name], SAME)]
+        incomplete = f"state: {body['state']}: what it tells of is not complete, so its settings cannot be compared"
+        return [*lines, incomplete, *_missing_notes(body, again["notes"])]
+    lines += [line for name in ("outcome", "settings") for line in _compared(name, body[name], again[name], SAME)]
     if not any(entry.of(NoisySgd) or entry.of(PrivateSearch) for entry in account.paid):
-        found.append("entries: none is that of a training, and the statement is of one")
-    return [*found, *_unlike_provenance(settings, account), *_missing_notes(body, again["notes"])]
+        lines.append("entries: none is that of a training, and the statement is of one")
+    return [*lines, *_unlike_provenance(settings, account), *_missing_notes(body, again["notes"])]
 
 
 def _missing_notes(body: Mapping[str, Any], due: Sequence[str]) -> list[str]:
@@ -289,11 +293,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _alike(one: Any, other: Any, tolerance: float) -> bool:
+def _alike(left: Any, right: Any, tolerance: float) -> bool:
     """Tell whether two values of JSON are the same; numbers may differ by ``tolerance``, in parts of themselves."""
-    if _is_number(one) and _is_number(other):
-        return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
-    return type(one) is type(other) and bool(one == other)
+    if _is_number(left) and _is_number(right):
+        return math.isclose(left, right, rel_tol=tolerance, abs_tol=1e-12)
+    return type(left) is type(right) and bool(left == right)
 
 
 def _unlike_provenance(settings: Mapping[str, Any], account: Account) -> list[str]:
@@ -313,7 +317,7 @@ def kept_apart(body: Mapping[str, Any]) -> str | None:
     account = account_of(body)
     if len(account.pieces) < 2:
         return None
-    together = replace(account, entries=tuple(replace(one, part=UNKNOWN_RECORDS) for one in account.entries))
+    together = replace(account, entries=tuple(replace(entry, part=UNKNOWN_RECORDS) for entry in account.entries))
     try:
         total = json_figure(together.epsilon(body["certified"]["delta"], certified_by(body["accountant"])))
     except InputError:
@@ -330,13 +334,13 @@ _FIGURES = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?|\binf\b")
 def _compared(name: str, stated: Any, again: Any, tolerance: float) -> list[str]:
     """Return where two values of JSON differ, each with its place."""
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
-        known = {key: stated.get(key, _MISSING) for key in (*again, *stated)}
+        both = {key: stated.get(key, _MISSING) for key in (*again, *stated)}
         return [
-            line for key, one in known.items() for line in _compared(f"{name}.{key}", one, again.get(key), tolerance)
+            line for key, old in both.items() for line in _compared(f"{name}.{key}", old, again.get(key), tolerance)
         ]
     if isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
         pairs = enumerate(zip(stated, again, strict=True), start=1)
-        return [line for at, (one, two) in pairs for line in _compared(f"{name}.{at}", one, two, tolerance)]
+        return [line for at, (old, new) in pairs for line in _compared(f"{name}.{at}", old, new, tolerance)]
     if _alike(stated, again, tolerance):
         return []
     return [f"{name}: {_text(stated)}, but its entries give {_text(again)}"]

@@ -130,7 +130,11 @@ def run_subject(
         settings,
         _outcome(config, result),
         tuple(note for note in notes if text(note) is not None) if isinstance(notes, list) else (),
-        {library: said for library, said in (versions or {}).items() if None not in (text(library), text(said))},
+        {
+            library: version
+            for library, version in (versions or {}).items()
+            if None not in (text(library), text(version))
+        },
         **terms_of_run(config),
     )
 
@@ -138,9 +142,9 @@ def run_subject(
 def target_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the public range of the target that a run predicts, in place of classes; nothing of one that tells classes."""
     ends = config.get("target")
-    if not isinstance(ends, list) or len(ends) != 2 or None in (told := [number(end) for end in ends]):
+    if not isinstance(ends, list) or len(ends) != 2 or None in (range_of_target := [number(end) for end in ends]):
         return {}
-    return {"classes": None, "target_low": told[0], "target_high": told[1]}
+    return {"classes": None, "target_low": range_of_target[0], "target_high": range_of_target[1]}
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,13 +163,14 @@ def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str,
 def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcome of a run: accuracy, and on what it was measured."""
     private = section(config, "options").get("eval_private") is not None
-    accuracy, records = number(result.get("accuracy")), count(config.get("test_records"))
+    accuracy = number(result.get("accuracy"))
+    records = count(config.get("test_records"))
     outcome: dict[str, Any] = {"steps_taken": count(result.get("steps_taken")), "accuracy": accuracy}
     measured = ("balanced_accuracy", *TARGET_METRICS) if private else ()
-    others = {name: value for name in measured if (value := number(result.get(name))) is not None}
-    outcome |= others
+    measures = {name: value for name in measured if (value := number(result.get(name))) is not None}
+    outcome |= measures
     skill = None if private else skill_in(result)
-    if accuracy is not None or others or skill is not None:
+    if accuracy is not None or measures or skill is not None:
         outcome["accuracy_of"] = (
             "Of the training records, with noise that is paid for." if private else "Of the test split."
         )
@@ -176,8 +181,8 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     if accuracy is not None and records is not None and not private:
         outcome["test_records"] = records
     if skill is not None:
-        named = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
-        outcome |= {name: getattr(skill, name) for name in named}
+        of_classes = ("majority", "majority_accuracy", "calibration_error", "log_loss", "shares_log_loss")
+        outcome |= {name: getattr(skill, name) for name in of_classes}
         if (ratio := skill.chance_over_share) is not None:
             outcome |= {"chance_over_share": ratio.value, "chance_of": ratio.name}
             outcome |= {"chance_low": ratio.low, "chance_high": ratio.high}
@@ -190,16 +195,16 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
 def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
     later = {"chance_over_share": None, "log_loss": None, "shares_log_loss": None}  # before 0.3 nobody wrote them
-    told = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
-    told.pop("verdict", None)  # it follows from the rest
+    body = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
+    body.pop("verdict", None)  # it follows from the rest
     try:
-        if "rmse" in told:
+        if "rmse" in body:
             for name in ("points", "groups", *later):
-                del told[name]
-            told.setdefault("bins", [])
-            predicts: TargetSkill = value_from_json(TargetSkill, told, "skill")
+                del body[name]
+            body.setdefault("bins", [])
+            predicts: TargetSkill = value_from_json(TargetSkill, body, "skill")
             return predicts
-        skill: Skill = value_from_json(Skill, told, "skill")
+        skill: Skill = value_from_json(Skill, body, "skill")
     except ArtifactError:
         return None
     classes = len(skill.classes)

@@ -93,7 +93,9 @@ def render_statement(form: str, body: Mapping[str, Any], **shown: Any) -> str:
 
 def _names(body: Mapping[str, Any]) -> dict[str, Any]:
     """Values of templates: all of a statement, settings as ``s``, outcome as ``o``, and what follows from them."""
-    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    settings = _Values(body["settings"])
+    outcome = _Values(body["outcome"])
+    certified = body["certified"]
     mechanisms = [mechanism for entry in body["entries"] for mechanism in entry["mechanisms"]]
     kinds = {mechanism["mechanism"] for mechanism in mechanisms}
     paid = [entry for entry in body["entries"] if entry["kind"] in ("release", "local")]
@@ -107,12 +109,12 @@ def _names(body: Mapping[str, Any]) -> dict[str, Any]:
         "allocation" if "allocated-sgd" in steps else "truncated" if "truncated-sgd" in steps else "poisson"
     )  # fmt: skip
     of_records = certified["unit"] == "record"
-    asked = criteria(body)
+    questions = criteria(body)
     return {
         **body, "s": settings, "o": outcome, "unit": certified["unit"], "provenances": PROVENANCE, "hardly": HARDLY,
         "title": f"{body['name']}: a private training", "headline": headline(certified), "auc": _auc(outcome),
         "fit": _fit(outcome),
-        "right": _right(outcome), "decided": bool(asked), "criteria": asked, "verdict": verdict(body),
+        "right": _right(outcome), "decided": bool(questions), "criteria": questions, "verdict": verdict(body),
         "trained": settings["steps"] is not None,
         "people": "records" if of_records else "persons", "member": "record" if of_records else "person",
         "mechanisms": kinds, "noisy_steps": bool(kinds & TRAININGS), "sampled": sampled,
@@ -152,9 +154,11 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
     """Return what is asked of a run that has ended, with the answers; nothing of one that has not."""
     if body["state"] != "finished":
         return []
-    settings, outcome, certified = _Values(body["settings"]), _Values(body["outcome"]), body["certified"]
+    settings = _Values(body["settings"])
+    outcome = _Values(body["outcome"])
+    certified = body["certified"]
     people = "records" if certified["unit"] == "record" else "persons"
-    asked = {
+    questions = {
         "The budget is kept": _budget(settings, outcome, certified),
         f"Delta is below one over the number of {people}": _delta(settings["public_records"], certified["delta"]),
         "All else on the same people is counted": _others(outcome),
@@ -162,7 +166,7 @@ def criteria(body: Mapping[str, Any]) -> list[Criterion]:
         **({} if outcome["chance_over_share"] is None else {"Its chances are right on average": _chances(outcome)}),
     }
     answers = {True: MET, False: MISSED, None: OPEN}
-    return [Criterion(question, answers[met], why) for question, (met, why) in asked.items()]
+    return [Criterion(question, answers[met], why) for question, (met, why) in questions.items()]
 
 
 Answer = tuple[bool | None, str]
@@ -211,14 +215,14 @@ RIGHT_CHANCES = (0.8, 1.25)
 
 def _chances(outcome: _Values) -> Answer:
     (least, most), ratio = RIGHT_CHANCES, outcome["chance_over_share"]
-    told = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
+    shown_ratio = 'mean chance of "{chance_of}" over its share is {chance_over_share:.3g}'.format(**outcome)
     if least <= ratio <= most:
-        return True, told
+        return True, shown_ratio
     ends = f"(95 %: {outcome['chance_low']:.3g} to {outcome['chance_high']:.3g})"
     if outcome["chance_low"] <= most and outcome["chance_high"] >= least:
-        return None, f"{told} {ends}, by too few test records to tell whether its chances are right"
+        return None, f"{shown_ratio} {ends}, by too few test records to tell whether its chances are right"
     fix = "take a larger --epsilon or more records, and the default --head"
-    return False, f"its chances are not right: {told} {ends}, and {least:g} to {most:g} is asked; {fix}"
+    return False, f"its chances are not right: {shown_ratio} {ends}, and {least:g} to {most:g} is asked; {fix}"
 
 
 def _auc(outcome: _Values) -> str:
@@ -246,11 +250,11 @@ def _right(outcome: _Values) -> str:
 
 def verdict(body: Mapping[str, Any]) -> str:
     """Return what the criteria come to, in one sentence; empty for a run that has not ended."""
-    asked = criteria(body)
+    questions = criteria(body)
     for answer, decision in ((MISSED, "should not go out"), (OPEN, "is not decided yet")):
-        if reasons := [criterion.why for criterion in asked if criterion.met == answer]:
+        if reasons := [criterion.why for criterion in questions if criterion.met == answer]:
             return f"By its criteria this {decision}: {'; '.join(reasons)}."
-    return "By its criteria this may go out: all of them are met." if asked else ""
+    return "By its criteria this may go out: all of them are met." if questions else ""
 
 
 # --- the table of a recipe --------------------------------------------------------------------------------------------
@@ -293,7 +297,8 @@ def _percent(value: float | None) -> str:
 
 def _with_interval(row: Mapping[str, Any]) -> str:
     """``97.38 ± 0.18``, or what there is of it; and accuracy on the messages that a network learned from."""
-    mean, training = _percent(row["mean"]), row.get("training")
+    mean = _percent(row["mean"])
+    training = row.get("training")
     seen = "" if training is None else f"; in training {_percent(training)}"
     return (mean if row["interval"] is None else f"{mean} ± {_percent(row['interval'])}") + seen
 

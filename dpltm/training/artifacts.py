@@ -244,9 +244,9 @@ def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
 
 def columns_in(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the names of features in settings of a run or a set; None where there are none, or no list of texts."""
-    named = config.get("columns")
-    fit = isinstance(named, list) and all(isinstance(name, str) for name in named)
-    return tuple(named) if fit and named else None
+    columns = config.get("columns")
+    fit = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+    return tuple(columns) if fit and columns else None
 
 
 @dataclass(frozen=True)
@@ -326,15 +326,18 @@ class Run:
         Raises:
             ArtifactError: it names an entry that its lineage lacks, or whose noise is another one.
         """
-        named = self.config.get("entry")
-        if named is None:
+        stored_id = self.config.get("entry")
+        if stored_id is None:
             return None
-        facts, both = self.config.get("resolved"), ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
-        stated = [facts.get(name) for name in both] if isinstance(facts, Mapping) else []
+        facts = self.config.get("resolved")
+        names = ("noise_multiplier", "sampling_rate", "steps", "sensitivity")
+        stated = [facts.get(name) for name in names] if isinstance(facts, Mapping) else []
         for entry in self.lineage.entries:
             searched = (training for search in entry.of(PrivateSearch) for training in search.trainings)
             trainings = (*entry.of(NoisySgd), *searched)
-            if entry.id == named and stated in ([getattr(training, name) for name in both] for training in trainings):
+            if entry.id == stored_id and stated in (
+                [getattr(training, name) for name in names] for training in trainings
+            ):
                 return entry
         raise ArtifactError(
             f"{self.label}: its lineage holds no training with its settings; the two do not fit each other"
@@ -433,8 +436,8 @@ def starting_point(
     """
     if not isinstance(ticket, Winner | TicketSet):
         if round is not None:
-            named = ticket.text if isinstance(ticket, OwnModel) else ticket
-            raise InputError(f"`round`: {named} is a network, which has none; leave `round` out")
+            model = ticket.text if isinstance(ticket, OwnModel) else ticket
+            raise InputError(f"`round`: {model} is a network, which has none; leave `round` out")
         features = options.features
         if not isinstance(ticket, OwnModel) and dataset.feature_map is None:
             features = features_of(dataset, features, ticket)
@@ -443,7 +446,8 @@ def starting_point(
     dataset = in_front(ticket, dataset, options.features)
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
-    winner, tickets = ticket if isinstance(ticket, Winner) else None, set_of(ticket, "ticket")
+    winner = ticket if isinstance(ticket, Winner) else None
+    tickets = set_of(ticket, "ticket")
     if dense:
         return from_round(tickets, 0, winner), dataset
     if round is None and winner is None:

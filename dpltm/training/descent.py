@@ -181,7 +181,8 @@ class SampleSums:
         if self._ranks is None or self._exact is None:
             assert sample is not None
             mine = self._fails(self._batches(*sample))
-            failed, full = bool(mine), mine == MEMORY
+            failed = bool(mine)
+            full = mine == MEMORY
         else:
             heard = _heard(self._ranks, sample)
             mine = self._share_fails(self._ranks, self._exact, *heard)
@@ -216,14 +217,15 @@ class SampleSums:
         self, ranks: Ranks, exact: ExactSum, index: np.ndarray, chunks: list[int], keys: np.ndarray | None
     ) -> str:
         """Add every group of this rank to ``exact``; tell how one of them failed, as :meth:`_fails` does."""
-        stops, by_itself = [0, *accumulate(chunks)], self._plan.filter.kind == "element-wise"
-        whole = not by_itself or self._grouped
+        stops = [0, *accumulate(chunks)]
+        by_itself = self._plan.filter.kind == "element-wise"
+        shared_shape = not by_itself or self._grouped
         for first in range(ranks.rank * self._group, len(chunks), ranks.size * self._group):
             last = min(first + self._group, len(chunks))
             rows = slice(stops[first], stops[last])
             own = None if keys is None else keys[rows]
             self._total.zero_()
-            failed = self._fails(self._batches(index[rows], chunks[first:last] if whole else None, own))
+            failed = self._fails(self._batches(index[rows], chunks[first:last] if shared_shape else None, own))
             if failed:
                 return failed
             exact.add(self._total)
@@ -283,8 +285,12 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     keys = index[:0] if keys is None else keys
     sizes = ranks.broadcast(torch.tensor([len(chunks), len(index), len(keys)]))
     count, records, drawn = sizes.tolist()
-    told = torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
-    all_of_it = ranks.broadcast(torch.empty(count + records + drawn, dtype=torch.int64) if told is None else told)
+    message = (
+        torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
+    )
+    all_of_it = ranks.broadcast(
+        torch.empty(count + records + drawn, dtype=torch.int64) if message is None else message
+    )
     sizes_of_chunks, index, keys = np.split(all_of_it.numpy(), [count, count + records])
     return index, sizes_of_chunks.tolist(), keys if drawn else None
 
@@ -323,8 +329,8 @@ def target_parts(labels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def _mean_of_slots(values: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over the slots that are filled, ``(batch,)``, of values and labels ``(batch, slots)``."""
-    there = labels != ABSENT
-    return (values * there).sum(1) / there.sum(1).clamp_min(1)
+    present = labels != ABSENT
+    return (values * present).sum(1) / present.sum(1).clamp_min(1)
 
 
 def user_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -382,7 +388,8 @@ class NoisyGradients:
         self._allocated: Iterator[np.ndarray] | None = None
         self._model, self._mask, self._masked = model, mask, False
         self._records, self.plan, self._sampling, self._noise = records, plan, sampling, noise
-        self._ranks, self._first = ranks, ranks is None or ranks.first
+        self._ranks = ranks
+        self._first = ranks is None or ranks.first
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         trained = [mask[name].flatten() for name, value in model.named_parameters() if value.requires_grad]
         like = self.parameters[0]
@@ -454,7 +461,7 @@ class NoisyGradients:
         sizes: list[int] | None = None
         if persons is not None:  # by a coin each, with all their records
             theirs = [persons[person] for person in index]
-            index, sizes = np.concatenate([index[:0], *theirs]), [len(each) for each in theirs]
+            index, sizes = np.concatenate([index[:0], *theirs]), [len(of_rank) for of_rank in theirs]
         elif self._chunks is not None:
             index, sizes = in_chunks(self._sampling, index, self._chunks)
         keys = record_keys(self._sampling, self._records.rows)[index] if self.gradients.draws else None
@@ -512,7 +519,8 @@ def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
     """Add the canaries of its plan to a training that has not begun; InputError for more than live coordinates."""
     plan = gradients.plan
     if plan.options.audit is not None:
-        rate, replace_one = plan.mechanism.sampling_rate, plan.mechanism.adjacency == "replace-one"
+        rate = plan.mechanism.sampling_rate
+        replace_one = plan.mechanism.adjacency == "replace-one"
         layers = gradients.gradients.layer_of
         gradients.canaries = Canaries(plan.options.audit, plan.filter, layers, rate, replace_one, coins)
 

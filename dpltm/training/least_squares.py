@@ -87,6 +87,10 @@ over the deviation of single labels: to 1 where classes are even, and to more, a
 cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; it grows faster with rarity, or the cut
 would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
+MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
+"""Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
+to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
+
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
 
@@ -181,9 +185,10 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
         return dataset
     before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
     before = before if dataset.feature_map.screens else replace(before, pairs=None)
-    options, mask = TrainOptions(head=LEAST_SQUARES), Mask({})
-    made = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
-    return replace(dataset, feature_map=made.feature_map)
+    options = TrainOptions(head=LEAST_SQUARES)
+    mask = Mask({})
+    start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
+    return replace(dataset, feature_map=start.feature_map)
 
 
 def filter_of(dataset: Dataset, other: Filter) -> Filter:
@@ -219,8 +224,8 @@ class Before:
     @property
     def mechanisms(self) -> tuple[GaussianRelease, ...]:
         """Mechanisms that there are."""
-        named = (getattr(self, item.name) for item in fields(self))
-        return tuple(mechanism for mechanism in named if mechanism is not None)
+        releases = (getattr(self, item.name) for item in fields(self))
+        return tuple(mechanism for mechanism in releases if mechanism is not None)
 
     def share(self, name: str, dataset: Dataset) -> float:
         """Part of the budget of a release that there is; else 0."""
@@ -232,31 +237,35 @@ class Before:
         return math.fsum(self.share(item.name, dataset) for item in fields(self))
 
 
-def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, whole: float, bits: Bits) -> Before:
+def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
     """Return the releases beside the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
     feature_map = dataset.feature_map
 
     def release(share: float, sensitivity: float) -> GaussianRelease:
-        return GaussianRelease(whole / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits)
+        return GaussianRelease(
+            multiplier / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits
+        )
 
     places = None if feature_map is None else _live(feature_map, mask)
     inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
-        made = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
-        made = made if feature_map.screens else {name: value for name, value in made.items() if name != "pairs"}
+        by_name = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
+        by_name = (
+            by_name if feature_map.screens else {name: value for name, value in by_name.items() if name != "pairs"}
+        )
     else:
-        made = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
-    std = made["second"].noise_std
+        by_name = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
+    std = by_name["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
     if not measurable or inputs > MOST_INPUTS:
-        del made["second"]
-    return Before(**made)
+        del by_name["second"]
+    return Before(**by_name)
 
 
-def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOptions:
+def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainOptions:
     """Return the options that settle the noise of the steps: a stated noise multiplier is that of the whole.
 
     Guarantees:
@@ -265,14 +274,17 @@ def for_steps(options: TrainOptions, made: Before, dataset: Dataset) -> TrainOpt
     """
     if options.noise_multiplier is None:
         return options
-    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - made.shares(dataset))))
+    return replace(
+        options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - before.shares(dataset)))
+    )
 
 
 def step_size(plan: NoisySteps, dataset: Dataset) -> float:
     """At which the noise of all steps adds up to ``SPREAD`` in each weight; with little noise, that of 2-Gaussian-DP."""
     table = isinstance(dataset.feature_map, SplineMap)
     spread, bound = (TABLE_SPREAD, LONGEST) if table else (SPREAD, CLIP_NORM.default)
-    root, noise_std = math.sqrt(plan.mechanism.steps), plan.mechanism.noise_std
+    root = math.sqrt(plan.mechanism.steps)
+    noise_std = plan.mechanism.noise_std
     return spread * plan.expected_batch / (max(noise_std, root * bound / 2) * root)
 
 
@@ -330,23 +342,25 @@ def prepared(
         return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
 
     plain, release = feature_map, before.mean
-    if isinstance(plain, SplineMap):
-        width, compute = plain.moment_count, lambda values, _: plain.moment_rows(values)
-    else:
-        width, compute = plain.features, lambda values, _: plain.centred(values)
-    centre = released(CENTRE, lambda: (sums(release, width, compute) / records).float())
+
+    def moment_sums() -> Tensor:
+        return sums(release, plain.moment_count, lambda values, _: plain.moment_rows(values))
+
+    centre = released(CENTRE, lambda: (moment_sums() / records).float())
     if options.head == LEAST_SQUARES and not isinstance(plain, SplineMap):
         centre = shrunk(centre, release.noise_std, records)
     feature_map = plain.centred_at(centre)
 
     if before.labels is not None:
-        of_labels, plainly = before.labels, Labels.of(dataset)
+        of_labels = before.labels
+        plainly = Labels.of(dataset)
         counts = released(
             "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
         labels = plainly.counted(counts, of_labels.noise_std, records)
     if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
-        screen, of_pairs = Screen(feature_map, labels), before.pairs
+        screen = Screen(feature_map, labels)
+        of_pairs = before.pairs
         cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
@@ -366,9 +380,11 @@ def _noisy_sum(release: GaussianRelease, rows: Iterator[Tensor], width: int, noi
     return noisy_sum(rows, width, bound, release.noise_std, noise)
 
 
-def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
-    """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those.
-    Rows of zeros fill the last of them up.
+def _rows(
+    opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None, *, summed: bool = False
+) -> Iterator[Tensor]:
+    """Rows that are computed of each record, ``(n, width)``; of a person the mean over what they gave, no longer than those,
+    or their sum. Rows of zeros fill the last of them up.
 
     Each is computed beside as many others, since products of another size may round in another way; alone, where made-up
     rows show that it depends on them even so.
@@ -382,9 +398,10 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
         if codes.ndim == 1:
             of_units = compute(rows, codes.clamp_min(0))
         else:
-            there = (codes != ABSENT)[..., None]
+            present = (codes != ABSENT)[..., None]
             of_each = compute(rows.flatten(0, 1), codes.flatten().clamp_min(0)).view(*codes.shape, -1).double()
-            of_units = (of_each * there).sum(1) / there.sum(1).clamp_min(1)
+            of_units = (of_each * present).sum(1)
+            of_units = of_units if summed else of_units / present.sum(1).clamp_min(1)
         return of_units if of_unit is None else of_unit(of_units)
 
     slots = math.prod(opened.y.shape[1:])
@@ -392,15 +409,15 @@ def _rows(opened: Arrays, compute: Compute, of_unit: Callable[[Tensor], Tensor] 
     like, first = torch.zeros(1, *opened.x.shape[1:]), torch.zeros(together, *opened.y.shape[1:], dtype=torch.int64)
     together = together if bits_hold(lambda rows: computed(rows, first), like, together) else 1
     done = 0
-    for some in pieces(opened.x, together):
-        count = len(some)
-        values = np.zeros((together, *some.shape[1:]), np.float32)
+    for block in pieces(opened.x, together):
+        count = len(block)
+        values = np.zeros((together, *block.shape[1:]), np.float32)
         labels = np.full((together, *opened.y.shape[1:]), ABSENT)
-        values[:count], labels[:count] = some, opened.y[done : done + count]
+        values[:count], labels[:count] = block, opened.y[done : done + count]
         done += count
-        made = computed(torch.from_numpy(values), torch.from_numpy(labels))
-        made[count:] = 0.0
-        yield made
+        summands = computed(torch.from_numpy(values), torch.from_numpy(labels))
+        summands[count:] = 0.0
+        yield summands
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,34 +425,42 @@ class Labels:
     """Labels as rows: indicators of their classes, or both parts of a target's range.
 
     Attributes:
-        spread: whether what a unit adds may be anything between: of targets, and of persons, who have several labels.
+        of_persons: whether what a unit adds is a mean over the labels of a person.
         shares: of the classes, ``(classes,)`` float64; of both ends of the range of targets. Equal before they are counted.
         scale: what residuals are clipped to; 1 where they do not spread.
         screened: the same of what cross moments are of.
         left: share of the variance of single labels that is left in persons' means; 1 elsewhere.
+        doubt: standard deviation of the noise in each share.
     """
 
     targets: bool
-    spread: bool
+    of_persons: bool
     shares: Tensor
     scale: float = 1.0
     screened: float = 1.0
     left: float = 1.0
+    doubt: float = 0.0
 
     @classmethod
     def of(cls, dataset: Dataset) -> Labels:
         """Return those of a dataset, which nobody has counted."""
-        targets, shares = dataset.target is not None, torch.full((dataset.classes,), 1 / dataset.classes)
-        return cls(targets, targets or dataset.of_persons, shares.double())
+        targets = dataset.target is not None
+        shares = torch.full((dataset.classes,), 1 / dataset.classes)
+        return cls(targets, dataset.of_persons, shares.double())
 
     @property
     def classes(self) -> int:
         return len(self.shares)
 
     @property
+    def spread(self) -> bool:
+        """Tell whether what a unit adds may be anything between: of targets, and of persons, who have several labels."""
+        return self.targets or self.of_persons
+
+    @property
     def are_means(self) -> bool:
         """Tell whether they are means over persons' labels."""
-        return self.spread and not self.targets
+        return self.of_persons and not self.targets
 
     @property
     def width(self) -> int:
@@ -457,10 +482,11 @@ class Labels:
         """Return the same with shares by noisy sums of ``rows``, none below what the noise hides; and their scale."""
         if self.spread:
             sums, noise_std = sums * math.sqrt(2), noise_std * math.sqrt(2)
+        doubt = noise_std / records
         counts, plain = (sums[: self.classes].clamp_min(least) for least in (max(2 * noise_std, 1.0), 1.0))
         shares, plain = counts / counts.sum(), plain / plain.sum()
         if not self.spread:
-            return replace(self, shares=shares)
+            return replace(self, shares=shares, doubt=doubt)
         # mean squared distance from the shares, over the largest there is, which is 2: of two classes, the variance
         variance = (float(sums[-1]) / records - float(plain.square().sum())) / 2
         variance = max(variance, noise_std / (2 * records), LEAST_SCALE**2)
@@ -469,7 +495,7 @@ class Labels:
         few = min(SCREENED * ((1 - 1 / self.classes) / 2 / single) ** 2, RESIDUALS)
         many, few, left = (many, few, left) if self.are_means else (RESIDUALS, RESIDUALS, 1.0)
         scale, screened = (min(deviations * math.sqrt(variance), 1.0) for deviations in (many, few))
-        return replace(self, shares=shares, scale=scale, screened=screened, left=left)
+        return replace(self, shares=shares, scale=scale, screened=screened, left=left, doubt=doubt)
 
 
 def _with_bias(features: Tensor, places: Tensor | None) -> Tensor:
@@ -517,9 +543,9 @@ class Screen:
     @property
     def _longest(self) -> float:
         """Longest row of residuals: of two classes the larger share, else the distance of corners; or the scale, if less."""
-        whole = 1.0 if self._two else math.sqrt(2)
-        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else whole
-        return min(largest, self.labels.screened * whole)
+        widest = 1.0 if self._two else math.sqrt(2)
+        largest = float(self.labels.shares.max()) if self._two and not self.labels.targets else widest
+        return min(largest, self.labels.screened * widest)
 
     @property
     def width(self) -> int:
@@ -535,8 +561,9 @@ class Screen:
 
         Those of a person's records may be longer; their mean is clipped where it is summed.
         """
-        z, (one, other) = self.feature_map.standardised(values), self.pairs.T
-        products = z[:, one] * z[:, other]
+        z = self.feature_map.standardised(values)
+        (first, second) = self.pairs.T
+        products = z[:, first] * z[:, second]
         bound = CLIPPED * math.sqrt(products.shape[1])
         products = products / products.norm(dim=1, keepdim=True).clamp_min(bound)
         residuals = (self.labels.indicators(labels) - self.labels.shares.float()) / self._longest
@@ -555,53 +582,77 @@ class Screen:
         statistic = (cross.view(count, -1).square() / variance).sum(1)
         best = statistic.argsort(descending=True)[: self.feature_map.slots]
         best = best[statistic[best] > 2 * gammainccinv(len(variance) / 2, CHANCE)]  # of a chi-square
-        return tuple((one, other) for one, other in self.pairs[best].tolist())
+        return tuple((first, second) for first, second in self.pairs[best].tolist())
 
 
 # --- the steps, and what comes after them -------------------------------------------------------------------------------
 
 
-def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, made: Prepared) -> NewtonSteps:
+def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | None, begun: Prepared) -> NewtonSteps:
     """Return the steps for what was released; behind ``splines`` the bias begins at the log odds."""
     noise_std = 0.0 if release is None else release.noise_std
-    curvature, live = torch.tensor([CURVATURE], dtype=torch.float64), _live_weights(made.feature_map, start.mask)
+    curvature = torch.tensor([CURVATURE], dtype=torch.float64)
+    live = _live_weights(begun.feature_map, start.mask)
     parameters = list(start.model.parameters())
-    if made.labels is not None:
-        shares, classes = made.labels.shares, made.labels.classes
+    if begun.labels is not None:
+        shares, classes = begun.labels.shares, begun.labels.classes
         # of K equal classes p (1 - p) K / (K - 1) is what the curvature is, but in the direction that moves no chance
-        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / made.scale
+        weights = (shares * (1 - shares)).clamp_min(LEAST_CURVATURE) / begun.scale
         curvature = weights * classes / (classes - 1)
         with torch.no_grad():
             parameters[1].copy_(shares.log())
-    return NewtonSteps(parameters, made.second, noise_std, _SCALE / dataset.records, curvature, live)
+    return NewtonSteps(parameters, begun.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
 @torch.no_grad()
 def calibrate(
-    model: nn.Module, made: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
-    released: Released, records: int,
+    model: nn.Module, begun: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
+    released: Released, records: float,
 ) -> None:  # fmt: skip
     """Move the bias of each class by the log of its share over its mean chance; once, at the end.
 
-    An excess counts the less, the less it stands out of its noise (empirical Bayes). Chances began at the noisy shares, and
-    nobody knows which of both is off: the share that is known counts as their middle.
+    Of persons it is sums over rows that are compared, for chances are told row by row. An excess counts the less, the less
+    it stands out of its noise (empirical Bayes). Chances began at the noisy shares, so either may be off by it: the less an
+    excess is above the doubt of the shares, the nearer the shares are taken to be to the middle of both.
     """
-    feature_map, labels = made.feature_map, made.labels
+    feature_map, labels = begun.feature_map, begun.labels
     assert feature_map is not None
     assert labels is not None
     device = next(model.parameters()).device
+    of_persons = labels.of_persons
+    longest = math.sqrt(2) * (MOST_EXCESS / math.sqrt(1 - OF_ROWS**2) if of_persons else 1.0)
 
     def residuals(values: Tensor, codes: Tensor) -> Tensor:
-        """Chances less what came true, ``(n, classes)``, over the longest that such a row can be."""
+        """Chances less what came true, ``(n, classes)``, over the longest that counts; and of persons what came true."""
         chances = torch.softmax(model(feature_map.centred(values).to(device)), 1).cpu()
-        return (chances - labels.indicators(codes)) / math.sqrt(2)
+        true = labels.indicators(codes)
+        rows = (chances - true) / longest
+        return torch.cat([rows, true * (OF_ROWS / MOST_ROWS)], 1) if of_persons else rows
 
-    sums = released("chances", lambda: _noisy_sum(release, _rows(opened(), residuals), labels.classes, noise))
-    excess = (sums - sums.mean()) * math.sqrt(2)  # they add up to 0
-    variance = 2 * (1 - 1 / labels.classes) * release.noise_std**2
-    half = excess / (1 + variance / excess.square()) / 2 / (labels.shares * records)
-    ratio = ((1 + half) / (1 - half).clamp_min(1e-9)).clamp(math.exp(-1), math.e)
-    list(model.parameters())[1].sub_(ratio.log().to(device))
+    width = labels.classes * (1 + of_persons)
+    sums = released(
+        "chances", lambda: _noisy_sum(release, _rows(opened(), residuals, summed=of_persons), width, noise)
+    )
+    excess, true = sums[: labels.classes], sums[labels.classes :] * (MOST_ROWS / OF_ROWS)
+    shares = labels.shares
+    if of_persons:
+        records = max(float(true.sum()), 1.0)
+        shares = _by_rows(true, labels, release.noise_std * MOST_ROWS / OF_ROWS)
+    excess = (excess - excess.mean()) * longest / records  # they add up to 0
+    variance = (1 - 1 / labels.classes) * (longest * release.noise_std / records) ** 2
+    excess = excess / (1 + variance / excess.square())
+    drift = 1 - labels.doubt**2 / (2 * labels.doubt**2 + excess.square()).clamp_min(1e-300)  # from a half to 1
+    ratio = (shares + drift * excess) / (shares - (1 - drift) * excess).clamp_min(1e-9)
+    list(model.parameters())[1].sub_(ratio.clamp(math.exp(-1), math.e).log().to(device))
+
+
+def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
+    """Shares by the rows of persons, ``(classes,)``: those by persons, unless counts of rows stand out of their noise."""
+    rows = max(float(counts.sum()), 1.0)
+    off = counts / rows - labels.shares
+    off = off * (1 - (2 * noise_std / (rows * off)).square()).clamp_min(0)
+    shares = (labels.shares + off).clamp_min(max(labels.doubt, 1e-6))
+    return shares / shares.sum()
 
 
 # --- what is said of it --------------------------------------------------------------------------------------------------
@@ -630,9 +681,9 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
-    told = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    shares = {name: before.share(name, dataset) for name in told}
-    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in told.items() if shares[name]]
+    names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
+    shares = {name: before.share(name, dataset) for name in names}
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if shares[name]]
     left = ""
     if before.second is None and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

@@ -144,15 +144,16 @@ class WeightAverage:
 
     def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
         """Take over the averages of another one after so many steps."""
-        self._steps, self._values = steps, [state[str(place)] for place in range(len(state))]
+        self._steps = steps
+        self._values = [state[str(place)] for place in range(len(state))]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """For the length of a block, the parameters are the averages."""
-        held = [value.detach().clone() for value in self._parameters] if self._values else []
+        trained = [value.detach().clone() for value in self._parameters] if self._values else []
         self.settle()
         yield
-        self._put(held)
+        self._put(trained)
 
     def settle(self) -> None:
         """The parameters become the averages for good."""

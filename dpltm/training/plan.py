@@ -200,7 +200,8 @@ class NoisySteps:
     def noise_ratio(self, live: int) -> float:
         """Return the noise on the mean of a step, over that of the same training without groups."""
         mechanism = self.mechanism
-        alone, multiplier = sensitivity(self.filter, live, mechanism.adjacency), mechanism.noise_multiplier
+        alone = sensitivity(self.filter, live, mechanism.adjacency)
+        multiplier = mechanism.noise_multiplier
         if self.options.noise == "nominal":
             alone = nominal_sensitivity(self.filter, live, mechanism.adjacency, asked=True) or alone
             multiplier = mechanism.nominal_noise_multiplier
@@ -233,7 +234,8 @@ def noisy_steps(
     filter: Filter, live: int, rate: float, steps: int, options: TrainOptions, kind: Callable[..., NoisySgd] = NoisySgd
 ) -> NoisySgd:
     """Return the steps of a training of so many live weights as a mechanism, for whose noise multiplier 1 stands."""
-    adjacency, size = cast(Adjacency, options.adjacency), options.microbatch
+    adjacency = cast(Adjacency, options.adjacency)
+    size = options.microbatch
     claim = nominal_sensitivity(filter, live, adjacency, size, asked=options.noise == "nominal")
     sources = [] if size is None else ["tanh paper's sensitivity for microbatches"]
     sources += ["sensitivity in the code of DPSR-CG"] if isinstance(filter, DpsrCg) else []
@@ -255,7 +257,7 @@ def class_weights(
     weights: str | None,
     shares: str | None,
     classes: int | None,
-    known: tuple[float, ...] = (),
+    schema_shares: tuple[float, ...] = (),
     *,
     scored: bool = False,
 ) -> tuple[float, ...] | None:
@@ -264,12 +266,12 @@ def class_weights(
     Args:
         weights: numbers with commas, or ``BALANCED``.
         shares: of classes, public, for the latter; or those that are
-        known: by a schema.
+        schema_shares: by a schema.
         classes: how many there are; None where nobody knows.
         scored: whether a metric takes the shares, too.
     """
     if weights == BALANCED:
-        numbers = _shares("`class_weight`: balanced", shares, classes, known)
+        numbers = _shares("`class_weight`: balanced", shares, classes, schema_shares)
         return tuple(min(numbers) / share for share in numbers)
     if shares is not None and not scored:
         raise InputError(
@@ -282,14 +284,16 @@ def class_weights(
     return tuple(weight / max(numbers) for weight in numbers)
 
 
-def _shares(asker: str, shares: str | None, classes: int | None, known: tuple[float, ...]) -> tuple[float, ...]:
+def _shares(
+    asker: str, shares: str | None, classes: int | None, schema_shares: tuple[float, ...]
+) -> tuple[float, ...]:
     """Return the shares of the classes, for whoever asks."""
-    if shares is None and not known:
+    if shares is None and not schema_shares:
         raise InputError(
             f"{asker} needs public shares of the classes, such as `class_shares` 0.83,0.17, or a schema with them, as"
             " dpltm datasets schema `private` finds; counting them in private records is a release that nothing pays for"
         )
-    numbers = known if shares is None else _by_class("class_shares", shares, classes)
+    numbers = schema_shares if shares is None else _by_class("class_shares", shares, classes)
     if abs(math.fsum(numbers) - 1) > 0.01:
         raise InputError(f"`class_shares`: {shares} add up to {math.fsum(numbers):g}, not to 1")
     return numbers
@@ -333,6 +337,6 @@ def private_score(
         low, high = dataset.target
         return PricedError(metric, high - low)
     if metric == "balanced-accuracy":
-        known = kept_schema(dataset.schema).class_shares
-        return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, known))
+        schema_shares = kept_schema(dataset.schema).class_shares
+        return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, schema_shares))
     return None

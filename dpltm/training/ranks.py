@@ -95,8 +95,8 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Tell whether it holds on any rank."""
-        held = torch.tensor([int(flag)], device=self._words)
-        return bool(self._carry(held, group.all_reduce).item())
+        count = torch.tensor([int(flag)], device=self._words)
+        return bool(self._carry(count, group.all_reduce).item())
 
     # words
 
@@ -104,8 +104,8 @@ class Ranks:
         """Return the JSON value of rank 0; of the others, the argument is dropped."""
         data = bytearray(json.dumps(body).encode()) if self.first else bytearray()
         size = int(self.broadcast(torch.tensor([len(data)], device=self._words)).item())
-        said = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
-        return json.loads(self.broadcast(said.to(self._words)).cpu().numpy().tobytes())
+        message = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
+        return json.loads(self.broadcast(message.to(self._words)).cpu().numpy().tobytes())
 
     def gather(self, body: Any) -> list[Any]:
         """Return the JSON values of all ranks, in order of rank."""
@@ -113,19 +113,19 @@ class Ranks:
         counts = torch.zeros(self.size, dtype=torch.int64, device=self._words)
         counts[self.rank] = len(data)
         lengths = [int(count) for count in self._carry(counts, group.all_reduce).tolist()]
-        said = torch.zeros(sum(lengths), dtype=torch.uint8, device=self._words)
+        messages = torch.zeros(sum(lengths), dtype=torch.uint8, device=self._words)
         start = sum(lengths[: self.rank])
-        said[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        self._carry(said, group.all_reduce)  # whatever one rank leaves zero, another fills
-        return [json.loads(part.numpy().tobytes()) for part in said.cpu().split(lengths)]
+        messages[start : start + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        self._carry(messages, group.all_reduce)  # whatever one rank leaves zero, another fills
+        return [json.loads(part.numpy().tobytes()) for part in messages.cpu().split(lengths)]
 
     def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of rank 0 by name, to the last bit, on the CPU; of the others, the argument is dropped."""
-        held = {name: value.to("cpu", copy=True) for name, value in tensors.items()}
-        kinds = self.tell({name: [str(value.dtype), list(value.shape)] for name, value in held.items()})
+        copies = {name: value.to("cpu", copy=True) for name, value in tensors.items()}
+        kinds = self.tell({name: [str(value.dtype), list(value.shape)] for name, value in copies.items()})
         return {
             name: self.broadcast(
-                held[name] if self.first else torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")))
+                copies[name] if self.first else torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")))
             )
             for name, (dtype, shape) in kinds.items()
         }
@@ -156,10 +156,10 @@ class Ranks:
         (first, hidden), *others = self.gather([dict(facts), dict(private or {})])
         for rank, (shown, digests) in enumerate(others, 1):
             for name in {**first, **shown}:
-                had, has = first.get(name), shown.get(name)
-                if had != has:
+                expected, present = first.get(name), shown.get(name)
+                if expected != present:
                     raise InputError(
-                        f"{name}: rank 0 has {had!s:.80} and rank {rank} {has!s:.80}; start all ranks with the same"
+                        f"{name}: rank 0 has {expected!s:.80} and rank {rank} {present!s:.80}; start all ranks with the same"
                         " command, files and versions"
                     )
             for name in {**hidden, **digests}:
@@ -203,6 +203,6 @@ def rows_digest(*arrays: Tensor | np.ndarray) -> str:
     for array in arrays:
         rows = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
         digest.update(f"{rows.dtype.str} {rows.shape} ".encode())
-        for some in pieces(rows):
-            digest.update(np.ascontiguousarray(some).data)
+        for block in pieces(rows):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()

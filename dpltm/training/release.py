@@ -87,7 +87,7 @@ class Sources:
         names["allocation"] = isinstance(steps.mechanism, AllocatedSgd)
         return cls(
             noise=FastSource.of(key) if steps.options.noise == "fast" else KeyedSource(key),
-            **{name: KeyedSource(secret.child(name)) for name, asked in names.items() if asked},
+            **{name: KeyedSource(secret.child(name)) for name, wanted in names.items() if wanted},
         )
 
     @classmethod
@@ -205,8 +205,9 @@ class TrainingPlan(NoisySteps):
         """
         ranks, before = self.ranks, self.before_steps
         plan = replace(self, paid=secret.entry)  # which checkpoints name
-        sources, released = Sources.begin(secret, at, plan), Released(at)
-        made = head.prepared(
+        sources = Sources.begin(secret, at, plan)
+        released = Released(at)
+        begun = head.prepared(
             plan.options,
             plan.dataset,
             plan.start.mask,
@@ -215,8 +216,8 @@ class TrainingPlan(NoisySteps):
             sources.noise,
             released,
         )
-        dataset = replace(plan.dataset, feature_map=made.feature_map)
-        plan = replace(plan, dataset=dataset, loss_scale=made.scale, lr=plan.lr * made.scale)
+        dataset = replace(plan.dataset, feature_map=begun.feature_map)
+        plan = replace(plan, dataset=dataset, loss_scale=begun.scale, lr=plan.lr * begun.scale)
         if ranks is not None:
             centre = released.tensors.get(CENTRE)
             ranks.tell({"lr": plan.lr, "entry": to_json(plan.entry)})
@@ -225,10 +226,10 @@ class TrainingPlan(NoisySteps):
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
             least_squares = plan.options.head == LEAST_SQUARES
-            newton = head.newton(plan.start, plan.dataset, before.second, made) if least_squares else None
+            newton = head.newton(plan.start, plan.dataset, before.second, begun) if least_squares else None
             return Descent(gradients, newton)
 
-        drawn = Drawn(plan, secret, sources, made, released, together(ranks, descent))
+        drawn = Drawn(plan, secret, sources, begun, released, together(ranks, descent))
         if at is not None:
             drawn.resume(at)
         if ranks is not None:
@@ -247,8 +248,8 @@ class Released:
         self._known = {} if at is None else at.tensors
 
     def __call__(self, name: str, draw: Callable[[], torch.Tensor]) -> torch.Tensor:
-        known = self._known.get(name)
-        self.tensors[name] = draw() if known is None else torch.from_numpy(np.array(known))
+        kept = self._known.get(name)
+        self.tensors[name] = draw() if kept is None else torch.from_numpy(np.array(kept))
         return self.tensors[name]
 
 
@@ -261,8 +262,9 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     start, dataset, options, ranks = plan.start, plan.dataset, plan.options, plan.ranks
     if dataset.test is not None and not plan.evaluations and (ranks is None or ranks.first):
         network_inputs(dataset.test, dataset, plan.services)  # features that cannot be had are missed now
-    model, loss = start.model.to(options.device), loss_of(start.spec, dataset, plan.loss_scale)
-    records = batched_records(opened, dataset, options.device, whole=isinstance(start.spec, OwnNetwork))
+    model = start.model.to(options.device)
+    loss = loss_of(start.spec, dataset, plan.loss_scale)
+    records = batched_records(opened, dataset, options.device, of_own_network=isinstance(start.spec, OwnNetwork))
     engine = plan.engines.get((model, loss), loss)
     gradients = NoisyGradients(
         model, start.mask, engine, records, plan, sampling=sources.sampling, noise=sources.noise, ranks=ranks
@@ -291,10 +293,10 @@ def check_trainable(spec: Network, dataset: Dataset) -> None:
     """
     if not isinstance(spec, OwnNetwork):
         return
-    named = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
-    loss = loss_of(spec, dataset) if named else lambda outputs, _: outputs.flatten(1).square().mean(1)
+    is_told = spec.labels is None or spec.loss is not None  # of other labels, whoever trains says what they mean
+    loss = loss_of(spec, dataset) if is_told else lambda outputs, _: outputs.flatten(1).square().mean(1)
     made_up = network_inputs(Split(dataset.train.made_up(), valued=dataset.train.valued), dataset)
-    records = batched_records(made_up.made_up(), dataset, whole=True)
+    records = batched_records(made_up.made_up(), dataset, of_own_network=True)
     gradients = RecordGradients(build(spec), dense_mask(spec), loss, grouped=dataset.of_persons)
     gradients.check(*records.take(np.zeros(1, dtype=np.int64)))
 
@@ -306,7 +308,7 @@ class Drawn:
     plan: TrainingPlan
     secret: Secret
     sources: Sources
-    made: head.Prepared
+    begun: head.Prepared
     released: Released
     descent: Descent
     metrics: list[dict[str, Any]] = field(default_factory=list)
@@ -316,12 +318,15 @@ class Drawn:
 
     def run(self) -> None:
         """Take the steps that are left."""
-        plan, descent, (mechanism,) = self.plan, self.descent, self.plan.entry.of(NoisySgd)
+        plan = self.plan
+        descent = self.descent
+        (mechanism,) = self.plan.entry.of(NoisySgd)
         others = tuple(other for other in plan.entry.mechanisms if other is not mechanism)
-        beside, options = Planned(plan.account, plan.part, others), plan.options
+        beside = Planned(plan.account, plan.part, others)
+        options = plan.options
         odometer = Odometer(beside, mechanism, options.delta, certified_by(options.accountant))
         test = self._test_split()
-        began, note, told = time.perf_counter() - self.seconds, "", ""
+        began, note, shown = time.perf_counter() - self.seconds, "", ""
 
         def measure(done: int) -> None:
             nonlocal note
@@ -338,11 +343,11 @@ class Drawn:
             step(descent.step, "taking the first step" if descent.step == 0 else "going on")
 
             def between() -> None:
-                nonlocal told
+                nonlocal shown
                 self.seconds = time.perf_counter() - began
                 if plan.checkpoints.offer(self._checkpoint):
-                    told = note
-                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{told}")
+                    shown = note
+                step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{shown}")
 
             descent.run(measure, between)
         if test is not None and plan.start.spec.score is None:
@@ -356,7 +361,7 @@ class Drawn:
     def _calibrate(self, release: GaussianRelease) -> None:
         plan, rows = self.plan, self.plan.inputs
         head.calibrate(
-            plan.start.model, self.made, release, lambda: rows.open(self.secret), self.sources.noise, self.released,
+            plan.start.model, self.begun, release, lambda: rows.open(self.secret), self.sources.noise, self.released,
             plan.dataset.records,
         )  # fmt: skip
 
@@ -382,7 +387,8 @@ class Drawn:
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""
-        plan, metric = self.plan, self.plan.options.metric or ""
+        plan = self.plan
+        metric = self.plan.options.metric or ""
         model, rule = plan.start.model, plan.start.spec.score
         if plan.evaluations:
             return self._noisy_scores(plan.evaluations[0].epsilon) if last else {"accuracy": None}
@@ -401,7 +407,8 @@ class Drawn:
     def _noisy_scores(self, epsilon: float) -> dict[str, Any]:
         """Release a noisy count on the private records, with the noise that the entry holds for it."""
         plan, dataset, options = self.plan, self.plan.dataset, self.plan.options
-        rule, metric = plan.start.spec.score, options.metric or ""
+        rule = plan.start.spec.score
+        metric = options.metric or ""
         priced = private_score(metric, options.class_shares, dataset, rule)
         x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
         count = count_correct(plan.start.model, x, y, score=priced or rule)
@@ -425,21 +432,22 @@ class Drawn:
         values = {name: value.cpu().numpy() for name, value in tensors.items()}
         return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
 
-    def resume(self, held: Checkpoint) -> None:
+    def resume(self, latest: Checkpoint) -> None:
         """Go to where a checkpoint was taken; ArtifactError for a damaged one. InputError on a machine with other kernels:
         steps that are taken again would release other bits under the same noise."""
-        if held.state.get("kernels") != self.descent.gradients.gradients.kernels_digest:
+        if latest.state.get("kernels") != self.descent.gradients.gradients.kernels_digest:
             raise InputError(
                 "checkpoint: passes through the network give other bits here than where it was taken (another processor,"
                 f" library or number of threads); go on there, or {AGAIN}"
             )
         with reading():
-            step = int(held.state["step"])
+            step = int(latest.state["step"])
             if not 0 <= step <= self.plan.mechanism.steps:
                 raise ValueError(step)
-            tensors = {name: torch.from_numpy(np.array(value)) for name, value in held.tensors.items()}
+            tensors = {name: torch.from_numpy(np.array(value)) for name, value in latest.tensors.items()}
             self.descent.resume(step, tensors)
-            self.metrics, self.seconds = [dict(line) for line in held.state["metrics"]], float(held.state["seconds"])
+            self.metrics = [dict(line) for line in latest.state["metrics"]]
+            self.seconds = float(latest.state["seconds"])
 
 
 # --- several ranks --------------------------------------------------------------------------------------------------
@@ -471,10 +479,10 @@ def settled_together(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> Traini
 def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     """Do the share of a rank that is not the first; return when the last step is done, or raise what ended rank 0."""
     plan = settled_together(ranks, settle)
-    told = ranks.tell()
-    entry = entry_from_json(told["entry"])  # which rank 0 paid for, and draws from
+    message = ranks.tell()
+    entry = entry_from_json(message["entry"])  # which rank 0 paid for, and draws from
     (mechanism,) = entry.of(NoisySgd)
-    plan, secret = replace(plan, lr=told["lr"], mechanism=mechanism), Secret(entry, None)
+    plan, secret = replace(plan, lr=message["lr"], mechanism=mechanism), Secret(entry, None)
     centre = ranks.share({}).get(CENTRE)
     feature_map = plan.dataset.feature_map
     if centre is not None and feature_map is not None:
@@ -482,6 +490,6 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     sources = Sources.unused(plan.options)
     descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
     ranks.agree(descent.gradients.kernels)
-    told = ranks.tell()
-    descent.resume(told["step"], ranks.share({}))
+    message = ranks.tell()
+    descent.resume(message["step"], ranks.share({}))
     descent.run()

@@ -109,19 +109,21 @@ def audit_tickets(
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
     labels = (uniform(coins, int(included.sum())) * dataset.classes).astype(y.dtype)
     records = with_canaries(x, places[included], dataset.bounds[1])
-    known = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
-    config = GenerationConfig(**{**known, "prune": tuple(known["prune"]), "rounds": 1, "threads": None})
+    settings = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
+    config = GenerationConfig(**{**settings, "prune": tuple(settings["prune"]), "rounds": 1, "threads": None})
     config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
     canaried = network_inputs(Split(Arrays(records, np.concatenate([y, labels]))), dataset, services)
     with services.progress.progress("training for tickets", config.steps) as step:
-        made = generate(
+        pruned = generate(
             tickets.body.spec,
             *tensors(canaried.open(declared), dataset),
             config,
             progress=lambda done, _: step(done),
         )
-    first = _first_layer(made)
-    moved = out_of_order(made.theta0[first].abs().numpy()[:, places], made.tickets[1].mask[first].numpy()[:, places])
+    first = _first_layer(pruned)
+    moved = out_of_order(
+        pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
+    )
     correct, bound = mask_bound(moved, included, confidence)
     assert claims.nominal is not None  # that nothing is counted for such tickets
     figures = (claims.certified.epsilon, claims.nominal.epsilon, bound)
@@ -164,12 +166,13 @@ def _supermask(
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
     body = tickets.body
     shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
-    own, *others = (_untrained(one, test) for one in (body, *shuffled))
+    own, *others = (_untrained(candidate, test) for candidate in (body, *shuffled))
     return own, sum(others) / CONTROLS
 
 
 def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    model, mask = build(tickets.spec), tickets.tickets[-1].mask
+    model = build(tickets.spec)
+    mask = tickets.tickets[-1].mask
     put(model, tickets.theta0)
     mask.apply(model)
     return accuracy(model, *test, score=tickets.spec.score)
@@ -182,9 +185,9 @@ def unset_features(x: np.ndarray) -> np.ndarray:
 
 def with_canaries(x: np.ndarray, places: np.ndarray, largest: float) -> np.ndarray:
     """The records, and after them one canary a place, of the same dtype."""
-    made = np.zeros((len(places), int(np.prod(x.shape[1:]))), x.dtype)
-    made[np.arange(len(places)), places] = largest
-    return np.concatenate([x, made.reshape(len(places), *x.shape[1:])])
+    canaries = np.zeros((len(places), int(np.prod(x.shape[1:]))), x.dtype)
+    canaries[np.arange(len(places)), places] = largest
+    return np.concatenate([x, canaries.reshape(len(places), *x.shape[1:])])
 
 
 def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -194,9 +197,9 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     weights, ``(units, features)``, and ``mask`` says which of them live after one round.
     """
     order = np.argsort(weights, axis=None)
-    kept = mask.flatten()[order]
-    below = np.concatenate([[0], np.cumsum(kept)])  # kept, if the threshold is before place i
-    above = np.concatenate([np.cumsum(~kept[::-1])[::-1], [0]])
+    alive = mask.flatten()[order]
+    below = np.concatenate([[0], np.cumsum(alive)])  # kept, if the threshold is before place i
+    above = np.concatenate([np.cumsum(~alive[::-1])[::-1], [0]])
     threshold = np.append(weights.flatten()[order], np.inf)[int(np.argmin(below + above))]
     return ((weights < threshold) == mask).sum(0)
 
@@ -253,16 +256,17 @@ def _of_bits(answer: BitStrings, record: int, messages: int, coins: RandomSource
     channel, response = answer.channel, answer.response
     p, q = channel.probabilities()
     towards = [bit.likelier[0] >= bit.likelier[1] for bit in channel.pattern]
-    one = np.resize(towards, channel.bits)  # the bits of the first record; the second has the others
-    sent = np.packbits(one if record == 0 else ~one)
-    sign = np.where(one, 1.0, -1.0)
+    first = np.resize(towards, channel.bits)  # the bits of the first record; the second has the others
+    sent = np.packbits(first if record == 0 else ~first)
+    sign = np.where(first, 1.0, -1.0)
     as_one, as_zero = sign * np.log(p / q), sign * np.log((1 - p) / (1 - q))
-    scores, at_once = np.zeros(messages), max(1, AT_ONCE // channel.bits)
+    scores = np.zeros(messages)
+    at_once = max(1, AT_ONCE // channel.bits)
     for start in range(0, messages, at_once):
-        some = scores[start : start + at_once]
-        packed = channel.send(np.repeat(sent[None], len(some), axis=0), coins)
+        part = scores[start : start + at_once]
+        packed = channel.send(np.repeat(sent[None], len(part), axis=0), coins)
         bits = np.unpackbits(packed, axis=1, count=channel.bits).astype(bool)
-        some += np.where(bits, as_one, as_zero).sum(1)
+        part += np.where(bits, as_one, as_zero).sum(1)
     if response is not None:
         true, other = response.chances
         label = response.send(np.full((messages, 1), record), coins)
@@ -275,7 +279,8 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
     index is likelier from the record that it is near to."""
     values = np.zeros((2, answer.values), np.float32)
     values[0, 0], values[1, 0] = 1, -1
-    labels, scores = np.array([0, 1]), np.zeros(messages)
+    labels = np.array([0, 1])
+    scores = np.zeros(messages)
     for at in range(messages):
         (row,) = answer.randomise(values[[record]], labels[[record]], coins)
         number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))
@@ -315,9 +320,9 @@ def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: i
         services.progress.say(f"training: {name}")
         start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), seed)
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
-        found = audit(run, confidence=confidence)
-        nominal = None if found.nominal is None else found.nominal.epsilon
-        rows.append(Attacked(name, found.certified.epsilon, nominal, found.lower_bound))
+        audited = audit(run, confidence=confidence)
+        nominal = None if audited.nominal is None else audited.nominal.epsilon
+        rows.append(Attacked(name, audited.certified.epsilon, nominal, audited.lower_bound))
     services.progress.say("sending messages")
     bound = local_bound(UER, MESSAGES, confidence, SecureSource())
     return [*rows, Attacked("LATENT's UER, one record", UER.certified, UER.nominal, bound)]

@@ -13,7 +13,7 @@ import torch
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, inputs, network_inputs, take_over_map
 from dpltm.networks import check_takes
-from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, skill, target_skill
+from dpltm.networks.evaluation import DIVERGED, accuracy, check_score, has_diverged, rows_alike, skill, target_skill
 from dpltm.networks.own_network import network_notes
 from dpltm.networks.skill import Skill, TargetSkill, predicted
 from dpltm.networks.state import evaluating
@@ -53,10 +53,10 @@ class Evaluation:
     skill: Skill | TargetSkill | None = None
 
 
-def as_held_out(whole: Dataset) -> Dataset:
+def as_held_out(dataset: Dataset) -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
-    nobody = Split(whole.train.made_up(), part=whole.part, nobodys=True, valued=whole.train.valued)
-    return replace(whole, train=nobody, test=replace(whole.train, part=Part(f"{whole.name} (test)"), file=None))
+    nobody = Split(dataset.train.made_up(), part=dataset.part, nobodys=True, valued=dataset.train.valued)
+    return replace(dataset, train=nobody, test=replace(dataset.train, part=Part(f"{dataset.name} (test)"), file=None))
 
 
 def evaluate(
@@ -83,14 +83,14 @@ def evaluate(
             f"`bounds`: {dataset.name} has {dataset.bounds}, the run was trained with {run.bounds}; use the same"
         )
     if dataset.target != run.target:
-        told = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
+        predicted = "classes" if run.target is None else "a number from {:g} to {:g}".format(*run.target)
         raise InputError(
-            f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {told}"
+            f"`dataset`: the label of {dataset.name} is {dataset.told_labels}, and {run.label} predicts {predicted}"
         )
     undeclared = False
     for draft in ledger.apart(dataset):  # none of a publication, which says that its splits are apart
         check_declared(ledger.account(run.lineage), draft.part, "measured without a price")
-        undeclared = bool(run.lineage.paid) and ledger.book.found(draft) is None
+        undeclared = bool(run.lineage.paid) and ledger.book.entry_of(draft) is None
     if by is not None:
         check_column(dataset, by)
     test = network_inputs(dataset.test, dataset, services)
@@ -124,9 +124,10 @@ def _run_bounds_notes(run: Run) -> list[str]:
 
 def _metric(run: Run) -> str:
     """What its training named."""
-    options, known = run.config.get("options"), METRICS if run.target is None else TARGET_METRICS
-    named = options.get("metric") if isinstance(options, Mapping) else None
-    return named if named in known else known[0]
+    options = run.config.get("options")
+    metrics = METRICS if run.target is None else TARGET_METRICS
+    metric = options.get("metric") if isinstance(options, Mapping) else None
+    return metric if metric in metrics else metrics[0]
 
 
 ROWS = 512
@@ -178,11 +179,14 @@ def text_layout(run: Run) -> Layout | None:
     return Layout(*tables, run.spec.features) if len(tables) == 1 else None
 
 
-def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT) -> Predictions:
+def predict(
+    run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = SILENT, alike: bool = False
+) -> Predictions:
     """Return what the network says of each record.
 
     Args:
         x: records as in training, ``(n, ...)``; or flattened, as tables hold them.
+        alike: as sums that noise is added to need it (``networks.evaluation.outputs``): rows of zeros fill batches up.
     """
     run.spec.check_code(run.label)
     shape, bounds = run.spec.record_shape, run.bounds
@@ -196,18 +200,20 @@ def predict(run: Run, x: np.ndarray, *, source: str = "x", progress: Progress = 
         ends = "are in its schema" if run.schema is not None else f"are {bounds[0]:g},{bounds[1]:g}"
         progress.say(f"{saturated} values of {source} saturate: the run's bounds {ends}")
     notes = (*_run_bounds_notes(run), *network_notes(run.spec))
-    return Predictions(_outputs(rows, run, source, progress), saturated, notes, run.spec.labels is None, run.target)
+    return Predictions(
+        _outputs(rows, run, source, progress, alike), saturated, notes, run.spec.labels is None, run.target
+    )
 
 
 def _as_trained(x: np.ndarray, shape: tuple[int, ...], run: Run, source: str) -> np.ndarray:
     """Return the records in the shape that the run takes; flattened ones are put into it."""
-    given = x.shape[1:]
-    flat = len(given) == 1 or len(shape) == 1
-    if math.prod(given) == math.prod(shape) and (flat or _without_channel(given) == _without_channel(shape)):
+    own_shape = x.shape[1:]
+    flat = len(own_shape) == 1 or len(shape) == 1
+    if math.prod(own_shape) == math.prod(shape) and (flat or _without_channel(own_shape) == _without_channel(shape)):
         return x.reshape(len(x), *shape)
     raise InputError(
-        f"`input`: {source} has records of shape {given}, but {run.label} takes {shape}; use records of the same shape, or"
-        f" their {math.prod(shape)} values in a row"
+        f"`input`: {source} has records of shape {own_shape}, but {run.label} takes {shape}; use records of the same shape,"
+        f" or their {math.prod(shape)} values in a row"
     )
 
 
@@ -216,12 +222,16 @@ def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-1] if len(shape) == 3 and shape[-1] == 1 else shape
 
 
-def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.ndarray:
+def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress, alike: bool) -> np.ndarray:
     """Return the network's outputs for records scaled by public bounds, or for their features."""
-    parts = []
+    parts, at_once, count = [], ROWS, len(x)
+    if alike:
+        kind = torch.long if run.spec.tables else torch.float32
+        at_once = rows_alike(run.model, torch.zeros(1, run.spec.features, dtype=kind), ROWS)
+        x = np.concatenate([x, np.zeros((-len(x) % at_once, *x.shape[1:]), x.dtype)])
     with progress.progress(f"predicting {source}", len(x)) as step, torch.no_grad(), evaluating(run.model):
-        for start in range(0, len(x), ROWS):
-            rows = x[start : start + ROWS]
+        for start in range(0, len(x), at_once):
+            rows = x[start : start + at_once]
             if run.feature_map is None:
                 inputs = torch.from_numpy(prepare(rows, run.bounds, run.spec.tables, run.spec.parts))
             else:
@@ -234,4 +244,4 @@ def _outputs(x: np.ndarray, run: Run, source: str, progress: Progress) -> np.nda
                 )
             parts.append(outputs.numpy())
             step(start + len(rows))
-    return np.concatenate(parts)
+    return np.concatenate(parts)[:count]

@@ -124,7 +124,8 @@ def plan(
     """
     provenance = check_options(options)
     check_no_target(dataset, "generate")
-    named, features = options.model if model is None else model, options.features
+    network = options.model if model is None else model
+    features = options.features
     if options.criterion in _OF_ONE_LAYER and model is None and dataset.feature_map is None:
         features = features_of(dataset, features, options.model)
     dataset = in_front(None, dataset, features)
@@ -135,7 +136,7 @@ def plan(
     if provenance in ("private", "dp"):
         check_delta(options.delta, dataset)
     usual = "mlp" if isinstance(dataset.feature_map, SplineMap) else DEFAULT_NETWORK
-    spec = model_spec(named or usual, dataset)
+    spec = model_spec(network or usual, dataset)
     if provenance in ("public", "private") or (provenance == "dp" and dataset.test is not None):
         check_score(spec, "the accuracy of each ticket")
     settled = Generation(
@@ -151,7 +152,8 @@ def plan(
         own=own,
     )
     check_takes_persons(spec, dataset)
-    book, looks = ledger.book, [draft for draft in settled.beside if draft.paid]
+    book = ledger.book
+    looks = [draft for draft in settled.beside if draft.paid]
     account = book.account(settled.lineage)
     for draft in settled.beside:
         if draft.kind == "public":
@@ -165,8 +167,11 @@ def plan(
     check_unprotected(ledger.account(), looks, options.unprotected or own)
     if provenance != "dp":
         return settled
-    start, asked = fresh(spec, options.seed), _training_options(settled)
-    settled_training = replace(settle_training(start, dataset, asked, ledger, services), purpose=FOR_TICKETS)
+    start = fresh(spec, options.seed)
+    training_options = _training_options(settled)
+    settled_training = replace(
+        settle_training(start, dataset, training_options, ledger, services), purpose=FOR_TICKETS
+    )
     training = training_plan(settled_training, book, own=own)
     price(training, book)
     return replace(settled, training=training)
@@ -187,8 +192,9 @@ def _beside(
             beside += ledger.public(dataset.tested(), words)
     if provenance == "private":
         looks = (f"{words}, with no mechanism", *(["accuracies of their predictors"] if options.reveal else []))
-        part, unit = ledger.part(dataset), dataset.noun if dataset.names_units else ledger.unit
-        beside += tuple(Entry("release", part, (Unprotected(),), each, unit=unit) for each in looks)
+        part = ledger.part(dataset)
+        unit = dataset.noun if dataset.names_units else ledger.unit
+        beside += tuple(Entry("release", part, (Unprotected(),), words, unit=unit) for words in looks)
     return beside
 
 
@@ -210,7 +216,8 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         body = generation.without_data(plan.spec, plan.config)
     else:
         body, lineage, plan = _with_no_mechanism(plan, checkpoints)
-    dataset, provenance = plan.dataset, with_start(plan.provenance, plan.spec)
+    dataset = plan.dataset
+    provenance = with_start(plan.provenance, plan.spec)
     notes = _input_notes(plan)
     if plan.provenance == "private" and not options.reveal:
         notes.append(f"accuracies are private and withheld; they are kept in {kept_in} (`reveal` shows them)")
@@ -269,12 +276,12 @@ class Rewound(Checkpoints):
     """Checkpoints of a training that hold ``theta0`` as well: its weights after so many ``steps``."""
 
     def __init__(self, checkpoints: Checkpoints, model: nn.Module, steps: int) -> None:
-        super().__init__(checkpoints.held)
+        super().__init__(checkpoints.latest)
         self._kept_by, self._model, self._steps, self._done = checkpoints, model, steps, 0
         self.theta0 = weights_of(model)
-        if self.held is not None and self.held.tensors:  # of a step, and not of the key before the first
+        if self.latest is not None and self.latest.tensors:  # of a step, and not of the key before the first
             with reading():
-                self._done, tensors = int(self.held.state["step"]), self.held.tensors
+                self._done, tensors = int(self.latest.state["step"]), self.latest.tensors
                 self.theta0 = {name: torch.from_numpy(tensors[f"theta0/{name}"].copy()) for name in self.theta0}
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -302,15 +309,17 @@ class Rewound(Checkpoints):
 def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Make tickets of a network trained under DP; predictors are that network under each mask."""
     config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
-    start, options = fresh(spec, config.seed), _training_options(plan)
+    start = fresh(spec, config.seed)
+    options = _training_options(plan)
     rewound = Rewound(checkpoints, start.model, config.rewind)
-    given = start, dataset, options, ledger, plan.services
+    arguments = start, dataset, options, ledger, plan.services
     with threads(config.threads):
-        run = train_start(*given, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
+        run = train_start(*arguments, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
     tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage
-    test, scored = tensors(_test(plan), dataset), []
+    test = tensors(_test(plan), dataset)
+    scored = []
     for ticket in tickets.tickets:
         put(run.model, ticket.predictor or {})
         scored.append(replace(ticket, accuracy=accuracy(run.model, *test, score=spec.score)))
@@ -337,14 +346,15 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     Returns:
         Tickets, lineage, and the plan with what the records say of features and metric.
     """
-    config, ledger, dataset, held = plan.config, plan.ledger, plan.dataset, checkpoints.held
-    facts, looks = _facts(plan), [draft for draft in plan.beside if draft.paid]
-    if held is not None and held.state.get("facts") != facts:
+    config, ledger, dataset, latest = plan.config, plan.ledger, plan.dataset, checkpoints.latest
+    facts = _facts(plan)
+    looks = [draft for draft in plan.beside if draft.paid]
+    if latest is not None and latest.state.get("facts") != facts:
         raise InputError(f"checkpoint: an interrupted attempt was begun on other records, or otherwise; {AGAIN}")
-    before = [] if held is None else [entry for entry in ledger.entries if entry.id in held.state["entries"]]
-    known = looks and len(before) == len(looks)
-    entered = ledger.declare_once(*(draft for draft in plan.beside if not (known and draft.paid)))
-    entered = entered | ledger.lineage(*before) if known else entered
+    before = [] if latest is None else [entry for entry in ledger.entries if entry.id in latest.state["entries"]]
+    looked = looks and len(before) == len(looks)
+    entered = ledger.declare_once(*(draft for draft in plan.beside if not (looked and draft.paid)))
+    entered = entered | ledger.lineage(*before) if looked else entered
     opened = network_inputs(dataset.train, dataset, plan.services).open(ledger.declared(dataset))
     public = plan.provenance == "public"  # else this would be told of private records, exactly
     dataset = head.from_public(dataset, opened, config.seed) if public else dataset
@@ -357,22 +367,26 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
-        told = generation.by_round(config.iterations, config.rewind, step, cost)
-        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), told, checkpoints, state)
+        watch = generation.by_round(config.iterations, config.rewind, step, cost)
+        tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), watch, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 
 
 def _facts(plan: Generation) -> str:
     """Return the digest of records and settings by which interrupted work is known."""
-    part, feature_map, slots = plan.ledger.part(plan.dataset), plan.dataset.feature_map, plan.dataset.train.slots
-    front, options = None if feature_map is None else feature_map.id, plan.options
+    part = plan.ledger.part(plan.dataset)
+    feature_map = plan.dataset.feature_map
+    slots = plan.dataset.train.slots
+    front = None if feature_map is None else feature_map.id
+    options = plan.options
     cut, source = [part.snapshot, part.cut, part.start, part.stop], dict(source_facts(plan.spec))
     settings = [plan.spec.identity, front, repr(plan.config), options.criterion, options.epsilon]
     return facts_digest([cut, *settings, source, *([] if slots is None else [slots])])
 
 
 def _settings(plan: Generation) -> dict[str, Any]:
-    settings, dataset = asdict(plan.config), plan.dataset
+    settings = asdict(plan.config)
+    dataset = plan.dataset
     del settings["groups"]  # the schema says it
     if plan.provenance == "data-free":
         settings = {key: settings[key] for key in ("rounds", "prune", "criterion", "scope", "seed")}
@@ -388,7 +402,8 @@ def _settings(plan: Generation) -> dict[str, Any]:
 
 def check_options(options: GenerateOptions) -> ProvenanceKind:
     """Return what the tickets will be made from; options out of range, or that contradict each other, are refused."""
-    provenance, criterion = _provenance(options), options.criterion
+    provenance = _provenance(options)
+    criterion = options.criterion
     if options.epsilon is None and provenance == "dp":
         raise InputError(f"`epsilon` is missing: what {criterion} may spend on these records, such as 0.1")
     for name, why in (("epsilon", "spends none"), ("per_unit", "bounds nothing")):

@@ -82,12 +82,12 @@ class LoopSettings(LoopOptions):
     noise: RandomSource = field(default_factory=SecureSource)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> LoopSettings:
+    def of(cls, keywords: Mapping[str, Any]) -> LoopSettings:
         """Settings by name; None stands for the default. InputError for a name or a value that there cannot be."""
-        objects = {name: given[name] for name in _OBJECTS if given.get(name) is not None}
+        objects = {name: keywords[name] for name in _OBJECTS if keywords.get(name) is not None}
         for name, value in objects.items():
             check_type(name, value)
-        others = {name: value for name, value in given.items() if name not in _OBJECTS}
+        others = {name: value for name, value in keywords.items() if name not in _OBJECTS}
         options = arguments(LoopOptions, others, _OBJECTS)
         if (options.noise_multiplier is None) == (options.epsilon is None):
             raise InputError("`noise_multiplier`, `epsilon`: give one of them")
@@ -111,14 +111,16 @@ class LoopSettings(LoopOptions):
             several = "records" if self.units is None else "persons"
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
         of_training = {item.name for item in fields(TrainOptions)}
-        named = {item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training}
+        loop_options = {
+            item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training
+        }
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
         return NoisySteps(
             self.filter,
             NoisySgd(self.batch_size / count, self.steps, 0.0),
             self.batch_size,
             class_weight=class_weights(self.class_weight, self.class_shares, None),
-            options=TrainOptions(**named, noise="secure" if secure else "fast"),
+            options=TrainOptions(**loop_options, noise="secure" if secure else "fast"),
         )
 
 
@@ -168,8 +170,8 @@ def agree(
 def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
     """Raise InputError for labels that have no weight."""
     labels = torch.as_tensor(y)
-    whole = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
-    if not whole or not bool(((labels >= 0) & (labels < classes)).all()):
+    are_classes = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
+    if not are_classes or not bool(((labels >= 0) & (labels < classes)).all()):
         raise InputError(
             f"`class_weight`: has {classes} numbers, so `y` must be whole numbers from 0 to {classes - 1}"
         )
@@ -362,7 +364,8 @@ class PrivateLoop:
         if lineage is None and provenance is None:
             self._notes.append(START_NOTE)
         self._odometer: Odometer | None = None
-        self._process, self._lock = os.getpid(), threading.RLock()
+        self._process = os.getpid()
+        self._lock = threading.RLock()
 
     @property
     def entry(self) -> Entry:
@@ -392,7 +395,8 @@ class PrivateLoop:
 
     def _multiplier(self, draft: Entry) -> float:
         """Return the noise multiplier: as stated, as what the ledger leaves room for, or of this very loop begun before."""
-        terms, account = self.settings, self.ledger.account(self.lineage)
+        terms = self.settings
+        account = self.ledger.account(self.lineage)
         (steps,) = draft.of(NoisySgd)
         steps = replace(steps, noise_multiplier=terms.noise_multiplier or 0.0)
         try:
@@ -542,19 +546,21 @@ class PrivateLoop:
             raise InputError(
                 "`ledger`: it has not paid for the loop of this state; open the one that has, or make a loop that pays anew"
             )
-        had = state["of"]
-        others = [f"`{name}`" for name in {**had, **self._facts} if had.get(name) != self._facts.get(name)]
-        if others:
+        saved_facts = state["of"]
+        changed = [
+            f"`{name}`" for name in {**saved_facts, **self._facts} if saved_facts.get(name) != self._facts.get(name)
+        ]
+        if changed:
             raise InputError(
-                f"`state_dict`: it is of a loop with other {', '.join(others)}; make this one alike, or one that pays anew"
+                f"`state_dict`: it is of a loop with other {', '.join(changed)}; make this one alike, or one that pays anew"
             )
 
-        def plan(book: Book, known: Entry | None) -> Once[None]:
-            assert known is not None  # as was looked up above
-            entry = replace(self.entry, mechanisms=(*known.of(NoisySgd), *self.entry.mechanisms[1:]))
+        def plan(book: Book, entered: Entry | None) -> Once[None]:
+            assert entered is not None  # as was looked up above
+            entry = replace(self.entry, mechanisms=(*entered.of(NoisySgd), *self.entry.mechanisms[1:]))
             return self._release(entry, book.account(self.lineage))
 
-        begun = Checkpoint("a state", {"of": had, "id": state["id"]})
+        begun = Checkpoint("a state", {"of": saved_facts, "id": state["id"]})
         with self._lock, begun_again_by("make a loop that pays anew"):
             paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
@@ -646,7 +652,8 @@ class PrivateLoop:
             (part.clip_norm for part in (terms.filter, *parts) if hasattr(part, "clip_norm")), None
         )
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
-        report, blocks = self.report(), handed_out(self.ledger.book, self.entry)
+        report = self.report()
+        blocks = handed_out(self.ledger.book, self.entry)
         return Run(
             plan.run_config(network, self.entry, bounds, terms.units is not None, options=options, resolved=resolved),
             built,
@@ -661,7 +668,7 @@ class PrivateLoop:
 
     def _weights_id(self) -> str:
         values = weights_of(self.model)
-        return content_id({name: one.cpu().reshape(-1).view(torch.uint8).numpy() for name, one in values.items()})
+        return content_id({name: value.cpu().reshape(-1).view(torch.uint8).numpy() for name, value in values.items()})
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Raise InputError: a copy, also of what holds the loop, would run on the one release that was paid for."""
@@ -685,23 +692,23 @@ class PrivateLoop:
 
 
 def _by_person(
-    given: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
+    settings: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
 ) -> tuple[LoopSettings, Rows, list[np.ndarray] | None]:
     """Return settings with their most records of a person, records as a ledger knows them, and places of each person's."""
     values, labels = (part.detach().cpu().float().numpy() if isinstance(part, Tensor) else part for part in (x, y))
     rows = Rows(values, labels)
-    if given.units is None:
-        return given, rows, None
-    whose = as_array(given.units, "units")
-    names = checked_units(RawSplit(values, None, "records", units=whose, units_name=given.unit))
-    slots = PER_UNIT if given.per_unit is None else given.per_unit
+    if settings.units is None:
+        return settings, rows, None
+    whose = as_array(settings.units, "units")
+    names = checked_units(RawSplit(values, None, "records", units=whose, units_name=settings.unit))
+    slots = PER_UNIT if settings.per_unit is None else settings.per_unit
     if not 1 <= slots <= MAX_SLOTS:
         raise InputError("per_unit", slots, f"a whole number from 1 to {MAX_SLOTS:,}")
-    rows = rows.owned(names, given.unit)
+    rows = rows.owned(names, settings.unit)
     persons = places_of_persons(rows, slots)
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
-    return replace(given, units=names, per_unit=slots), rows, persons
+    return replace(settings, units=names, per_unit=slots), rows, persons
 
 
 def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
@@ -740,9 +747,11 @@ def _check_computes_the_same(
     )
     with evaluating(model), evaluating(built):
         wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
-        found = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))
+        numbers = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))
     largest = max(float(wanted.abs().max()), 1e-30)
-    if wanted.shape != found.shape or not torch.allclose(found, wanted, rtol=0, atol=AGREE * largest, equal_nan=True):
+    if wanted.shape != numbers.shape or not torch.allclose(
+        numbers, wanted, rtol=0, atol=AGREE * largest, equal_nan=True
+    ):
         raise InputError(
             f"`bounds`, `inputs`: a run scales records by `bounds` ({bounds[0]:g}, {bounds[1]:g}), and for made-up ones its"
             " network then gives something else than the model of the loop; give the public range of `x`, and `inputs`,"

@@ -136,14 +136,17 @@ def _left_out(
 
     The latter is their noisy count with a standard deviation, or what a group further out may hold that does not stand out.
     """
-    starts, at = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(sizes)), sizes)
-    further, sums = (np.cumsum(groups) - groups)[at], np.cumsum(cells)
+    starts = np.cumsum(sizes) - sizes
+    at = np.repeat(np.arange(len(sizes)), sizes)
+    further = (np.cumsum(groups) - groups)[at]
+    sums = np.cumsum(cells)
     count, outer = np.arange(len(cells)) - starts[at] + 1, sums - (sums - cells)[starts][at]
     rest, inner = np.add.reduceat(cells, starts)[at] - outer, sizes[at] - count
     here = np.where(count <= 1 + inner, outer, groups[at] - rest)  # the less noisy of two sums
     likely = further + here + noise_std * np.sqrt(at + np.minimum(count, 1 + inner))
     beyond = np.maximum.accumulate(further - noise_std * np.sqrt(at) > most)
-    few, unseen = np.flatnonzero((likely <= most) & ~beyond), NEAR * noise_std
+    few = np.flatnonzero((likely <= most) & ~beyond)
+    unseen = NEAR * noise_std
     return (int(few[-1]) + 1, max(float(likely[few[-1]]), unseen)) if len(few) else (0, unseen)
 
 
@@ -187,7 +190,9 @@ class Coder:
         Guarantees:
             No cell is refused. Which name a cell counts for depends on that cell alone.
         """
-        left, codes, start = ~cells.among(empty), np.full(len(cells.values), HOLE), 0
+        left = ~cells.among(empty)
+        codes = np.full(len(cells.values), HOLE)
+        start = 0
         for histogram in histograms_of(column):
             values = cells.parsed(replace(column, kind=histogram.kind))
             counted = left & ~np.isnan(values)
@@ -266,7 +271,7 @@ def find_columns(
     """
     counts = query.counts(codes)
     # a category without a record has no count: nothing tells that it was ever met
-    plain = [part for cells, named, groups in counts for part in (cells, named[named > 0], groups)]
+    plain = [part for cells, name_counts, groups in counts for part in (cells, name_counts[name_counts > 0], groups)]
     ends = np.cumsum([len(part) for part in plain])[:-1]
     noisy = np.split(gaussian_mechanism(np.concatenate(plain), noise_std, noise), ends)
     least = query.threshold(noise_std, delta) if query.lone_names else math.inf
@@ -277,15 +282,17 @@ def find_columns(
     for column, (_, met, _), *released in zip(
         query.columns, counts, noisy[::3], noisy[1::3], noisy[2::3], strict=True
     ):
-        (cells, named, groups), spelled = released, list(names.get(column.name, {}))
+        (cells, name_counts, groups), spelled = released, list(names.get(column.name, {}))
         words = {
-            spelled[code]: count for code, count in zip(np.flatnonzero(met), named, strict=True) if count >= least
+            spelled[code]: count
+            for code, count in zip(np.flatnonzero(met), name_counts, strict=True)
+            if count >= least
         }
-        columns.append(_found(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
+        columns.append(_found_column(column, cells / WEIGHT, groups / WEIGHT, words, noise_std / WEIGHT))
     return tuple(columns)
 
 
-def _found(
+def _found_column(
     column: Column, cells: np.ndarray, groups: np.ndarray, words: Mapping[str, float], noise_std: float
 ) -> tuple[Column, float]:
     """Return a column by what stands out of the noise: the kind of which that is most, with its bounds or values.
@@ -294,11 +301,14 @@ def _found(
         cells, groups: noisy counts of its intervals, and of groups of them; ``noise_std`` is that of each.
         words: those of the names that are kept.
     """
-    total, spelled = float(sum(words.values())), tuple((word,) for word in sorted(words))
+    total = float(sum(words.values()))
+    spelled = tuple((word,) for word in sorted(words))
     if column.kind == "label":  # all counts are above the threshold, so positive
         shares = tuple(max(round(float(words[word]) / total, 4), 1e-4) for word in sorted(words))
         return (replace(column, values=spelled, shares=shares, wanted=False) if len(spelled) > 1 else column), 0.0
-    likely, most, outside = Column(column.name, "ignored"), 0.0, 0.0  # of which nothing is known is no feature
+    likely = Column(column.name, "ignored")
+    most = 0.0
+    outside = 0.0  # of which nothing is known is no feature
     finished = replace(column, missing=True, other=True, wanted=False)
     for histogram in histograms_of(column):
         part_cells, cells = np.split(cells, [histogram.sizes.sum()])
@@ -308,7 +318,9 @@ def _found(
             numbers = histogram.kind == "number"
             bounds = _from_zero(*bounds) if numbers and not column.log else bounds
             suffix = column.suffix if numbers else ""
-            likely, most, outside = replace(finished, kind=histogram.kind, suffix=suffix, bounds=bounds), mass, share
+            likely = replace(finished, kind=histogram.kind, suffix=suffix, bounds=bounds)
+            most = mass
+            outside = share
     if total > most:
         return replace(finished, kind="category", values=spelled, suffix=""), 0.0
     return likely, outside
@@ -403,14 +415,19 @@ def find_schema(
         raise InputError("`private` is missing: what finding bounds and values may spend, such as 0.2")
     check_delta(options.delta, table.dataset)
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
-    found: tuple[tuple[Column, float], ...] = ()
+    found_columns: tuple[tuple[Column, float], ...] = ()
     if dry_run:
-        release, lineage = _release(table, options, ledger, ledger.book), NO_LINEAGE
-        entry, account = release.entry, price(release, ledger.book)
+        release = _release(table, options, ledger, ledger.book)
+        lineage = NO_LINEAGE
+        entry = release.entry
+        account = price(release, ledger.book)
     else:
         paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
-        entry, account, lineage, found = paid.entry, paid.account, paid.lineage, next(paid.values)
-    by_name = {column.name: column for column, _ in found}
+        entry = paid.entry
+        account = paid.account
+        lineage = paid.lineage
+        found_columns = next(paid.values)
+    by_name = {column.name: column for column, _ in found_columns}
     columns = tuple(by_name.get(column.name, column) for column in table.schema.columns)
     (histograms,) = entry.of(GaussianRelease)
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
@@ -420,7 +437,7 @@ def find_schema(
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
         query.rarest(histograms.noise_std, NAMES_DELTA * options.delta),
         columns,
-        {column.name: share for column, share in found if column.kind in HISTOGRAMS},
+        {column.name: share for column, share in found_columns if column.kind in HISTOGRAMS},
         schema_text(table.schema, columns, lineage, FOUND),
     )
 
@@ -429,8 +446,10 @@ def _release(
     table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
 ) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget; refused where it would be paid for in vain."""
-    adjacency, lineage = cast(Adjacency, options.adjacency), table.schema.lineage
-    query, delta = ColumnQuery(table.schema.wanted, adjacency), NAMES_DELTA * options.delta
+    adjacency = cast(Adjacency, options.adjacency)
+    lineage = table.schema.lineage
+    query = ColumnQuery(table.schema.wanted, adjacency)
+    delta = NAMES_DELTA * options.delta
     lone = (Guarantee(LEAST, delta, adjacency=adjacency),) if query.lone_names else ()
     alone = NoisySgd(1.0, 1, 1.0, query.sensitivity, adjacency=adjacency)
     part = ledger.part(table.dataset)
@@ -440,7 +459,8 @@ def _release(
     words = f"histograms of {len(query.columns)} column{'s' * (len(query.columns) > 1)} for a schema"
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
-    records, rarest = table.dataset.records, query.rarest(histograms.noise_std, delta)
+    records = table.dataset.records
+    rarest = query.rarest(histograms.noise_std, delta)
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
             f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"
@@ -448,11 +468,12 @@ def _release(
             " no,yes, or the range of a number to predict by `target_bounds`, or raise `private`"
         )
 
-    def found(secret: Secret) -> tuple[tuple[Column, float], ...]:
-        codes, source = table.codes.open(secret).x, KeyedSource(secret.child("noise"))
+    def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
+        codes = table.codes.open(secret).x
+        source = KeyedSource(secret.child("noise"))
         return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
 
-    return Once(entry, lineage, found)
+    return Once(entry, lineage, columns_found)
 
 
 def _check_size(schema: Schema, entry: Entry) -> None:

@@ -91,7 +91,7 @@ class Draw:
         ]
 
     @property
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What is told of how a winner is drawn."""
         plan = self.settled
         sensitivity = {"rule": plan.rule, "value": plan.sensitivity}
@@ -138,7 +138,8 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     dataset = at_unit(tickets.takes(dataset), options.per_unit)
     check_takes_persons(network, dataset)
     check_delta(options.delta, dataset)
-    part, lineage = ledger.part(dataset), lineage_of(tickets, dataset, dataset.feature_map)
+    part = ledger.part(dataset)
+    lineage = lineage_of(tickets, dataset, dataset.feature_map)
     # given what a DP release let out, the predictors made of it are fixed (adaptive composition)
     fixed = tickets.provenance != "private" or not _made_from(tickets, part, options.adjacency)  # type: ignore[arg-type]
     densities = tuple(ticket.mask.density for ticket in tickets.body.tickets[1:])
@@ -148,9 +149,11 @@ def plan(tickets: TicketSet, dataset: Dataset, options: SelectOptions, ledger: L
     settled = settle(options, dataset.records, densities, fixed, metric)
     facts = facts_digest([tickets.id, part.snapshot, asdict(settled)])
     entry = replace(draft(options, settled, part, dataset.unit), facts=facts)
-    exact, words = Unprotected(adjacency=settled.adjacency), "scores and probabilities of the candidates"
+    exact = Unprotected(adjacency=settled.adjacency)
+    words = "scores and probabilities of the candidates"
     looks = (Entry("release", part, (exact,), words, unit=dataset.unit),) if options.reveal else ()
-    drawn, account = (entry,), ledger.account(lineage)
+    drawn = (entry,)
+    account = ledger.account(lineage)
     check_private(account, part)
     account.check_budget((entry, *looks))
     check_unprotected(ledger.account(), looks, options.unprotected)
@@ -192,7 +195,8 @@ def select(plan: Draw) -> Winner:
     paid = pay(lambda _book, _known: plan, plan.ledger)
     lineage = paid.lineage | plan.ledger.lineage(*plan.ledger.declare(*plan.looks)) if plan.looks else paid.lineage
     plan.tickets.mark(lineage)  # before the winner is known
-    number, dataset = next(paid.values), plan.dataset
+    number = next(paid.values)
+    dataset = plan.dataset
     notes = [
         *feature_notes(dataset),
         *public_input_notes(dataset),
@@ -202,7 +206,7 @@ def select(plan: Draw) -> Winner:
         *plan.notes,
     ]
     report = statement(plan.ledger.account(lineage), plan.options.delta, notes=notes)
-    return Winner(number, lineage, plan.tickets, plan.told, report, _revealed(plan) if plan.options.reveal else ())
+    return Winner(number, lineage, plan.tickets, plan.facts, report, _revealed(plan) if plan.options.reveal else ())
 
 
 def _revealed(plan: Draw) -> tuple[Candidate, ...]:

@@ -105,19 +105,21 @@ def train_start(
         (``dpltm.privacy.checkpoint``).
     """
     services = services or Services()
-    given = start, dataset, options, ledger, services
-    settled = settle(*given) if ranks is None else settled_together(ranks, lambda: settle(*given))
+    arguments = start, dataset, options, ledger, services
+    settled = settle(*arguments) if ranks is None else settled_together(ranks, lambda: settle(*arguments))
     settled = replace(settled, checkpoints=checkpoints, purpose=purpose)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
-    paid = pay(lambda book, known: plan(settled, book, known=known, own=own), ledger, checkpoints, settled.facts)
-    if checkpoints.held is not None and "key" not in checkpoints.held.state:
-        services.progress.say(f"going on from {checkpoints.held.place}; nothing more is spent")
+    paid = pay(lambda book, entered: plan(settled, book, entered=entered, own=own), ledger, checkpoints, settled.facts)
+    if checkpoints.latest is not None and "key" not in checkpoints.latest.state:
+        services.progress.say(f"going on from {checkpoints.latest.place}; nothing more is spent")
     (drawn,) = paid.values  # the whole training: its one value comes at its end
     notes = (*drawn.plan.notes, *([OWN_NOTE] if own else []), *drawn.notes)
-    drawn_plan, gradients = replace(drawn.plan, notes=notes), drawn.descent.gradients
-    start, account = drawn_plan.start, ledger.book.own_account(paid.lineage) if own else paid.account
+    drawn_plan = replace(drawn.plan, notes=notes)
+    gradients = drawn.descent.gradients
+    start = drawn_plan.start
+    account = ledger.book.own_account(paid.lineage) if own else paid.account
     return Run(
         drawn_plan.to_json(gradients.gradients.kernels),
         start.model,
@@ -240,7 +242,8 @@ def _bands_asked(options: TrainOptions) -> int | None:
 
 def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
     strategy = banded_noise.optimal_strategy(bands, plain.steps)
-    norm, claim = banded_noise.norm(strategy), plain.nominal_sensitivity
+    norm = banded_noise.norm(strategy)
+    claim = plain.nominal_sensitivity
     return BandedSgd(
         min(plain.sampling_rate * bands, 1.0), plain.steps, 1.0, plain.sensitivity * norm,
         None if claim is None else claim * norm, plain.claimed_by, strategy, bits=plain.bits,
@@ -249,14 +252,16 @@ def _with_bands(plain: NoisySgd, bands: int) -> BandedSgd:
 
 def _squared_error(options: TrainOptions, mechanism: NoisySgd) -> float:
     """Return the expected squared error of sums of gradients, at the whole budget, by which bands are compared."""
-    budget, delta = options.epsilon or 0.0, options.delta
+    budget = options.epsilon or 0.0
+    delta = options.delta
     noise = calibrate_noise(budget, delta, mechanism, accountant=options.accountant).noise_multiplier
     return noise**2 * banded_noise.squared_error(getattr(mechanism, "strategy", (1.0,)), mechanism.steps)
 
 
 def _check_measured(options: TrainOptions, dataset: Dataset, start: StartingPoint) -> None:
     """Raise InputError for a metric, weights of classes or subgroups that cannot be had of these records."""
-    metric, spec = options.metric or "", start.spec
+    metric = options.metric or ""
+    spec = start.spec
     check_metric(metric, spec.score, dataset.target)
     check_loss(spec)
     if dataset.target is not None:
@@ -336,7 +341,8 @@ def _step_size(plan: TrainingPlan) -> float | None:
         return None
     if plan.dataset.target is not None:  # chances keep near the mean, where that much noise would hide them
         return None
-    bound, root = plan.filter.certified_bound(plan.start.mask.live), math.sqrt(mechanism.steps)
+    bound = plan.filter.certified_bound(plan.start.mask.live)
+    root = math.sqrt(mechanism.steps)
     summed = root
     if not 0 < bound < math.inf:
         return None
@@ -357,9 +363,9 @@ def check_options(options: TrainOptions) -> Filter:
     """Return the gradient filter; refuse options out of range, that contradict each other, or that lack their other half."""
     if options.head == LEAST_SQUARES:
         head.check_options(options)
-    kind, known = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
-    if kind not in known or (kind != options.noise and kind != BANDED):
-        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(known)}{did_you_mean(kind, known)}")
+    kind, kinds = options.noise.partition(":")[0], ("secure", "fast", "nominal", BANDED)
+    if kind not in kinds or (kind != options.noise and kind != BANDED):
+        raise InputError(f"`noise`: {options.noise!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
     if kind == BANDED and options.adjacency != "add-remove":
         raise InputError(
             f"`adjacency`: a replaced record may be in another part of {BANDED} `noise`, where nothing is proven but for"
@@ -449,7 +455,7 @@ def _check_finite(before: Planned, delta: float, unprotected: str = UNPROTECTED)
     """Raise BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
     if math.isfinite(before.with_mechanism(None).epsilon(delta)):
         return
-    spent = math.fsum(known.delta for entry in before.account.paid for known in entry.of(Guarantee))
+    spent = math.fsum(guarantee.delta for entry in before.account.paid for guarantee in entry.of(Guarantee))
     if spent >= delta:
         raise InputError(
             f"`delta`: {delta:g} is not above {spent:g}, the delta of releases on record for these records, such as of names"
@@ -497,41 +503,47 @@ def _nominal_remainder(budget: float, before: Planned, delta: float) -> tuple[fl
     trained = [
         replace(entry, mechanisms=tuple(map(as_claimed, mechanisms)))
         for entry in paid
-        if (mechanisms := [one for one in entry.mechanisms if isinstance(one, NoisySgd | PrivateSearch)])
+        if (
+            mechanisms := [
+                mechanism for mechanism in entry.mechanisms if isinstance(mechanism, NoisySgd | PrivateSearch)
+            ]
+        )
     ]
     return budget - spent, replace(before, account=replace(before.account, entries=tuple(trained)))
 
 
-def plan(settled: TrainingPlan, book: Book, *, known: Entry | None = None, own: bool = False) -> TrainingPlan:
+def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own: bool = False) -> TrainingPlan:
     """Return a training with its noise: as stated, or as what the ledger holds leaves room for; nothing is entered.
 
     Args:
-        known: its entry, if it is on record already: then nothing is calibrated.
+        entered: its entry, if it is on record already: then nothing is calibrated.
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
-    if known is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
-        before_steps, counts = head.Before.of(known.of(GaussianRelease), settled.dataset), known.of(Guarantee)
-        (paid,) = known.of(NoisySgd)
+    if entered is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
+        before_steps, counts = head.Before.of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)
+        (paid,) = entered.of(NoisySgd)
         mechanism = replace(draft, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
-        account = account.without(known)
+        account = account.without(entered)
     else:
         before = Planned(account, settled.part)
         before_steps = _before_steps(settled, before)
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
         before = replace(before, others=(*before_steps.mechanisms, *counts))
-        asked = head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
+        step_options = (
+            head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
+        )
         certified = settled.purpose == FOR_TICKETS
-        mechanism = _with_noise(asked, draft, before, settled.services, certified=certified)
+        mechanism = _with_noise(step_options, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
         banded_noise.check_noise(mechanism.strategy, mechanism.steps, mechanism.noise_multiplier, live)
-    made = replace(settled, mechanism=mechanism, before_steps=before_steps, evaluations=counts, account=account)
-    lr = _step_size(made)
-    return replace(made, lr=made.lr if lr is None else lr, notes=_notes(made, draft.steps, lr))
+    priced = replace(settled, mechanism=mechanism, before_steps=before_steps, evaluations=counts, account=account)
+    lr = _step_size(priced)
+    return replace(priced, lr=priced.lr if lr is None else lr, notes=_notes(priced, draft.steps, lr))
 
 
 def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[str, ...]:
@@ -590,11 +602,11 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
     schema = kept_schema(dataset.schema)
     counts = zip(schema.class_names, schema.class_shares, strict=False)
     few = [name for name, share in counts if share * dataset.records < most]
-    told = (
+    note = (
         f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom},"
         " and noise hides so many"
     )
-    return [told] if few else []
+    return [note] if few else []
 
 
 def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:
@@ -613,7 +625,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
             " included"
         )
     else:
-        notes += test_notes(plan.dataset) or ([] if plan.dataset.known else [NO_TEST])
+        notes += test_notes(plan.dataset) or ([] if plan.dataset.catalogued else [NO_TEST])
     if options.head == LEAST_SQUARES:
         notes.append(head.releases_note(before, plan.dataset))
     elif before.mean is not None:

@@ -88,8 +88,8 @@ def transfer(
     check_no_target(dataset, "tickets transfer")
     mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
     # a first layer that stood behind a projection has no columns by name
-    known = None if mode == "drop-projection" else columns_in(tickets.config)
-    dataset, columns, notes = _by_name(known, dataset, tickets.label)
+    trained_columns = None if mode == "drop-projection" else columns_in(tickets.config)
+    dataset, columns, notes = _by_name(trained_columns, dataset, tickets.label)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
@@ -100,12 +100,12 @@ def transfer(
     else:
         target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    made = carry_over(body, target, mode, fresh, options.seed)
+    carried = carry_over(body, target, mode, fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
     of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
-        body=replace(made.tickets, spec=started_at(target, made.tickets.theta0)),
+        body=replace(carried.tickets, spec=started_at(target, carried.tickets.theta0)),
         name=options.name or tickets.name,
         criterion=tickets.criterion,
         provenance=with_start(tickets.provenance, target),
@@ -115,18 +115,18 @@ def transfer(
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, made.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
+    return TransferredSet(result, carried.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
 def _by_name(
-    known: tuple[str, ...] | None, dataset: Dataset, label: str
+    trained_columns: tuple[str, ...] | None, dataset: Dataset, label: str
 ) -> tuple[Dataset, dict[str, list[str]], tuple[str, ...]]:
     """Return the records with columns in the order of the tickets', if they are the same; their names; and notes."""
-    if not known or not dataset.columns:
+    if not trained_columns or not dataset.columns:
         return dataset, {"columns": list(dataset.columns)} if dataset.columns else {}, ()
-    if sorted(known) == sorted(dataset.columns):
-        return dataset.in_order(known, label), {"columns": list(known)}, ()
-    moved = [f"{old!r} to {new!r}" for old, new in zip(known, dataset.columns, strict=False) if old != new]
+    if sorted(trained_columns) == sorted(dataset.columns):
+        return dataset.in_order(trained_columns, label), {"columns": list(trained_columns)}, ()
+    moved = [f"{old!r} to {new!r}" for old, new in zip(trained_columns, dataset.columns, strict=False) if old != new]
     what = f"; those of {', '.join(moved[:3])}{' and others' if len(moved) > 3 else ''}" if moved else ""
     return dataset, {"columns": list(dataset.columns)}, (f"columns have other names, so weights went by place{what}",)
 
@@ -252,14 +252,15 @@ def _kept_weights(
     old: Mapping[str, Tensor], drawn: Mapping[str, Tensor], relations: Mapping[str, str]
 ) -> dict[str, Tensor]:
     """Return the weights that are taken over: a layer's bias goes with all of its weights."""
-    kept, fresh = {}, {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
+    weights = {}
+    fresh = {weight.rpartition(".")[0] for weight, relation in relations.items() if relation == "fresh"}
     for name, value in drawn.items():
         goes_along = name not in relations and name.rpartition(".")[0] not in fresh
         if relations.get(name) == "repeated":
-            kept[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
+            weights[name] = old[name].expand(value.shape).clone() / value.shape[1]  # grey images give the same
         elif relations.get(name) == "kept" or (goes_along and name in old and old[name].shape == value.shape):
-            kept[name] = old[name].clone()
-    return kept
+            weights[name] = old[name].clone()
+    return weights
 
 
 def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Kept(Checkpoints):
         self._path = path
 
     @property
-    def held(self) -> Checkpoint | None:  # type: ignore[override]
+    def latest(self) -> Checkpoint | None:  # type: ignore[override]
         return Checkpoint("", json.loads(self._path.read_text())) if self._path.exists() else None
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -217,7 +217,7 @@ def test_what_is_refused_spends_nothing_and_leaves_no_key(tmp_path):
     with pytest.raises(InputError, match="`population`"):  # which the ledger says, when the key is kept already
         pay(partial(as_it_is, stranger), open_ledger(tmp_path / "m.jsonl", population="P"), keeper)
     assert len(ledger.entries) == 1
-    assert keeper.held is None
+    assert keeper.latest is None
 
 
 # --- several at once ---
@@ -247,7 +247,7 @@ def test_somebody_who_is_never_let_in_is_told_so(monkeypatch, tmp_path):
     monkeypatch.setattr(Ledger, "enter", enter)
     with pytest.raises(InputError, match="all the time"):
         pay(planned(), Ledger(), keeper)
-    assert keeper.held is None
+    assert keeper.latest is None
 
 
 def spend(path: Path, told: Path, count: int) -> None:
@@ -368,7 +368,7 @@ def test_a_declaration_by_another_process_meanwhile_stands_against_the_release(t
     with pytest.raises(InputError):
         pay(with_a_test_split(against), ledger, keeper)
     assert not any(entry.paid for entry in ledger.entries)
-    assert keeper.held is None
+    assert keeper.latest is None
 
 
 def test_work_that_goes_on_declares_another_test_split(tmp_path, begun):
@@ -452,7 +452,7 @@ def test_a_copied_checkpoint_leads_to_the_same_bits(tmp_path, drawn):
     whole = list(itertools.islice(paid.values, drawn))
     shutil.copy(tmp_path / "k", tmp_path / "copy")
     whole += paid.values
-    state = Kept(tmp_path / "copy").held.state
+    state = Kept(tmp_path / "copy").latest.state
     first = len(state.get("drawn", ()))
     assert ("key" not in state) == (first > 0), "keys forget"
     for name in ("one", "two"):
@@ -485,7 +485,7 @@ def test_other_settings_or_records_do_not_go_on(tmp_path, begun, early, changes)
     keeper = Kept(tmp_path / ("early" if early else "k"))
     with pytest.raises(InputError, match="other settings or records"):
         pay(planned(**changes), open_ledger(tmp_path / "l.jsonl"), keeper)
-    assert keeper.held is not None
+    assert keeper.latest is not None
     assert entries_in(tmp_path / "l.jsonl") == [begun.entry.id]
 
 
@@ -569,10 +569,10 @@ def command(home: Path, told: Path) -> Callable[[], None]:
             return
         ledger = open_ledger(home / "l.jsonl")
         paid = pay(with_a_test_split(keeper=keeper), ledger, keeper)
-        begun = keeper.held
+        begun = keeper.latest
         assert begun is not None
         tell(told, paid, len(begun.state.get("drawn", ())))
-        final = keeper.held
+        final = keeper.latest
         assert final is not None
         put(result, {"id": paid.entry.id, "drawn": final.state["drawn"]})
         keeper.forget()

@@ -25,6 +25,7 @@ from dpltm.privacy.mechanisms import GaussianRelease
 from dpltm.randomness.noise import FastSource
 from dpltm.records.dataset import LEVELS
 from dpltm.records.split import Arrays
+from dpltm.records.units import ABSENT
 from dpltm.training.least_squares import Labels, Prepared, Screen, calibrate, shrunk
 
 BARE = "train --dense --head least-squares --dataset digits --delta 1e-4 --ledger l.jsonl --out r --json"
@@ -137,7 +138,7 @@ def test_nothing_is_kept_of_noise_and_what_was_planted_is(classes, targets):
     x = torch.from_numpy(made()[:4000, :6]).float()
     screen = Screen(
         known(x),
-        Labels(targets, targets, torch.full((classes,), 1 / classes).double(), screened=0.6 if targets else 1.0),
+        Labels(targets, False, torch.full((classes,), 1 / classes).double(), screened=0.6 if targets else 1.0),
     )
     product, draw = (x[:, 0] - 0.5) * (x[:, 1] - 0.5), torch.Generator().manual_seed(1)
     told = {
@@ -178,7 +179,7 @@ HOSTILE = some.sampled_from([0.0, 1.0, 0.5, 1e-30, -1e30, math.inf, math.nan])
 def test_no_unit_adds_more_than_one(values, classes, persons):
     """To class sums and cross moments, whatever it holds; what is not finite counts for nothing in a sum."""
     targets, labels = classes == 0, torch.tensor([row[3] for row in values])
-    known_as = Labels(targets, targets or persons, torch.full((classes or 2,), 1 / (classes or 2)).double())
+    known_as = Labels(targets, persons, torch.full((classes or 2,), 1 / (classes or 2)).double())
     known_as = replace(known_as, screened=0.3 if known_as.spread else 1.0)
     labels = labels * (LEVELS // 2) if targets else labels.clamp_max(classes - 1)
     x = torch.tensor([row[:3] for row in values])
@@ -193,25 +194,41 @@ def test_no_unit_adds_more_than_one(values, classes, persons):
         assert total.norm() <= 1 + 1e-6
 
 
-def mean_chance(share, noise_std, seed=0):
-    """Of 2,000 records, 100 of them of the second class, by a bias that began at a noisy share, once it is calibrated."""
-    labels = Labels(False, False, torch.tensor([1 - share, share]).double())
-    records = Arrays(np.zeros((2000, 1), np.float32), (np.arange(2000) < 100).astype(np.int64))
+def mean_chance(begin, labels, y, noise_std, seed=0):
+    """Mean chance of the second class that begins at ``begin`` everywhere, once it is calibrated by ``y``."""
+    records = Arrays(np.zeros((*y.shape, 1), np.float32), y)
     front, model = map_of(parse("splines"), (1,), (0.0, 1.0)), torch.nn.Linear(7, 2)
     with torch.no_grad():
         model.weight.zero_()
-        model.bias.copy_(labels.shares.log())
+        model.bias.copy_(torch.tensor([1 - begin, begin]).log())
     release, draw = GaussianRelease(noise_std, 1.0), lambda _, make: make()
-    calibrate(model, Prepared(front, None, labels), release, lambda: records, FastSource(seed), draw, 2000)
+    calibrate(model, Prepared(front, None, labels), release, lambda: records, FastSource(seed), draw, len(y))
     return torch.softmax(model.bias, 0)[1].item()
 
 
+def known_shares(share, doubt, persons=False):
+    return Labels(False, persons, torch.tensor([1 - share, share]).double(), doubt=doubt)
+
+
 def test_chances_are_moved_to_the_share_as_far_as_noise_can_tell():
-    """A share that noise put a third off is found again; where nothing is off, noise of 30 % moves chances by less."""
+    """A share that noise put a third off is found again, and chances that drifted from one that is known; where nothing is
+    off, noise of 30 % moves chances by less."""
+    y = (np.arange(2000) < 100).astype(np.int64)
     for share in (0.035, 0.05, 0.07):
-        assert mean_chance(share, 1e-3) == pytest.approx(0.05, rel=0.1)
-    moved = [math.log(mean_chance(0.05, 30.0, seed) / 0.05) for seed in range(40)]
-    assert 0.02 < np.std(moved) < 0.22
+        assert mean_chance(share, known_shares(share, 0.02), y, 1e-3) == pytest.approx(0.05, rel=0.12)
+    for chance in (0.025, 0.1):
+        assert mean_chance(chance, known_shares(0.05, 0.001), y, 1e-3) == pytest.approx(0.05, rel=0.02)
+    known = known_shares(0.05, 0.01)
+    moved = [math.log(mean_chance(0.05, known, y, 30.0, seed) / 0.05) for seed in range(40)]
+    assert 0.02 < np.std(moved) < 0.3
+
+
+def test_chances_are_right_by_rows_also_where_persons_with_more_of_them_differ():
+    """One row of half of the persons, none of them positive; five of the others, every fifth of them."""
+    y = np.full((2000, 5), ABSENT)
+    y[:1000, 0] = 0
+    y[1000:] = np.arange(5) == 0
+    assert mean_chance(0.1, known_shares(0.1, 0.001, persons=True), y, 1e-3) == pytest.approx(1 / 6, rel=0.05)
 
 
 @pytest.mark.parametrize("targets", [False, True])
@@ -219,7 +236,7 @@ def test_residuals_of_units_are_clipped_at_some_deviations(targets):
     """Two of targets; of persons' means half over the deviation of single labels; by numpy, which has no noise."""
     share = np.random.default_rng(0).beta(2, 6, 500)
     units = torch.from_numpy(np.stack([1 - share, share], 1))
-    plain = Labels(targets, True, torch.full((2,), 0.5).double())
+    plain = Labels(targets, not targets, torch.full((2,), 0.5).double())
     counted = plain.counted(plain.rows(units).sum(0), 0.0, 500)
     many = 2 if targets else 0.5 / math.sqrt(share.mean() * (1 - share.mean()))
     assert counted.scale == pytest.approx(many * share.std())

@@ -235,15 +235,23 @@ def _page_after(cli: Any, run: str, out: str) -> Page:
     return page_of(out)
 
 
-def test_a_result_that_says_less_than_its_lineage_is_named(trained: Any) -> None:
+@pytest.mark.parametrize(
+    ("term", "value", "said"),
+    [
+        ("epsilon", 0.1, "certified epsilon 0.1, but its lineage gives 0.99"),
+        ("delta", 1e-6, "delta 1e-06, but its settings and lineage give 1e-05"),
+        ("unit", "patient", "unit patient, but its settings and lineage give record"),
+        ("adjacency", "replace-one", "certified epsilon 0.99"),  # as which it costs more
+    ],
+)
+def test_a_result_that_says_less_than_its_lineage_is_named(trained: Any, term: str, value: object, said: str) -> None:
     body = json.loads(Path("d/result.json").read_text())
-    body["privacy"]["certified"]["epsilon"] = 0.1
+    body["privacy"]["certified"][term] = value
     Path("d/result.json").write_text(json.dumps(body))
     done = trained("report d -o d.html --json")
     assert done.code == 1
-    assert json.loads(done.out)["problems"][0].startswith(
-        "result.json says certified epsilon 0.1, but its lineage gives 0.99"
-    )
+    assert json.loads(done.out)["problems"][0].startswith(f"result.json says {said}")
+    assert trained("privacy check d").code == 1
 
 
 def test_a_comparison(trained: Any) -> None:

@@ -84,9 +84,12 @@ def code_named(text: str, **settings: Any) -> OwnModel:
         path = Path(place)
         if not path.is_file():
             raise InputError(f"`model`: {place}: no such file")
-        module, said, source = _of_file(path), f"{path.name}:{name}", str(path)
+        module = _of_file(path)
+        text_of_code = f"{path.name}:{name}"
+        source = str(path)
     else:
-        module, said = _of_package(place), text
+        module = _of_package(place)
+        text_of_code = text
         source = getattr(module, "__file__", None)
     code: Any = module
     for part in name.split("."):
@@ -96,7 +99,9 @@ def code_named(text: str, **settings: Any) -> OwnModel:
     if not place.endswith(".py") and (inspect.isclass(code) or inspect.isfunction(code)):
         with contextlib.suppress(TypeError, OSError):  # a package may hand on what one of its modules holds
             source = inspect.getsourcefile(code) or source
-    return own_model(code, text=said, source_sha256=None if source is None else file_digest(source), **settings)
+    return own_model(
+        code, text=text_of_code, source_sha256=None if source is None else file_digest(source), **settings
+    )
 
 
 def _of_file(path: Path) -> ModuleType:
@@ -137,8 +142,8 @@ def _of_the_user(place: str | Path) -> Iterator[None]:
     """A block that runs the user's own code; the working folder is not looked through for modules, unless the environment
     says so."""
     before = list(sys.path)
-    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in asked)]
+    search_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [path for path in before if path not in ("", os.getcwd()) or (path and path in search_path)]
     try:
         yield
     except (Exception, SystemExit) as error:

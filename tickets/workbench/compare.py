@@ -36,8 +36,8 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
         check_free(path, name)
         check_writable(path)
     picture = new_picture(request.plot)
-    named = [*targets.values(), *(() if picture is None else (picture,))]
-    if len(set(named)) < len(named):
+    files = [*targets.values(), *(() if picture is None else (picture,))]
+    if len(set(files)) < len(files):
         raise InputError("`csv`, `md`, `plot`: name different files")
     runs: list[FoundRun] = []
     with progress.progress("reading runs", len(paths)) as step:
@@ -62,7 +62,7 @@ def _folders(names: Sequence[str]) -> dict[Path, str]:
     for name in names:
         path = Path(name)
         inside = sorted((path / "members").iterdir()) if is_sweep(path) else []
-        for folder, label in [(one / "run", one.name) for one in inside] or [(path, name)]:
+        for folder, label in [(folder / "run", folder.name) for folder in inside] or [(path, name)]:
             if folder in labels:
                 raise InputError(f"RUN: {folder} is named twice; name each run once")
             labels[folder] = label
@@ -83,17 +83,17 @@ CHOOSING = "choosing among these rows by their accuracy is a search, which no fi
 
 def compare(runs: Sequence[FoundRun]) -> dict[str, Any]:
     """Return the table: a row for each run, in their order, what they cost together, and notes."""
-    ended = [one for one in runs if one.part is not None and one.result]
-    why = {one.label: unlike(ended[0], one) for one in ended}
-    alike = [one for one in ended if why[one.label] is None]
+    ended = [run for run in runs if run.part is not None and run.result]
+    why = {run.label: unlike(ended[0], run) for run in ended}
+    alike = [run for run in ended if why[run.label] is None]
     if len(ended) >= 2 and len(alike) < 2:
         raise InputError(
             f"RUN: nothing can be compared: {ended[1].label}: {why[ended[1].label]}; name runs on the same records"
         )
-    if not ended and not any(one.state == "unfinished" for one in runs):
+    if not ended and not any(run.state == "unfinished" for run in runs):
         raise InputError(f"RUN: nothing can be compared: {runs[0].problems[0]}")
-    rows = [_row(one, why.get(one.label)) for one in runs]
-    if any(one.config.get("target") for one in runs):
+    rows = [_row(run, why.get(run.label)) for run in runs]
+    if any(run.config.get("target") for run in runs):
         rows = [dict.fromkeys(OF_NUMBERS.values()) | row for row in rows]
     stated = [row for row in rows if row["certified"] is not None]
     usual = next((_relation(row) for row in stated if row["compared"]), None)
@@ -107,45 +107,47 @@ def _relation(row: Mapping[str, Any]) -> str:
     return f"{row['adjacency']}, unit {row['unit']}"
 
 
-def unlike(one: FoundRun, other: FoundRun) -> str | None:
+def unlike(run: FoundRun, other: FoundRun) -> str | None:
     """Return why two runs cannot be compared; None if they can."""
-    ours, theirs = one.part, other.part
+    ours, theirs = run.part, other.part
     assert ours is not None
     assert theirs is not None
     if ours.snapshot != theirs.snapshot and ours.name != theirs.name:  # a snapshot has an id in each ledger
         return f"other data: {theirs}, not {ours}"
     if (ours.cut, ours.start, ours.stop) != (theirs.cut, theirs.start, theirs.stop):
         return f"another part of the data: {theirs}, not {ours}"
-    if one.config.get("target") != other.config.get("target"):
+    if run.config.get("target") != other.config.get("target"):
         return "other labels: a number to be predicted, within the same range, beside classes or another range"
     for what, key in (("test records", "test_records"), ("classes", "classes")):
-        mine, its = count(one.config.get(key)), count(other.config.get(key))
+        mine, its = count(run.config.get(key)), count(other.config.get(key))
         if mine != its and None not in (mine, its):
             return f"other {what}: {its:,}, not {mine:,}"
-    if _measured_privately(one) != _measured_privately(other):
+    if _measured_privately(run) != _measured_privately(other):
         return "accuracy on training records, with noise, beside that on the test split"
     return None
 
 
-def _measured_privately(one: FoundRun) -> bool:
-    return section(one.config, "options").get("eval_private") is not None
+def _measured_privately(run: FoundRun) -> bool:
+    return section(run.config, "options").get("eval_private") is not None
 
 
 SETTINGS = ("density", "live", "parameters", "filter", "steps", "noise_multiplier")
 """Of a statement, which stand in a row under the same names."""
 
 
-def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
-    subject = run_subject(one.label, one.config, one.result, parameters=one.parameters)
-    settings, outcome, certified = subject.settings, subject.outcome, section(one.privacy, "certified")
+def _row(run: FoundRun, why: str | None) -> dict[str, Any]:
+    subject = run_subject(run.label, run.config, run.result, parameters=run.parameters)
+    settings = subject.settings
+    outcome = subject.outcome
+    certified = section(run.privacy, "certified")
     accuracy, density, at = outcome["accuracy"], settings["density"], settings["round"]
     ends = interval(accuracy, outcome.get("test_records"))
     return {
-        "run": one.label,
-        "state": one.state,
-        "compared": one.part is not None and bool(one.result) and why is None,
-        "why_not": why if why is not None else next(iter(one.problems), None),
-        "records": None if one.part is None else str(one.part),
+        "run": run.label,
+        "state": run.state,
+        "compared": run.part is not None and bool(run.result) and why is None,
+        "why_not": why if why is not None else next(iter(run.problems), None),
+        "records": None if run.part is None else str(run.part),
         "network": settings["model"],
         "trained": None if density is None else "dense" if density == 1 or at is None else f"ticket, round {at}",
         "accuracy": accuracy,
@@ -154,9 +156,9 @@ def _row(one: FoundRun, why: str | None) -> dict[str, Any]:
         "test_records": outcome.get("test_records"),
         "majority": outcome.get("majority_accuracy"),
         **{name: outcome.get(name) for name in ("auc", "chance_over_share", "log_loss")},
-        **({} if one.config.get("target") is None else {name: outcome.get(name) for name in OF_NUMBERS.values()}),
+        **({} if run.config.get("target") is None else {name: outcome.get(name) for name in OF_NUMBERS.values()}),
         "certified": certified.get("epsilon"),
-        "nominal": section(one.privacy, "nominal").get("epsilon"),
+        "nominal": section(run.privacy, "nominal").get("epsilon"),
         **{key: certified.get(key) for key in ("delta", "adjacency", "unit")},
         **{name: settings[name] for name in SETTINGS},
     }
@@ -166,10 +168,10 @@ def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
     """Return the joint cost of the runs that can be compared, if all are released; None where there are fewer than two."""
     if len(alike) < 2:
         return None
-    delta = min((one.privacy["certified"]["delta"] for one in alike if one.privacy), default=1e-5)
+    delta = min((run.privacy["certified"]["delta"] for run in alike if run.privacy), default=1e-5)
     try:
-        found = lineage_of(*(one.lineage for one in alike))
-        epsilon = Account.of((), found, unit=found.paid[0].unit if found.paid else RECORD).epsilon(delta)
+        lineage = lineage_of(*(run.lineage for run in alike))
+        epsilon = Account.of((), lineage, unit=lineage.paid[0].unit if lineage.paid else RECORD).epsilon(delta)
     except InputError:  # of two units
         return {"runs": len(alike), "epsilon": "inf", "delta": delta}
     return {"runs": len(alike), "epsilon": json_figure(epsilon), "delta": delta}
@@ -177,17 +179,17 @@ def _together(alike: Sequence[FoundRun]) -> dict[str, Any] | None:
 
 def _notes(runs: Sequence[FoundRun], rows: Sequence[Mapping[str, Any]], alike: Sequence[FoundRun]) -> list[str]:
     notes = []
-    for one, row in zip(runs, rows, strict=True):
+    for run, row in zip(runs, rows, strict=True):
         if not row["compared"] and row["why_not"]:
-            notes.append(f"{one.label}: not compared: {row['why_not']}")
+            notes.append(f"{run.label}: not compared: {row['why_not']}")
         notes += [
-            f"{one.label}: {problem}" for problem in one.problems if row["compared"] or problem != row["why_not"]
+            f"{run.label}: {problem}" for problem in run.problems if row["compared"] or problem != row["why_not"]
         ]
     terms = {(row["delta"], _relation(row)) for row in rows if row["compared"] and row["certified"] is not None}
     if len(terms) > 1:
         notes.append("certified epsilons are stated at different delta, relations or units: read each with its own")
     notes += [f"{row['run']}: its epsilons are for {row['other_terms']}" for row in rows if row["other_terms"]]
-    if len({one.part.snapshot for one in alike if one.part is not None}) > 1:
+    if len({run.part.snapshot for run in alike if run.part is not None}) > 1:
         notes.append("records are taken for the same by their name: their ledgers cannot tell whether they are")
     if any(row["low"] is not None for row in rows):
         notes.append(INTERVALS)

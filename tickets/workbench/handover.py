@@ -161,8 +161,8 @@ def check_run_shareable(run: Run, consent: bool) -> tuple[str, ...]:
             " masks of its tickets, and no epsilon bounds what that may reveal; if you mean to hand it on all the same, add"
             " `yes`"
         )
-    known = {entry.id for entry in run.lineage.entries}
-    if run.schema is not None and not {entry.id for entry in run.schema.lineage.entries} <= known:
+    ids = {entry.id for entry in run.lineage.entries}
+    if run.schema is not None and not {entry.id for entry in run.schema.lineage.entries} <= ids:
         raise DpltmError(
             f"{run.label}: bounds or values of its schema were found by a release that its lineage lacks; one was changed"
         )
@@ -231,7 +231,7 @@ class _Network:
         table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
-            columns = [_said(column) for column in self.read]
+            columns = [_column_settings(column) for column in self.read]
             return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
@@ -247,7 +247,8 @@ class _Network:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
-        entry, guarantee = run.entry, guarantee_of_run(run.config, Account.alone(run.lineage))
+        entry = run.entry
+        guarantee = guarantee_of_run(run.config, Account.alone(run.lineage))
         names = map(str, range(run.spec.classes)) if self.schema is None else self.schema.class_names
         return {
             "format": "dpltm-export",
@@ -278,7 +279,7 @@ def _is_number(column: Column) -> bool:
     return column.kind in ("number", "date")
 
 
-def _said(column: Column) -> dict[str, Any]:
+def _column_settings(column: Column) -> dict[str, Any]:
     settings: dict[str, Any] = {name: getattr(column, name) for name in ("name", "kind", "missing", "other")}
     if column.kind == "category":
         settings["values"] = list(_places(column))
@@ -300,7 +301,7 @@ def _input(column: Column) -> dict[str, Any]:
         "category": ("string", "one of its values", "a text for holes"),
         "hashed": ("int64", f"a bucket, 0 to {column.buckets - 1}", f"{_HOLE}"),
     }[column.kind]
-    values = {"values": [list(some) for some in column.values]} if column.kind == "category" else {}
+    values = {"values": [list(spellings) for spellings in column.values]} if column.kind == "category" else {}
     hole_or_none = hole if column.missing else None
     return {"name": column.name, "dtype": dtype, "shape": [], "holds": holds, "hole": hole_or_none, **values}
 
@@ -319,22 +320,22 @@ class _Served(nn.Module):
         put(model, weights_of(run.model))
         self._model = traceable(model)
 
-    def forward(self, given: dict[str, Tensor]) -> Tensor:
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:
-            x, valid = self._encoding(given)
+            x, valid = self._encoding(inputs)
         elif self._tables:
-            x = given["records"].flatten(1)
+            x = inputs["records"].flatten(1)
             sizes = torch.tensor(self._tables).repeat(x.shape[1])[: x.shape[1]]
             x, valid = torch.where((x >= 0) & (x < sizes), x, 0).float(), None
         else:
-            x = given["records"].flatten(1)
+            x = inputs["records"].flatten(1)
             finite = x.abs() <= torch.finfo(torch.float64).max
             x, valid = torch.where(finite, x, 0.0), finite.all(1)
             if not self._parts:
                 x = _scaled(x, self._bounds)
             else:
-                each = zip(x.split([size for size, _ in self._parts], 1), self._parts, strict=True)
-                x = torch.cat([_scaled(part, bounds) for part, (_, bounds) in each], 1)
+                part_values = zip(x.split([size for size, _ in self._parts], 1), self._parts, strict=True)
+                x = torch.cat([_scaled(part, bounds) for part, (_, bounds) in part_values], 1)
         if self._map is not None:
             x = self._map.of_scaled(x.unflatten(1, self._shape))
         chances = torch.softmax(self._model(x), 1)
@@ -377,7 +378,9 @@ class _Encoding(nn.Module):
         ]
         self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
         self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
-        order, first, at_hot = list[int](), {name: at for at, name in enumerate(self._numbers)}, 2 * len(numbers)
+        order = list[int]()
+        first = {name: at for at, name in enumerate(self._numbers)}
+        at_hot = 2 * len(numbers)
         for column in columns:  # values, then holes of all numbers, then the places
             if _is_number(column):
                 order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
@@ -386,10 +389,10 @@ class _Encoding(nn.Module):
                 at_hot += column.features
         self._order = torch.tensor(order, dtype=torch.int64)
 
-    def forward(self, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         parts, fits = [], []
         if self._numbers:
-            values = torch.stack([given[name] for name in self._numbers], 1)
+            values = torch.stack([inputs[name] for name in self._numbers], 1)
             hole = values.isnan()
             inside = (torch.where(hole, self._low, values) - self._low).maximum(torch.zeros_like(self._low))
             inside = inside.minimum(self._width)
@@ -397,7 +400,7 @@ class _Encoding(nn.Module):
             parts += [share.float(), hole.float()]
             fits.append(~hole | self._holes)
         if self._places:
-            values = torch.stack([given[name] for name in self._places], 1)
+            values = torch.stack([inputs[name] for name in self._places], 1)
             parts.append((values.index_select(1, self._owner) == self._place).float())
             fits.append(
                 ((values >= 0) & (values < self._size))
@@ -412,14 +415,14 @@ class _Encoding(nn.Module):
 
 def _traced(network: _Network) -> Any:
     """Return the program of ``torch.export``; InputError for a network that it cannot write out."""
-    given = network.example()
+    inputs = network.example()
     batch = torch.export.Dim("batch", min=1)
     module = _Served(network).eval().requires_grad_(False)
     logging.disable(logging.CRITICAL)
     with evaluating(module), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")  # of torch, which prints pages of a network that it cannot trace
         try:
-            return torch.export.export(module, (given,), dynamic_shapes=({name: {0: batch} for name in given},))
+            return torch.export.export(module, (inputs,), dynamic_shapes=({name: {0: batch} for name in inputs},))
         except Exception as error:  # of torch, or of the user's own code
             raise InputError(
                 f"{network.run.label}: torch cannot trace {network.run.spec.text}: {first_line(error)}; its forward must"
@@ -429,7 +432,7 @@ def _traced(network: _Network) -> Any:
             logging.disable(logging.NOTSET)
 
 
-def _onnx_program(network: _Network, given: Any) -> Any:
+def _onnx_program(network: _Network, inputs: Any) -> Any:
     """Return a network as an ONNX program, without torch's notes on where its own source lies."""
     try:
         import onnx  # noqa: F401
@@ -441,7 +444,7 @@ def _onnx_program(network: _Network, given: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
         try:
-            program = torch.onnx.export(traced, (given,), dynamo=True, verbose=False)
+            program = torch.onnx.export(traced, (inputs,), dynamo=True, verbose=False)
         except (RuntimeError, torch.onnx.OnnxExporterError) as error:
             raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
     assert program is not None
@@ -461,15 +464,15 @@ def _parts(model: Any) -> Iterator[Any]:
 
 
 def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> None:
-    given = network.example()
-    program = _onnx_program(network, given)
+    inputs = network.example()
+    program = _onnx_program(network, inputs)
     model, graph = program.model, program.model.graph
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
         value.name = f"{_INNER}{number}"
     graph.outputs[0].name = network.output
     columns = {column.name: column for column in network.read}
-    for place, (name, value) in enumerate(zip(given, list(graph.inputs), strict=True)):
+    for place, (name, value) in enumerate(zip(inputs, list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
             graph.inputs[place] = _texts(graph, value, columns[name], network.schema)
         graph.inputs[place].name = name
@@ -504,7 +507,8 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    program, settings = files("dpltm.tickets").joinpath("predict.py"), network.settings
+    program = files("dpltm.tickets").joinpath("predict.py")
+    settings = network.settings
     (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
     if settings is not None:
         source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
@@ -529,18 +533,19 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     run = network.run
     if network.schema is None:
         x = _made_up(network)
-        given = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
+        inputs = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
     else:
         table = folder / "made-up.csv"
         _write_made_up(table, network.schema)
         x = read_by_schema(Table(table, network.schema), labelled=False).x
-        made = encode.inputs(table, network.settings or {})
-        given = {name: np.array(values) for name, values in made.items()}
+        encoded = encode.inputs(table, network.settings or {})
+        inputs = {name: np.array(values) for name, values in encoded.items()}
         table.unlink()
     expected = predict(run, x)
-    found, told = _run(folder, given, network.output), expected.values if run.target else expected.probabilities
+    outputs = _run(folder, inputs, network.output)
+    wanted = expected.values if run.target else expected.probabilities
     span = 1.0 if run.target is None else run.target[1] - run.target[0]
-    difference = float(np.abs(found - told).max()) / span
+    difference = float(np.abs(outputs - wanted).max()) / span
     allowed = max(AGREE, ROUNDING * float(np.abs(expected.outputs).max()))
     if not difference <= allowed:  # NaN as well
         raise DpltmError(
@@ -550,18 +555,19 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     return difference, len(x)
 
 
-def _run(folder: Path, given: dict[str, np.ndarray], output: str) -> np.ndarray:
+def _run(folder: Path, inputs: dict[str, np.ndarray], output: str) -> np.ndarray:
     """Return what the network in a folder gives; ONNX by the standard's own interpreter where its runtime is missing."""
     with contextlib.suppress(ImportError):
-        return standalone.network(folder)(given)
+        return standalone.network(folder)(inputs)
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator
-    return np.asarray(evaluator(str(folder / NETWORK)).run([output], given)[0])
+    return np.asarray(evaluator(str(folder / NETWORK)).run([output], inputs)[0])
 
 
 def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
-    parts, bounds = fractions(MADE_UP, int(np.prod(shape))).numpy(), network.bounds
+    parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
+    bounds = network.bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
@@ -610,9 +616,15 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
         case "date":
             plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
         case "category" | "label":
-            known = [spelling for spellings in column.values for spelling in spellings]
-            there = (spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in known)
-            plain = [one for one, other in zip(known, there, strict=True) if one == other not in schema.missing]
+            all_spellings = [spelling for spellings in column.values for spelling in spellings]
+            in_encoding = (
+                spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in all_spellings
+            )
+            plain = [
+                spelling
+                for spelling, encoded in zip(all_spellings, in_encoding, strict=True)
+                if spelling == encoded not in schema.missing
+            ]
         case _:
             plain = [f"word {part:.3f}" for part in parts]
     cells, strange = cycle(plain), cycle(odd)

@@ -87,7 +87,8 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
     Neighbours are any two records. It is the answer of ``dpltm latent epsilon``, which needs no file.
     """
     del progress
-    label, protocol = request.label_epsilon or 0.0, PROTOCOLS[request.protocol]
+    label = request.label_epsilon or 0.0
+    protocol = PROTOCOLS[request.protocol]
     bits = channel(protocol.name, request.bits or 0, request.epsilon or 0.0, request.alpha)
     notes = ["neighbours are any two records (replace-one); what a server does with the bits costs nothing more"]
     if protocol.one_hot and not request.one_hot:
@@ -191,8 +192,8 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     out = Path(request.out or "")
     files.check_free(out)
     answer_of(request)
-    named = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
-    public = open_dataset(named)
+    public_options = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
+    public = open_dataset(public_options)
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
@@ -254,7 +255,8 @@ def encoding(
     entry = Entry("local", ledger.part(dataset), guarantees, words, unit=dataset.unit)
 
     def drawn(secret: Secret) -> Iterator[np.ndarray]:
-        train, coins = dataset.train, KeyedSource(secret.child("coins"))
+        train = dataset.train
+        coins = KeyedSource(secret.child("coins"))
         with progress.progress(f"encoding the records of {dataset.name}", len(train)) as step:
             yield from scheme.messages(*train.open(secret), coins, step, options.augment)
 
@@ -269,7 +271,8 @@ def encoding_notes(scheme: Scheme, dataset: Dataset) -> list[str]:
 
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
     """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
-    agreed, bounds = scheme.feature_map, tuple(float(bound) for bound in dataset.bounds)
+    agreed = scheme.feature_map
+    bounds = tuple(float(bound) for bound in dataset.bounds)
     for what, option, theirs, ours in (
         ("shape", "dataset", dataset.train.shape, agreed.shape),
         ("bounds", "bounds", bounds, agreed.bounds),
@@ -295,7 +298,8 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     dataset = open_dataset(request, for_training=False)
     check_no_target(dataset, "latent encode")
     ledger = ledger_of(request.dataset, request, dataset.unit)
-    plan, records = encoding(scheme, dataset, request, ledger, progress), len(dataset.train) * (1 + request.augment)
+    plan = encoding(scheme, dataset, request, ledger, progress)
+    records = len(dataset.train) * (1 + request.augment)
     if request.dry_run:
         account = price(plan, ledger.book)
     else:
@@ -377,24 +381,29 @@ def learn(
         InputError: messages that count twice; options that are out of range, or contradict the scheme; test records that are
             not like those of the scheme; training that diverged.
     """
-    answer, records = scheme.answer, sum(map(len, received))
+    answer = scheme.answer
+    records = sum(map(len, received))
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
-    steps, spec = _steps(options, None if isinstance(answer, Codebook) else records), _spec(answer, options)
-    asked = None
+    steps = _steps(options, None if isinstance(answer, Codebook) else records)
+    spec = _spec(answer, options)
+    measured_on = None
     if test is not None:
         _check_fits(scheme, test)
         if test.test is None:
             raise InputError(f"`test`: {test.name} has no test split; name a dataset that has one")
-        asked = _of_test(scheme, test.test, options, progress)
-    began, rows, model = time.perf_counter(), np.concatenate(received), build(spec, options.seed)
+        measured_on = _of_test(scheme, test.test, options, progress)
+    began = time.perf_counter()
+    rows = np.concatenate(received)
+    model = build(spec, options.seed)
     certified, training, metrics = most * answer.certified, None, []
     if isinstance(answer, Codebook):
         model.load_state_dict(nearest_mean(answer, rows))
     else:
-        sent, epsilon = Messages(rows, answer, inputs=options.inputs), json_figure(certified)
-        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, asked, progress)]
+        sent = Messages(rows, answer, inputs=options.inputs)
+        epsilon = json_figure(certified)
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, measured_on, progress)]
         few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
         training = accuracy(model, few, few.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
@@ -416,7 +425,7 @@ def learn(
         "certified": certified,
         "seconds": seconds,
         "training": training,
-        "accuracy": None if asked is None else accuracy(model, *asked[::2], chunk=CHUNK),
+        "accuracy": None if measured_on is None else accuracy(model, *measured_on[::2], chunk=CHUNK),
         "randomised": metrics[-1]["accuracy"] if metrics else None,
         "notes": notes,
     }
@@ -439,11 +448,14 @@ def _steps(options: TrainRequest, bits: int | None) -> int:
 
 
 def _train(
-    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, asked: Asked | None, progress: Progress
+    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, measured_on: Asked | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
-    draw, done, epoch = torch.Generator().manual_seed(options.seed + 2**32), 0, len(sent) // options.batch_size
-    batches, records = Batches(len(sent), options.batch_size, draw), (sent, sent.labels)
+    draw = torch.Generator().manual_seed(options.seed + 2**32)
+    done = 0
+    epoch = len(sent) // options.batch_size
+    batches = Batches(len(sent), options.batch_size, draw)
+    records = (sent, sent.labels)
     share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
     if options.optimizer != "sgd":
@@ -451,13 +463,13 @@ def _train(
     with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
         torch.manual_seed(options.seed + 2**33)
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
-            told = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
+            watch = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
             left_out = list(model.children())[-1].register_forward_pre_hook(
-                lambda _, given: functional.dropout(given[0], options.dropout)
+                lambda _, batch: functional.dropout(batch[0], options.dropout)
             )
-            train_plain(model, Mask.dense(model), records, batches, end - done, descent, told)
+            train_plain(model, Mask.dense(model), records, batches, end - done, descent, watch)
             left_out.remove()
-            yield {"step": (done := end), "accuracy": asked and accuracy(model, *asked[1:], chunk=CHUNK)}
+            yield {"step": (done := end), "accuracy": measured_on and accuracy(model, *measured_on[1:], chunk=CHUNK)}
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
@@ -491,7 +503,8 @@ def _of_test(scheme: Scheme, test: Split, options: TrainRequest, progress: Progr
                 plain.append(answer.without_coins(scores, y))
                 sent.append(answer.randomise(scores, y, FastSource()))
             step(min(start + ROWS, len(test)))
-    labels, rows = torch.tensor(opened.y), np.concatenate(plain)  # labels as they are, not those of messages
+    labels = torch.tensor(opened.y)
+    rows = np.concatenate(plain)  # labels as they are, not those of messages
     if isinstance(answer, Codebook):
         return torch.from_numpy(rows), torch.zeros(0), labels
     as_is = Messages(rows, answer, randomised=False, inputs=options.inputs)
@@ -508,11 +521,11 @@ def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
     lineage = lineage_of(scheme, *received)
     test = None
     if request.test is not None:
-        named = DataOptions(dataset=request.test)
+        test_options = DataOptions(dataset=request.test)
         if request.test not in catalogue():  # of a file, in the range and of the classes that were agreed on
             low, high = scheme.feature_map.bounds
-            named = replace(named, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
-        test = open_dataset(named)
+            test_options = replace(test_options, bounds=f"{low!r},{high!r}", classes=scheme.answer.classes)
+        test = open_dataset(test_options)
     rows = [messages.rows for messages in received]
     learned = learn(scheme, rows, request, test, progress, messages_of_one(lineage))
     body = as_flags({"run": str(out), **learned.facts})
@@ -576,10 +589,11 @@ def load_scheme(path: Path) -> Scheme:
         raise ArtifactError(f"{where}: feature_map is missing")
     values = read_tensors(path / STATISTICS, dict.fromkeys(("mean", "deviation"), (feature_map.features,)), "float32")
     try:
-        answer, lineage = _answer(body["answer"]), lineage_from_json(body["lineage"])
+        answer = _answer(body["answer"])
+        lineage = lineage_from_json(body["lineage"])
         scheme = Scheme(feature_map, values["mean"], values["deviation"], answer, lineage)
-        said, held = (body["nominal"], body["certified"]), (answer.nominal, answer.certified)
-        same = all(math.isclose(one, other, rel_tol=1e-9) for one, other in zip(said, held, strict=True))
+        stated, computed = (body["nominal"], body["certified"]), (answer.nominal, answer.certified)
+        same = all(math.isclose(old, new, rel_tol=1e-9) for old, new in zip(stated, computed, strict=True))
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
     except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError):
@@ -665,7 +679,9 @@ def save_learned(
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    spec, model, mask = learned.spec, learned.model, Mask.dense(learned.model)
+    spec = learned.spec
+    model = learned.model
+    mask = Mask.dense(learned.model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         files.write_json(folder / "result.json", {**result, **stated})

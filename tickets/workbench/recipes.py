@@ -403,14 +403,17 @@ def check_no_problems(path: Path, problems: list[str]) -> None:
 
 def _checked_form(document: Section, path: Path, seeds: int | None) -> Document:
     """Return the tables of a document, each checked by itself; ``paper`` is the figure."""
-    bodies, rows, problems = document.get("arm"), list[dict[str, Any]](), list[str]()
+    bodies = document.get("arm")
+    rows = list[dict[str, Any]]()
+    problems = list[str]()
     for body in (body for body in (bodies if isinstance(bodies, list) else ()) if isinstance(body, dict)):
         try:
             rows += _rows(body, path)
         except InputError as error:
             problems.append(f"[[arm]] {body.get('name')!r} {error}")
             rows.append({"name": "wrong"})  # and said so
-    head, form = document.get("recipe", {}), None
+    head = document.get("recipe", {})
+    form = None
     if seeds is not None and isinstance(head, dict):
         head = {**head, "seeds": seeds}
     try:
@@ -432,7 +435,8 @@ _SAID = {
 
 def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
     """Return what is wrong at one place of the document, behind that place: such as ``[[arm]] 'dense' train``."""
-    (head, *rest), types = [part for part in item["loc"] if part not in VALUE_TYPES], set(item["loc"]) & VALUE_TYPES
+    (head, *rest) = [part for part in item["loc"] if part not in VALUE_TYPES]
+    types = set(item["loc"]) & VALUE_TYPES
     where = f"[{head}]"
     if head == "arm":
         row = rows[rest.pop(0)] if rest else {}
@@ -452,8 +456,8 @@ def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
 def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
     """Return one table for each of the values that vary, whose lists run side by side; named by the first of them."""
     plain = {key: value for key, value in body.items() if key != "vary"}
-    if made := {"group", "varied"} & body.keys():
-        raise InputError(f"{min(made)}: vary makes it; leave it out")
+    if reserved := {"group", "varied"} & body.keys():
+        raise InputError(f"{min(reserved)}: vary makes it; leave it out")
     if "vary" not in body or not isinstance(body.get("name"), str):
         return [plain | {"paper": _printed(body.get("paper"), path)}]
     vary = body["vary"] if isinstance(body["vary"], dict) else {}
@@ -476,7 +480,8 @@ def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
                 if not isinstance(inner, dict):
                     raise InputError(f"{part}: must be a table")
             inner[name] = value
-        title, paper = f"{body['name']}, {what} {values[0]}", _printed(row.get("paper"), path)
+        title = f"{body['name']}, {what} {values[0]}"
+        paper = _printed(row.get("paper"), path)
         rows.append({**row, "name": title, "group": body["name"], "varied": values[0], "paper": paper})
     return rows
 
@@ -517,10 +522,10 @@ def _layered(arm: Arm, form: Document, over: Quick) -> Arm:
 
 def override(under: Section, over: Section) -> dict[str, Any]:
     """``under`` with the options of ``over`` in place; of options that exclude each other, the one in ``over`` stays."""
-    named = {key.replace("_", "-"): value for key, value in over.items()}
-    gone = {key for pair in EXCLUSIVE for key in pair if any(other in named for other in pair)}
+    by_flag = {key.replace("_", "-"): value for key, value in over.items()}
+    gone = {key for pair in EXCLUSIVE for key in pair if any(other in by_flag for other in pair)}
     rest = {name: value for key, value in under.items() if (name := key.replace("_", "-")) not in gone}
-    return rest | named
+    return rest | by_flag
 
 
 def _quick_set(section: Section, over: Section) -> Section:
@@ -542,7 +547,9 @@ def _compared(arm: Arm, arms: Iterable[Arm]) -> str | None:
 
 def _contradictions(recipe: Recipe) -> Iterator[str]:
     """Yield what contradicts another table, and what a command refuses of its options."""
-    counted, figure, sets = Counter(arm.name for arm in recipe.arms), recipe.figure or Figure(), recipe.tickets
+    counted = Counter(arm.name for arm in recipe.arms)
+    figure = recipe.figure or Figure()
+    sets = recipe.tickets
     yield from (f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1)
     if figure.over == "values" and all(arm.varied is None for arm in recipe.arms):
         yield "[figure] over: no arm has vary, so there are no values"
@@ -632,7 +639,9 @@ def _check_fits(request: GenerateRequest | TrainRequest, dataset: Dataset) -> No
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
     """Read every dataset, and return each arm's part by name; refuse with all that is missing or cannot be together."""
-    problems, loaded, source = dict[str, str](), dict[str, Dataset | None](), str(recipe.path)
+    problems = dict[str, str]()
+    loaded = dict[str, Dataset | None]()
+    source = str(recipe.path)
     public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
 
     @contextlib.contextmanager
@@ -652,7 +661,8 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
         return loaded[key]
 
     for name, section in recipe.tickets.items():
-        where, carried = f"[tickets.{name}]", "from" in section
+        where = f"[tickets.{name}]"
+        carried = "from" in section
         dataset = read(section if carried else {"dataset": "digits", **section}, where)
         if dataset is None or carried:
             continue
@@ -670,7 +680,8 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
         with noting(f"{where} train"):
             request = resolve(TrainRequest, {"dense": True}, arm.train, source)
             dataset = at_unit(dataset, request.per_unit)
-            private[arm.name], units[dataset.unit] = ledger.part(dataset), None
+            private[arm.name] = ledger.part(dataset)
+            units[dataset.unit] = None
             train.sampling_of(request, dataset)
             if arm.tickets is None:
                 _check_fits(request, dataset)

@@ -98,27 +98,27 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def _of_run(found: FoundRun, request: ReportRequest, progress: Progress) -> Reported:
-    config, result, problems = found.config, found.result, list(found.problems)
-    account, name = found.account, found.path.resolve().name
-    if found.state == "unfinished":
+def _of_run(run: FoundRun, request: ReportRequest, progress: Progress) -> Reported:
+    config, result, problems = run.config, run.result, list(run.problems)
+    account, name = run.account, run.path.resolve().name
+    if run.state == "unfinished":
         notes = ("the run has not ended; what it costs is spent already",)
         subject = Subject(name, notes=notes, state="unfinished", **terms_of_run(config))
         return Reported(subject, account, NO_EVIDENCE, problems)
     subject = run_subject(
-        name, config, result, parameters=found.parameters, versions=found.environment, weights=found.weights
+        name, config, result, parameters=run.parameters, versions=run.environment, weights=run.weights
     )
     subject = replace(subject, settings={**subject.settings, "purpose": request.purpose, "contact": request.contact})
-    attacked = _audit(found, progress)
-    if (wrong := found.understated) is not None:
+    attacked = _audit(run, progress)
+    if (wrong := run.understated) is not None:
         problems.append(wrong)
-    attacked |= _all_together(found, subject, request.ledger)
+    attacked |= _all_together(run, subject, request.ledger)
     evidence = {
         "skill": skill_in(result),
-        "over_steps": _over_steps(found.metrics or {}),
+        "over_steps": _over_steps(run.metrics or {}),
         "unattacked": "audit_canaries" not in attacked,
     }
-    state = "damaged" if problems else found.state
+    state = "damaged" if problems else run.state
     return Reported(
         replace(subject, outcome={**subject.outcome, **attacked}, state=state), account, evidence, problems
     )
@@ -130,24 +130,24 @@ def _over_steps(metrics: charts.Metrics) -> list[charts.Chart]:
     )
 
 
-def _all_together(found: FoundRun, subject: Subject, named: str | None) -> dict[str, Any]:
+def _all_together(run: FoundRun, subject: Subject, ledger: str | None) -> dict[str, Any]:
     """Return what all on the same people comes to, by the ledger that paid; empty where that is not at hand.
 
     Raises:
         InputError: the ledger that was named paid for nothing of this run.
     """
-    if named is not None and not Path(named).exists():
-        raise InputError(f"`ledger`: {named}: there is no such file; name the one that paid for {found.path}")
-    mine = {entry.id for entry in found.lineage.paid}
-    usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in found.lineage.paid)))
-    at_hand = [Path(named)] if named else [folder / name for folder in (Path(), found.path.parent) for name in usual]
-    books = (open_ledger(path, links=named is not None).book for path in at_hand if path.exists())
-    book = next((one for one in books if mine & {entry.id for entry in one.entries}), None)
-    if book is None and named is not None:
-        raise InputError(f"`ledger`: {named} paid for nothing of {found.path}; name the ledger that did")
+    if ledger is not None and not Path(ledger).exists():
+        raise InputError(f"`ledger`: {ledger}: there is no such file; name the one that paid for {run.path}")
+    mine = {entry.id for entry in run.lineage.paid}
+    usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in run.lineage.paid)))
+    at_hand = [Path(ledger)] if ledger else [folder / name for folder in (Path(), run.path.parent) for name in usual]
+    books = (open_ledger(path, links=ledger is not None).book for path in at_hand if path.exists())
+    book = next((candidate for candidate in books if mine & {entry.id for entry in candidate.entries}), None)
+    if book is None and ledger is not None:
+        raise InputError(f"`ledger`: {ledger} paid for nothing of {run.path}; name the ledger that did")
     if book is None:
         return {}
-    account = book.account(found.lineage)
+    account = book.account(run.lineage)
     limit = account.budget
     return {
         "others": sum(entry.paid and entry.id not in mine for entry in account.entries),
@@ -156,12 +156,12 @@ def _all_together(found: FoundRun, subject: Subject, named: str | None) -> dict[
     }
 
 
-def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
-    if found.run is None or found.run.observations is None:
+def _audit(run: FoundRun, progress: Progress) -> dict[str, Any]:
+    if run.run is None or run.run.observations is None:
         return {}
     progress.say("looking for the canaries")
     try:
-        findings = audit(found.run)
+        findings = audit(run.run)
     except DpltmError:
         return {}
     return {f"audit_{name}": getattr(findings, name) for name in ("lower_bound", "canaries", "confidence")}
@@ -172,7 +172,8 @@ def _audit(found: FoundRun, progress: Progress) -> dict[str, Any]:
 
 def _page(reported: Reported, body: dict[str, Any], attacker: Sequence[charts.Chart]) -> str:
     """Return the page; its template escapes all values but charts and the statement, escaped where they are made."""
-    method, unit = certified_by(reported.subject.accountant), reported.account.unit
+    method = certified_by(reported.subject.accountant)
+    unit = reported.account.unit
     costs = [
         figure(Account((entry,), unit=unit).epsilon(reported.subject.delta, method)) if entry.paid else ""
         for entry in reported.account.entries

@@ -65,14 +65,14 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest) ->
         "train": {"ticket": "", "out": "", "epsilon": options.epsilon, **code},
     }
     for name, section in tables.items():
-        given = {"delta": options.delta, "dry_run": "", **decided[name]}
+        common = {"delta": options.delta, "dry_run": "", **decided[name]}
         if not (name == "select" and public):
-            given |= {"ledger": options.ledger, "population": options.population}
-        clash = sorted(key for key in section if given.get(key.replace("-", "_")) is not None)
+            common |= {"ledger": options.ledger, "population": options.population}
+        clash = sorted(key for key in section if common.get(key.replace("-", "_")) is not None)
         if clash:
             otherwise = "" if "run" in document else f", or take dpltm {name} `config` {path}"
             raise InputError(f"`config` {path}: [{name}] {clash[0]}: decided by [run] here; set it there{otherwise}")
-        added = {key: value for key, value in given.items() if key not in ("ledger", "population")}
+        added = {key: value for key, value in common.items() if key not in ("ledger", "population")}
         section.update((key, value) for key, value in added.items() if value not in (None, ""))
     head = Head(title=f"three stages {digest(tables)[:16]}", seeds=1)
     arm = Arm.model_construct(name="run", tickets="tickets", select=tables["select"], train=tables["train"])
@@ -81,7 +81,8 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest) ->
 
 def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOptions], Dataset]) -> dict[str, Any]:
     """Return what the three stages would spend, in the ledger; refuse all that can be refused before hours of generation."""
-    (arm,), source = recipe.arms, str(recipe.path)
+    (arm,) = recipe.arms
+    source = str(recipe.path)
     account = {"ledger": options.ledger, "population": options.population}
     by_mechanism = not reads_no_records(arm.draw)
     making = resolve(GenerateRequest, account, recipe.tickets["tickets"], source)
@@ -97,40 +98,42 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         )
     private = load(learning)
     ledger = ledger_of(learning.dataset, learning, private.noun)
-    made = generation.plan(load(making), making, ledger, services(SILENT), model=own_of(making.model, making))
-    if made.provenance == "data-free" or making.no_predictors:
+    generated = generation.plan(load(making), making, ledger, services(SILENT), model=own_of(making.model, making))
+    if generated.provenance == "data-free" or making.no_predictors:
         wrong = "no-predictors" if making.no_predictors else "provenance"
         raise InputError(
             f"[generate] {wrong}: the selection needs predictors, which data-free tickets and a set without them have not;"
             " say public or private, or train a ticket by its round with dpltm train SET@ROUND"
         )
-    densities = scheduled_densities(made.spec, made.config)
+    densities = scheduled_densities(generated.spec, generated.config)
 
     def entered(book: Book, *drafts: Entry) -> Book:
         book.account().check_budget(drafts)
         return book.adding(drafts, [secrets.token_hex(32) for _ in drafts])
 
-    book = entered(ledger.book, *made.entries)
+    book = entered(ledger.book, *generated.entries)
     if by_mechanism:
-        scored = _behind_map(load(drawing), "select", made, options)
+        scored = _behind_map(load(drawing), "select", generated, options)
         part = ledger.part(scored)
         try:
             check_private(book.account(), part)
         except InputError as error:
             raise InputError(f"[generate] and [select]: {error}") from None
-        fixed = made.provenance != "private" or not ledger.part(made.dataset).overlaps(part)
-        metric = private_score(drawing.judged_by, drawing.class_shares, scored, made.spec.score)
+        fixed = generated.provenance != "private" or not ledger.part(generated.dataset).overlaps(part)
+        metric = private_score(drawing.judged_by, drawing.class_shares, scored, generated.spec.score)
         assert not isinstance(metric, PricedError)
         settled = selection.settle(drawing, scored.records, densities[1:], fixed, metric)
         book = entered(book, selection.draft(drawing, settled, part, scored.unit))
-    take_over_map(private, made.dataset.feature_map, learning.features, "[generate]")  # so [train] may not name one
-    private = _behind_map(private, "train", made, options)
+    take_over_map(
+        private, generated.dataset.feature_map, learning.features, "[generate]"
+    )  # so [train] may not name one
+    private = _behind_map(private, "train", generated, options)
     try:  # as of the whole network: what is trained does not depend on which ticket wins
-        start = fresh(made.spec, 0)
+        start = fresh(generated.spec, 0)
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
         check_private(planned.account, planned.entry.part)
     except (BudgetError, CalibrationError) as error:
-        if isinstance(error, BudgetError) and (made.provenance == "dp" or ledger.account().paid):
+        if isinstance(error, BudgetError) and (generated.provenance == "dp" or ledger.account().paid):
             raise  # it says what took the budget
         raise InputError(
             f"`epsilon`, `split`: {options.split:g} of {options.epsilon:g} is too little for the training; raise `epsilon`,"
@@ -151,9 +154,9 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
     }
 
 
-def _behind_map(dataset: Dataset, stage: str, made: generation.Generation, options: RunRequest) -> Dataset:
+def _behind_map(dataset: Dataset, stage: str, generated: generation.Generation, options: RunRequest) -> Dataset:
     check_no_target(dataset, f"[{stage}] of a ticket")
-    source, dataset = made.dataset, take_over_map(dataset, made.dataset.feature_map, None, "[generate]")
+    source, dataset = generated.dataset, take_over_map(dataset, generated.dataset.feature_map, None, "[generate]")
     check_delta(options.delta, dataset)
     if (source.features, source.classes) != (dataset.features, dataset.classes):
         raise InputError(

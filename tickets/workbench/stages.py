@@ -71,8 +71,8 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
     dataset = open_dataset(request)
     out = Path(request.out) if request.out else free_name(request.name or dataset.name, ".tickets")
     with CheckpointFolder(out, request, progress) as checkpoints:
-        if going_on := checkpoints.held is not None:
-            progress.say(f"going on from {checkpoints.held.place}")
+        if going_on := checkpoints.latest is not None:
+            progress.say(f"going on from {checkpoints.latest.place}")
         plan = generation.plan(dataset, request, ledger, services(progress), model=model, going_on=going_on, own=own)
         # or the set could not be written, or read again
         ticket_set.check_size("`rounds`", plan.spec, plan.config.rounds + 1)
@@ -107,7 +107,8 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
-    folder, dry = ticket_set.folder_of(tickets), {"dry_run": True} if request.dry_run else {}
+    folder = ticket_set.folder_of(tickets)
+    dry = {"dry_run": True} if request.dry_run else {}
     if ticket_set.is_bundled(folder):
         raise InputError(
             f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
@@ -122,7 +123,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         ledger = ledger_of(request.dataset, request, dataset.noun)
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
-            return as_flags({**dry, "ticket_set": request.set, **draw.told, "privacy": draw.priced().to_json()})
+            return as_flags({**dry, "ticket_set": request.set, **draw.facts, "privacy": draw.priced().to_json()})
         check_writable(ticket_set.winner_path(tickets))
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
@@ -149,7 +150,8 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
         What ``dpltm train`` prints as JSON; None on other ranks than 0.
     """
     check_request(request)
-    ranks, place = None, launched()
+    ranks = None
+    place = launched()
     if place is not None:
         if request.head == LEAST_SQUARES:
             check_alone("`head` least-squares")
@@ -174,15 +176,15 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
         plan.rehearse()
         return as_flags({"dry_run": True, **plan.resolved, "privacy": training.stated(plan).to_json()})
     with CheckpointFolder(out, request, progress) as checkpoints:
-        held = None if checkpoints.held is None else checkpoints.held.state
-        entered = held is not None and held.get("id") in {entry.id for entry in ledger.book.entries}
-        if request.resume and (held is None or ("key" in held and not entered)):
+        state = None if checkpoints.latest is None else checkpoints.latest.state
+        entered = state is not None and state.get("id") in {entry.id for entry in ledger.book.entries}
+        if request.resume and (state is None or ("key" in state and not entered)):
             raise InputError(
                 f"`resume`: what was begun at {out} kept no checkpoint; leave `resume` out to begin again"
             )
-        given = start, dataset, request, ledger, services(progress)
+        arguments = start, dataset, request, ledger, services(progress)
         try:
-            run = training.train_start(*given, checkpoints=checkpoints, ranks=ranks, own=own)
+            run = training.train_start(*arguments, checkpoints=checkpoints, ranks=ranks, own=own)
         except RankError as error:
             raise RankError(f"{error}; the same command goes on") from None
         run = replace(run, label=str(out))
@@ -288,7 +290,8 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
 
 def _configuration(request: dict[str, Any], result: SearchResult) -> Iterator[str]:
     """Yield the lines of a file by which ``dpltm train`` takes the best setting."""
-    metric, score = request["metric"] or "accuracy", result.best.score
+    metric = request["metric"] or "accuracy"
+    score = result.best.score
     scored = f"{score:.4f} right" if metric == "accuracy" else f"{metric} {score:.4f}"
     yield f"# best of dpltm tune, {scored} on public records: dpltm train --dataset NAME --config FILE"
     yield "[train]"
@@ -350,13 +353,13 @@ def front_of_import(
             f"{file}: its network stands behind {origin.front.text} features with tensors of their own, which the file does"
             " not hold; take a copy of the whole set (dpltm tickets export SET)"
         )
-    behind = take_over_map(dataset, feature_map, None, file)
-    named = behind.feature_map if features is None else with_feature_map(dataset, features).feature_map
-    if named is None or behind.feature_map is None or named.id != behind.feature_map.id:
+    mapped = take_over_map(dataset, feature_map, None, file)
+    own_map = mapped.feature_map if features is None else with_feature_map(dataset, features).feature_map
+    if own_map is None or mapped.feature_map is None or own_map.id != mapped.feature_map.id:
         raise InputError(
             f"`features`: {features} is not what the network in {file} stands behind, {origin.front.text}; leave it out"
         )
-    return behind, []
+    return mapped, []
 
 
 def imported_set(
@@ -372,11 +375,13 @@ def imported_set(
     if origin is not None:
         if provenance not in (None, origin.provenance):
             raise InputError(f"`provenance`: {file} says {origin.provenance} of itself; leave `provenance` out")
-        parent, provenance = Parent(origin.id, origin.name, None, "export and import"), origin.provenance
+        parent = Parent(origin.id, origin.name, None, "export and import")
+        provenance = origin.provenance
     elif provenance is None:
         raise InputError(f"`provenance` is missing: {file} does not say what its masks and weights depend on")
     elif provenance != "data-free":
-        words, part = "masks and weights made elsewhere", ledger.part(dataset)
+        words = "masks and weights made elsewhere"
+        part = ledger.part(dataset)
         drafts = [*ledger.public(dataset, words)]
         if provenance == "private":
             check_private(ledger.account(), part)

@@ -163,11 +163,11 @@ class TrialRunner:
         """Refuse settings of another search than those that other seeds of the row were trained with."""
         for other in trial.recipe.trials if settings else ():
             if other.arm is trial.arm and other.search == trial.search:
-                had = (self.folder.result(other.name) or {}).get("settings", _decided(settings))
-                if had != _decided(settings):
+                before = (self.folder.result(other.name) or {}).get("settings", _decided(settings))
+                if before != _decided(settings):
                     raise InputError(
-                        f"{other.name} was trained with what another search found, {had}, and that is gone from tune/; put"
-                        " it back, or take another `out`"
+                        f"{other.name} was trained with what another search found, {before}, and that is gone from tune/;"
+                        " put it back, or take another `out`"
                     )
 
     def _train(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
@@ -234,11 +234,12 @@ class TrialRunner:
     def _set(self, shared: Shared) -> Path:
         """Return the folder of a set; refused where it is not what the recipe asks for: that decides what is certified."""
         path = self.path(shared)
-        there, asked = find_set(str(path)).provenance, shared.recipe.provenance(shared.title)
-        if there != asked:
+        provenance = find_set(str(path)).provenance
+        expected = shared.recipe.provenance(shared.title)
+        if provenance != expected:
             raise InputError(
-                f"{path}: its provenance is {there}, and that of [tickets.{shared.title}] is {asked}; remove it, and it is"
-                " made"
+                f"{path}: its provenance is {provenance}, and that of [tickets.{shared.title}] is {expected}; remove it, and"
+                " it is made"
             )
         return path
 
@@ -250,9 +251,9 @@ def _decided(settings: Section) -> dict[str, Any]:
 
 
 def _round(trial: Trial, source: Path, settings: Section) -> int:
-    asked = _decided(settings)["round"] if trial.arm.round == "tuned" else trial.arm.round
-    if isinstance(asked, int):
-        return asked
+    wanted = _decided(settings)["round"] if trial.arm.round == "tuned" else trial.arm.round
+    if isinstance(wanted, int):
+        return wanted
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
 
@@ -371,15 +372,16 @@ def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
     """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
     torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
     progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
-    asked = RunRequest(
+    run_options = RunRequest(
         epsilon=options.epsilon, delta=options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE)
     )
-    return _run_stages(read_stages(DEMO, out, asked), asked, progress)
+    return _run_stages(read_stages(DEMO, out, run_options), run_options, progress)
 
 
 def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict[str, Any]:
     """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
-    root, (trial,) = Path(options.out or ""), recipe.trials
+    root = Path(options.out or "")
+    (trial,) = recipe.trials
     shared = trial.needs[0]
     if options.dry_run or not (root / "recipe.json").exists():
         if not files.only_being_written(root / "recipe.json"):
@@ -397,8 +399,8 @@ def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict
             if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
                 for path in (runner.path(shared), private_path(runner.path(shared))):
                     remove(path)
-            made = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
-            body = runner.make(trial, generate=made)
+            generated = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
+            body = runner.make(trial, generate=generated)
     places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
     answers = {
         name: {key: places.get(key, value) for key, value in body[name].items()}
@@ -426,10 +428,14 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         results = folder.results(trial.name for trial in recipe.trials)
         workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         for trial in recipe.trials:  # rows would mix them
-            had, now = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
-            if had is not None and now is not None and value_from_json(Part, had, "part").snapshot != now.snapshot:
+            trained_on, at_hand = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)
+            if (
+                trained_on is not None
+                and at_hand is not None
+                and value_from_json(Part, trained_on, "part").snapshot != at_hand.snapshot
+            ):
                 raise InputError(
-                    f"`out`: {folder.trial(trial.name)} was trained on other records than those of {now.name} at hand;"
+                    f"`out`: {folder.trial(trial.name)} was trained on other records than those of {at_hand.name} at hand;"
                     " take another `out`, or remove its result.json, to have it run again"
                 )
         total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
@@ -442,7 +448,8 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
     arms = []
     with progress.progress("what it would spend", len(recipe.arms)) as step:
         for number, arm in enumerate(recipe.arms, 1):
-            spent, epsilon = None, arm.train.get("epsilon")
+            spent = None
+            epsilon = arm.train.get("epsilon")
             if arm.latent is None and arm.tickets is None and arm.tune is None:
                 decided = {"dense": True, "dry_run": True, "ledger": ledger}
                 spent = train(resolve(TrainRequest, decided, arm.train), SILENT, own=True)["privacy"]
@@ -461,7 +468,8 @@ def _plan(recipe: Recipe, ledger: str, progress: Progress) -> dict[str, Any]:
                 }
             )
             step(number)
-    seeds, sets = [*range(recipe.head.seeds)], sorted(recipe.tickets)
+    seeds = [*range(recipe.head.seeds)]
+    sets = sorted(recipe.tickets)
     return {"quick": recipe.quick, "seeds": seeds, "members": len(recipe.trials), "tickets": sets, "arms": arms}
 
 
@@ -476,15 +484,16 @@ def total(recipe: Recipe, results: Mapping[str, Any], ledger: Ledger) -> dict[st
 
     Delta and adjacency are those of the recipe: the least delta, and replace-one if any arm asks it.
     """
-    behind = lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values() if "lineage" in result))
-    account = ledger.account(behind)
+    lineage = lineage_of(*(lineage_from_json(result["lineage"]) for result in results.values() if "lineage" in result))
+    account = ledger.account(lineage)
     delta = min(float(arm.train.get("delta", 1e-5)) for arm in recipe.arms)
     replaced = any(arm.train.get("adjacency") == "replace-one" for arm in recipe.arms)
     notes, finite = ["of all trials together: of everything that their ledger holds"], None
     if math.isinf(account.epsilon(delta, "rdp")) and math.isinf(account.epsilon(delta)):
         alone = ((entry, replace(account, entries=(entry,))) for entry in account.entries)
         certified = (entry for entry, own in alone if not entry.paid or math.isfinite(own.epsilon(delta, "rdp")))
-        rest, paid = replace(account, entries=tuple(certified)), len(account.paid)
+        rest = replace(account, entries=tuple(certified))
+        paid = len(account.paid)
         finite = {"epsilon": rest.epsilon(delta), "releases": len(rest.paid)}
         notes.append(
             f"{paid - len(rest.paid)} of {paid} releases certify nothing: all together neither; the others together would be"
@@ -518,7 +527,8 @@ def table(
         else f"{len(names)} of {len(rows)} rows: "
         for note, names in names_of.items()
     }  # fmt: skip
-    stated, seeds = all_terms(rows), recipe.head.seeds  # where rows agree on it, it is said once; else in each
+    stated = all_terms(rows)
+    seeds = recipe.head.seeds  # where rows agree on it, it is said once; else in each
     over = f"means over {seeds} seeds with 95 % intervals (Student's t)" if seeds > 1 else "one seed"
     return {
         "recipe": recipe.head.title,
@@ -580,7 +590,8 @@ def finish(recipe: Recipe, folder: SweepFolder, ledger: Ledger, failures: Mappin
     results = folder.results(trial.name for trial in recipe.trials)
     privacy = total(recipe, results, ledger)
     body = table(recipe, results, failures, privacy)
-    charts, picture = _charts(recipe, body, folder, results), folder.root / "figure.png"
+    charts = _charts(recipe, body, folder, results)
+    picture = folder.root / "figure.png"
     place = {"config": str(recipe.path), "out": str(folder.root), "figure": str(picture) if charts else None}
     elsewhere = dict.fromkeys(failures, "it failed; the same command says why")  # which may tell of a record
     shared = {**files.published(place), **table(recipe, results, elsewhere, privacy)}
@@ -608,8 +619,8 @@ def _charts(recipe: Recipe, body: Mapping[str, Any], folder: SweepFolder, result
     charts = ((dataset, accuracy_over_steps(runs)) for dataset, runs in runs_of.items())
     return [
         replace(chart, title=f"{dataset}: {chart.title}".removeprefix(": "))
-        for dataset, some in charts
-        for chart in some
+        for dataset, panels in charts
+        for chart in panels
     ]
 
 

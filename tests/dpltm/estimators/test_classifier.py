@@ -26,6 +26,7 @@ import dpltm.tickets
 from dpltm import estimators
 from dpltm.errors import BudgetError, InputError
 from dpltm.estimators import Columns
+from dpltm.networks import evaluation
 from dpltm.privacy.account import Account
 from dpltm.privacy.entry import NO_LINEAGE, Entry
 from dpltm.privacy.ledger import Ledger
@@ -428,6 +429,17 @@ def test_what_a_paid_score_counts_of_a_record_is_the_same_whoever_else_is_there(
     whole = made._outputs(x, alike=True)
     for count in (1, ROWS + 1, ROWS + 2):
         assert np.array_equal(made._outputs(x[:count], alike=True), whole[:count])
+
+
+def test_records_are_scored_one_by_one_where_others_move_a_bit(monkeypatch):
+    x, y = table(0, 50)
+    made, seen, x = classifier().fit(x, y), [], x[:5]
+    made.run_.model.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    made._outputs(x, alike=True)
+    assert seen[-1:] == [ROWS]
+    monkeypatch.setattr(evaluation, "bits_hold", lambda *_: False)
+    made._outputs(x, alike=True)
+    assert seen[-5:] == [1] * 5
 
 
 def priced(kind, count):

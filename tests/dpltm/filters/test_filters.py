@@ -72,7 +72,7 @@ def test_bad_parameters(name: str, parameter: str, value: float) -> None:
 
 
 def test_what_papers_claim() -> None:
-    assert Tanh(3.0, 1.0, None).nominal_bound == 1.0
+    assert Tanh(3.0, 1.0, None).nominal_bound == make_filter("sigmoid").nominal_bound == 1.0
     assert Clip(1.0).nominal_bound is Tanh(3.0, 1.0, None, Clip(1.0)).nominal_bound is None
 
 

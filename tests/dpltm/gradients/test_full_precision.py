@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients
 from dpltm.networks.evaluation import count_correct
-from dpltm.networks.full_precision import full_precision
+from dpltm.networks.full_precision import deterministic, full_precision
 from dpltm.networks.masks import Mask
 from dpltm.training.descent import cross_entropy
 from dpltm.verbs.private_loop import PrivateLoop
@@ -141,3 +141,22 @@ def test_blocks_of_two_threads_leave_the_switches_as_they_were(loose):
     assert exact(settings())
     other.__exit__(None, None, None)
     assert settings() == loose
+
+
+def test_sums_stay_in_order_until_the_last_of_two_threads_leaves():
+    """A program that only wanted warnings has them back; within, what has no such form fails."""
+
+    def setting():
+        return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        first, other = (deterministic(torch.device("cuda"), True) for _ in range(2))
+        first.__enter__()
+        other.__enter__()
+        first.__exit__(None, None, None)
+        assert setting() == (True, False)
+        other.__exit__(None, None, None)
+        assert setting() == (True, True)
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -64,7 +64,7 @@ def check(
         if sparse is not None:
             patch.setattr(linear_layer, "kernel_for", always("sparse" if sparse else "dense"))
         gradients.check(x, y)
-    assert gradients._plan.whole == whole
+    assert gradients._plan.by_torch_func == whole
     expected = naive_gradients(model, mask, squared_error, x, y)
     norms = torch.cat(list(expected.values()), 1).norm(dim=1)
     layers = [list(expected)] if whole else own_layers(model) if layers is None else layers

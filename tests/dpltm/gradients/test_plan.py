@@ -274,7 +274,7 @@ def test_what_keeps_records_apart_is_accepted_and_right(name):
     build, shape = ACCEPTED[name]
     plan = right(build(), torch.randn(5, *shape))._plan
     if "steps" in name or name.startswith("custom"):
-        assert not plan.whole
+        assert not plan.by_torch_func
 
 
 def without_gradient(self: Applied, x: Tensor) -> Tensor:
@@ -296,7 +296,7 @@ def checkpointed(self: Applied, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("first", [nn.Conv1d(1, 1, 1), nn.Linear(4, 4), nn.LayerNorm(4), nn.PReLU()], ids=repr)
 def test_any_way_to_call_a_module_is_right(forward, first):
     gradients = right(Applied(forward, first=copy.deepcopy(first), out=nn.Linear(4, 3)), torch.randn(5, 1, 4))
-    assert not gradients._plan.whole
+    assert not gradients._plan.by_torch_func
 
 
 def test_tokens_and_classes_are_accepted_and_right():
@@ -327,7 +327,7 @@ def test_parameters_that_are_zero_or_absurd_are_accepted():
         model = nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(15, 2))
         for weight in model.parameters():
             weight.data.fill_(value)
-        assert not checked(model, squared_error, torch.ones(5, 2, 6), torch.ones(5))._plan.whole
+        assert not checked(model, squared_error, torch.ones(5, 2, 6), torch.ones(5))._plan.by_torch_func
 
 
 def traces(model: nn.Module) -> list[object]:
@@ -414,7 +414,14 @@ def test_the_plan_does_not_depend_on_values(value):
         seen.clear()
         plan = checked(model, loss, torch.full((9, 3), fill), torch.full((9,), fill))._plan
         plans.append(
-            ([type(layer) for layer, _ in plan.layers], plan.copy, plan.whole, plan.kept, plan.passing, tuple(seen))
+            (
+                [type(layer) for layer, _ in plan.layers],
+                plan.copy,
+                plan.by_torch_func,
+                plan.kept,
+                plan.passing,
+                tuple(seen),
+            )
         )
     assert len(plans[0][-1]) > 3
     assert plans[0] == plans[1]

@@ -381,8 +381,8 @@ def test_rows_that_are_made_ready_as_they_are_read(criterion):
 class Kept:
     """Checkpoints in memory: ends the work at the nth offer, with what is held then."""
 
-    def __init__(self, stop: int, held: Checkpoint | None = None) -> None:
-        self.held, self._left = held, stop
+    def __init__(self, stop: int, latest: Checkpoint | None = None) -> None:
+        self.latest, self._left = latest, stop
 
     def keep(self, _: Checkpoint) -> None:
         raise AssertionError
@@ -391,7 +391,7 @@ class Kept:
         self._left -= 1
         if self._left == 0:
             made = make()
-            self.held = replace(made, tensors={name: value.copy() for name, value in made.tensors.items()})
+            self.latest = replace(made, tensors={name: value.copy() for name, value in made.tensors.items()})
             raise Interrupted
         return False
 
@@ -412,7 +412,7 @@ def test_rounds_go_on_to_the_same_bits(config):
             last = generate(SPEC, x, y, config, (x, y), checkpoints=checkpoints)
             break
         except Interrupted:
-            held, stop = checkpoints.held, 2  # the first place is that of before, where a training was at its end
+            held, stop = checkpoints.latest, 2  # the first place is that of before, where a training was at its end
             places.append(held.place)
     assert len(set(places)) == len(places) > 4
     assert same_bits(last.theta0, whole.theta0)

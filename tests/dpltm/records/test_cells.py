@@ -1,6 +1,8 @@
 """Cells of tables: whatever a .csv file holds, Arrow and Python's reader give the same records."""
 
 import csv
+import datetime
+import decimal
 import hashlib
 import io
 import math
@@ -227,6 +229,28 @@ def test_numbers_of_cells_by_hand(cells: list[str]) -> None:
     assert numbers.tobytes() == np.array([number_of(cell) for cell in stripped]).tobytes()
     words = Cells.of_objects(cells).words[Cells.of_objects(cells).codes]
     assert words.tolist() == [as_number(cell) is None for cell in stripped]
+
+
+OBJECTS: list[Any] = [
+    True, False, np.True_, 0, 1, -1, 2**53 + 1, 2**63, 10**30, np.int8(3), np.uint64(2**63 + 5), 0.5, 1.0, -0.0, 0.1, 1e22,
+    np.float32(0.1), np.float16(0.1), np.float64(0.1), math.inf, math.nan, None, "True", " 1", "1.0", "", "nan", b"a",
+    decimal.Decimal("1.10"), datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3), datetime.timedelta(1),
+    np.datetime64("2020-01-02"), np.timedelta64(1, "D"), [1, 2], 1 + 2j,
+]  # fmt: skip
+"""Values that a column of objects of a data frame may hold."""
+
+
+@pytest.mark.parametrize("place", range(len(OBJECTS)))
+def test_a_cell_of_a_frame_means_what_it_means_alone(place: int) -> None:
+    """So that one record, a fraction among truth values, changes no other record of its block."""
+
+    def read(cells: list[Any]) -> list[object]:
+        made = Cells.of_objects(cells)
+        code = made.codes[0]
+        return [made.texts[code], made.numbers[:1].tobytes(), made.words[code], made.nulls[code]]
+
+    for other in OBJECTS:
+        assert read([OBJECTS[place], other]) == read([OBJECTS[place]]), other
 
 
 @pytest.mark.parametrize("kept", [pa.array([1.5, None, 2.0, None]), pa.array(["u", None, "v", "?"])])

@@ -488,4 +488,4 @@ def test_a_training_goes_on_with_its_own_facts_alone(ledger):
 
 def plan_again(entry, options, ledger):
     start, services = from_round(ticket_set(), 2), Services()
-    return plan(settle(start, records(0), options, ledger, services), ledger.book, known=entry)
+    return plan(settle(start, records(0), options, ledger, services), ledger.book, entered=entry)
