@@ -642,7 +642,9 @@ def calibrate(
     excess = (excess - excess.mean()) * longest / records  # they add up to 0
     variance = (1 - 1 / labels.classes) * (longest * release.noise_std / records) ** 2
     excess = excess / (1 + variance / excess.square())
-    drift = excess.square() / (excess.square() + labels.doubt.square()).clamp_min(1e-300)
+    doubt = labels.doubt.square()
+    drift = 1 - doubt / (2 * doubt + excess.square()).clamp_min(1e-300)  # from a half to 1
+    drift = drift.masked_fill(labels.doubt.isinf(), 0.0)  # such shares are too large, and chances began there
     ratio = (shares + drift * excess) / (shares - (1 - drift) * excess).clamp_min(1e-9)
     list(model.parameters())[1].sub_(ratio.clamp(math.exp(-1), math.e).log().to(device))
 
@@ -651,7 +653,7 @@ def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
     """Shares by the rows of persons, ``(classes,)``: those by persons, unless counts of rows stand out of their noise."""
     rows = max(float(counts.sum()), 1.0)
     off = counts / rows - labels.shares
-    off = off * (1 - (2 * noise_std / (rows * off)).square()).clamp_min(0)
+    off = off * (1 - (3 * noise_std / (rows * off)).square()).clamp_min(0)
     shares = (labels.shares + off).maximum(labels.shares / 4)
     return shares / shares.sum()
 

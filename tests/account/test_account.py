@@ -1,7 +1,10 @@
 """Accounts: golden figures, filters, and what random histories do not show (``test_world`` has a table of the rules)."""
 
+import contextlib
+import datetime
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.errors import InputError
 from dpltm.privacy import accountant
-from dpltm.privacy.account import MAX_PIECES, Account, as_replace_one
+from dpltm.privacy.account import MAX_PIECES, Account, as_replace_one, check_declared, check_private, check_unprotected
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.entry import Entry, Lineage, Part
+from dpltm.privacy.entry import HASHES, UNKNOWN_RECORDS, Entry, Lineage, Part
+from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
     GaussianRelease,
@@ -25,6 +29,7 @@ from dpltm.privacy.mechanisms import (
     Unprotected,
     over_two_steps,
 )
+from dpltm.privacy.statement import SETTLED_NOTE, entry_notes, statement
 from exact import gaussian_delta
 
 DELTA = 1e-5
@@ -94,18 +99,6 @@ def test_too_many_combinations_are_priced_as_whole(many):
     assert {entry.id for piece in found.pieces for entry in piece} == {entry.id for entry in entries}
 
 
-# --- which entries count --------------------------------------------------------------------------------------------
-
-
-def test_everything_in_the_ledger_and_the_lineage_counts_once():
-    mine, other = released(1, NOISE), released(2, NOISE, home=THERE)
-    assert account(mine, lineage=[mine, other]).entries == (mine, other)
-    assert account(mine, lineage=[mine, other]).epsilon(DELTA) == epsilon([NOISE, NOISE], DELTA)
-    assert account(mine).__add__([mine]).entries == (mine,)
-    draft = Entry("release", mechanisms=(NOISE,))
-    assert len(account(mine).__add__([draft]).__add__([draft]).entries) == 3
-
-
 # --- relations ------------------------------------------------------------------------------------------------------
 
 
@@ -152,16 +145,6 @@ def test_two_steps_of_whatever_a_ledger_can_hold_have_a_price_and_never_a_lower_
 
 
 # --- order ----------------------------------------------------------------------------------------------------------
-
-DRAW = Selection(0.5, 0.5)
-
-
-def test_a_draft_is_the_last_of_its_ledger():
-    draft = Entry("release", mechanisms=(DRAW,))
-    for held, first in (((), True), ((released(1, NOISE),), False)):
-        planned = account(*held).__add__([draft, Entry("release", mechanisms=(NOISE,))])
-        (draw,) = [each for each in planned.mechanisms(planned.pieces[0]) if isinstance(each, Selection)]
-        assert draw.adaptive is not first
 
 
 def test_a_filter_covers_mechanisms_that_answers_chose():
@@ -227,23 +210,6 @@ def test_a_filter_takes_the_worst_piece_and_checks_delta():
         account(small).filter_epsilon(0.0)
 
 
-# --- budgets --------------------------------------------------------------------------------------------------------
-
-
-def budget(limit, number=1, home=HERE):
-    return Entry("budget", mechanisms=(Guarantee(limit, DELTA),), id=f"b{number}", home=home, sequence=number)
-
-
-DRAFT = Entry("release", mechanisms=(NOISE,))
-
-
-def test_ranges_beside_each_other_share_no_budget():
-    held = [budget(1.0), released(2, NOISE, on=part(0, 10))]
-    account(*held).check_budget([replace(DRAFT, part=part(10, 20))])
-    with pytest.raises(BudgetError):
-        account(*held).check_budget([replace(DRAFT, part=part(9, 20))])
-
-
 # --- messages of owners ---------------------------------------------------------------------------------------------
 
 SENT, MORE = (Guarantee(size, adjacency="replace-one") for size in (0.5, 0.75))
@@ -281,19 +247,123 @@ def test_many_cuts_stay_monotone():
     rng = np.random.default_rng(0)
     entries, last = [], 0.0
     for number in range(1, 120):
-        start, cut, snapshot = (
-            int(rng.integers(40)),
-            str(rng.choice(["record", "place"])),
-            str(rng.choice(["one", "two"])),
-        )
+        start, cut = int(rng.integers(40)), str(rng.choice(["record", "place"]))
+        snapshot = str(rng.choice(["one", "two"]))
         entries.append(released(number, NOISE, on=part(start, start + 1, cut, snapshot)))
         found = account(*entries).epsilon(DELTA, "ma")
         assert found >= last * (1 - 1e-9)
         last = found
 
 
-def test_an_account_has_a_curve_a_piece():
-    found = account(released(1, NOISE, on=part(0, 10)), released(2, NOISE, on=part(10, 20))).profiles()
-    assert [profile.epsilon(DELTA) for profile in found] == [epsilon([NOISE], DELTA)] * 2
-    with pytest.raises(DpltmError):
-        account(released(1, Unprotected())).profiles()
+# --- rules that figures of random histories do not show (test_world has a table of all) ---
+
+
+HALF = HASHES // 2
+
+
+def ranged(start: int, stop: int, cut: str = "record", snapshot: str = "5" * 64) -> Part:
+    return Part("table", snapshot, ("age",), cut, start, stop)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["public", "excluded"])
+@pytest.mark.parametrize("first", ["release", "declaration"])
+def test_under_replace_one_no_part_by_hash_is_protected_beside_one_that_is_not(kind: str, first: str) -> None:
+    """Rule 8: a record may leave one ranged by hash for another; places are fixed."""
+
+    def both(cut: str, noise: GaussianRelease) -> None:
+        stop = HALF if cut == "record" else 10
+        drafts = [Entry("release", ranged(0, stop, cut), (noise,)), Entry(kind, ranged(stop, 2 * stop, cut))]  # type: ignore[arg-type]
+        ledger = Ledger()
+        for draft in drafts if first == "release" else reversed(drafts):
+            ledger.declare(draft)
+
+    both("record", NOISE)
+    both("place", REPLACING)
+    with pytest.raises(InputError, match=r"^`dataset`: "):
+        both("record", REPLACING)
+
+
+@pytest.mark.parametrize("kind", ["public", "excluded"])
+def test_a_declaration_holds_for_its_snapshot_under_any_name(kind: str) -> None:
+    """Rule 7: the same file is not private and public in one ledger, in either order; another file is declared anew."""
+    whole, copied, other = Part("table", "1" * 64), Part("copy", "1" * 64), Part("copy", "2" * 64)
+    declared, paid = Account((Entry(kind, whole),)), Account((Entry("release", whole, (NOISE,)),))  # type: ignore[arg-type]
+    for account, check in ((declared, check_private), (paid, partial(check_declared, kind=kind))):
+        with pytest.raises(InputError, match=r"^`dataset`: "):
+            check(account, part=copied)
+        check(account, part=other)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_dataset_by_name_is_public_or_private_also_once_it_was_edited(named: bool) -> None:
+    """Rule 7: arrays of which nobody said a name have none."""
+    before = Part("table" if named else UNKNOWN_RECORDS.name, "1" * 64)
+    edited = replace(before, snapshot="2" * 64)
+    for account, check in (
+        (Account((Entry("public", before),)), check_private),
+        (Account((Entry("release", before, (NOISE,)),)), partial(check_declared, kind="public")),
+    ):
+        with pytest.raises(InputError, match=r"^`dataset`: ") if named else contextlib.nullcontext():
+            check(account, part=edited)
+
+
+def test_an_account_that_has_a_figure_is_not_ended_unasked() -> None:
+    """Rule 6."""
+    look, held = Entry("release", mechanisms=(Unprotected(),)), Account((Entry("release", mechanisms=(NOISE,)),))
+    with pytest.raises(InputError, match=r"^`unprotected`: "):
+        check_unprotected(held, (look,), False)
+    check_unprotected(held, (look,), True)
+    check_unprotected(held, held.entries, False)
+    for empty in (Account(), Account((look,))):
+        check_unprotected(empty, (look,), False)
+
+
+def test_entries_carry_the_day_and_no_finer_time() -> None:
+    """Rule 11."""
+
+    def day() -> str:
+        return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+    before, (entry,) = day(), Ledger().declare(Entry("release", mechanisms=(NOISE,)))
+    assert entry.day in (before, day())
+
+
+def test_a_figure_of_several_releases_is_said_to_hold_for_settled_ones() -> None:
+    """Rule 10; and rule 2: people of another name are shown beside, outside of the figure."""
+    ledger = Ledger("P")
+    for count in (1, 2):
+        ledger.declare(Entry("release", mechanisms=(NOISE,)))
+        assert (SETTLED_NOTE in statement(ledger.account(), 1e-5).notes) == (count > 1)
+    other = Ledger("Q")
+    behind = other.lineage(*other.declare(Entry("release", mechanisms=(NOISE,))))
+    ledger.declare(Entry("apart", population="Q"))
+    said = statement(ledger.account(behind), 1e-5)
+    assert said.certified == statement(ledger.account(), 1e-5).certified
+    assert any(
+        note.startswith("at least epsilon ") and " for Q, declared to have nobody" in note for note in said.notes
+    )
+
+
+def test_messages_of_other_owners_are_said_to_be_counted_one_each() -> None:
+    """Rule 15."""
+    owner, other = Ledger(), Ledger()
+    sent = owner.declare(Entry("local", mechanisms=(Guarantee(0.5),), words="a message"))
+    noted = [any("messages under local DP" in note for note in entry_notes(each.account(owner.lineage(*sent)))) for each
+             in (owner, other)]  # fmt: skip
+    assert noted == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (Entry("release", mechanisms=(Unprotected(),)), "released without protection from "),
+        (Entry("release", mechanisms=(replace(NOISE, bits="fast"),)), "noise of 1 release (`noise` fast)"),
+        (Entry("release", mechanisms=(NoisySgd(1.0, 1, 0.0),)), ""),
+        (Entry("release", ranged(0, 9, "place"), (NOISE,)), "parts of table are cut by its places"),
+    ],
+    ids=["unprotected", "fast", "no noise", "places"],
+)
+def test_what_an_entry_calls_for_is_said(entry: Entry, said: str) -> None:
+    """Rule 6, and what else no figure tells."""
+    assert any(note.startswith(said) for note in entry_notes(Account((entry,))))
+    assert entry_notes(Account((Entry("release", mechanisms=(NOISE,)),))) == []

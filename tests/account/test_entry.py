@@ -140,18 +140,10 @@ def test_a_lineage_that_contradicts_itself_is_refused(entries, heads):
         Lineage(entries, heads)
 
 
-def test_values_made_of_values_carry_the_lineages_of_all():
-    class Value:
-        def __init__(self, *entries):
-            self.lineage = Lineage(entries)
-
-    made = lineage_of(Value(POOL[0], POOL[1]), None, Value(POOL[1]), Lineage((POOL[2],)))
-    assert made.entries == tuple(POOL[:3])
-    assert made.paid == made.entries
-    assert made
+def test_a_value_that_does_not_say_where_it_comes_from_has_no_lineage():
     assert not lineage_of(None)
     with pytest.raises(AttributeError):
-        lineage_of("a value that does not say where it comes from")
+        lineage_of("a text")
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -279,3 +271,17 @@ def test_words_of_a_part_name_its_range():
     assert str(ranged(3, END, "place")) == "table[3:]"
     assert str(ranged(0, HALF).whole) == "table"
     assert {item.name for item in fields(Part)} == {"name", "snapshot", "columns", "cut", "start", "stop"}
+
+
+def test_values_made_of_values_carry_the_lineages_of_all():
+    class Value:
+        def __init__(self, *entries):
+            self.lineage = Lineage(entries)
+
+    made = lineage_of(Value(POOL[0], POOL[1]), None, Value(POOL[1]), Lineage((POOL[2],)))
+    assert made.entries == tuple(POOL[:3])
+    assert made.paid == made.entries
+    assert made
+    assert not lineage_of(None)
+    with pytest.raises(AttributeError):
+        lineage_of("a value that does not say where it comes from")

@@ -1,7 +1,5 @@
 """The door, on noisy sums of a few numbers: never two noises under one id, never a value without its entry."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import copy
 import hashlib

@@ -6,7 +6,7 @@ Which test fails where a rule is taken away; each was tried. ``RULES`` here are 
 rule without                          caught by
 ==== ================================ ======================================================================================
 1    beside the file                  cli/test_whose_records.py::test_everything_in_one_folder_adds_up
-1    a link, another form             tickets/test_ledger_file.py::test_a_link_to_a_file..., ::test_other_forms...
+1    a link, another form             test_account_file.py::test_a_link_to_a_file..., ::test_other_forms...
 2    names, apart, carried            here
 3    ids, known again                 here
 4    a draw marks its set             dpltm/test_api.py::test_a_ledger_that_is_named_is_the_one
@@ -16,22 +16,22 @@ rule without                          caught by
 6    unprotected is infinite          here
 6    excluded, either order           dpltm/training/test_private_loop.py::test_records_that_were_tested_on_or_declared...
 6    an audit of tickets is entered   dpltm/verbs/test_audit.py::test_the_mask_alone_refutes_what_is_claimed
-6    --unprotected must be said       test_rules.py::test_an_account_that_has_a_figure_is_not_ended_unasked
-7    the same file, any name          test_rules.py::test_a_declaration_holds_for_its_snapshot_under_any_name
-7    the same name, edited            test_rules.py::test_a_dataset_by_name_is_public_or_private_also_once_it...
+6    --unprotected must be said       test_account.py::test_an_account_that_has_a_figure_is_not_ended_unasked
+7    the same file, any name          test_account.py::test_a_declaration_holds_for_its_snapshot_under_any_name
+7    the same name, edited            test_account.py::test_a_dataset_by_name_is_public_or_private_also_once_it...
 8    cuts, snapshots, columns, units  here
-8    no declaration beside a move     test_rules.py::test_under_replace_one_no_part_by_hash_is_protected_beside...
+8    no declaration beside a move     test_account.py::test_under_replace_one_no_part_by_hash_is_protected_beside...
 9    one unit, two steps              here
 10   first by the order of a ledger   here
-10   stated for settled releases      test_rules.py::test_a_figure_of_several_releases_is_said_to_hold_for_settled_ones
-11   the day                          test_rules.py::test_entries_carry_the_day_and_no_finer_time
+10   stated for settled releases      test_account.py::test_a_figure_of_several_releases_is_said_to_hold_for_settled_ones
+11   the day                          test_account.py::test_entries_carry_the_day_and_no_finer_time
 12   met again, counted once          here
 12   other settings or records        test_release.py::test_other_settings_or_records_do_not_go_on
 12   another ledger, drawn or not     test_release.py::test_a_checkpoint_whose_ledger_is_another
 13   trials that lost                 here
 14   budgets                          here
 15   a message counts                 here
-15   of others, said one an owner     test_rules.py::test_messages_of_other_owners_are_said_to_be_counted_one_each
+15   of others, said one an owner     test_account.py::test_messages_of_other_owners_are_said_to_be_counted_one_each
 16   a ledger in memory elsewhere     test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
 16   values elsewhere                 test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
 16   pickled ledgers                  test_ledger.py::test_a_ledger_is_one

@@ -5,8 +5,6 @@ Two hundred run in the suite. The campaign of the results page, some minutes:
     python tests/attacks/test_ticket_folders.py --count 20000
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import hashlib

@@ -1,7 +1,5 @@
 """How the command line is driven: in this process, in an empty folder, with everything it prints and writes caught."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -77,19 +75,6 @@ def stopped_at(cli: Callable[..., Any]) -> Callable[..., Any]:
 def keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Has the next release draw its keys from a seed."""
     return lambda number: seeded_keys(monkeypatch, number)
-
-
-@pytest.fixture
-def by_places(cli: Callable[..., Done]) -> str:
-    """``pub`` made anew from the digits at places 0 to 719; options of those at 719 to 1438, to be private.
-
-    Where one record may be replaced by another, a part cut out by hashes is entered as the whole dataset, half of which
-    would be public; a place is a place.
-    """
-    shutil.rmtree("pub")
-    Path("digits.ledger.jsonl").unlink()
-    assert cli(f"generate --dataset digits --subset 0:719 {TINY} --provenance public --out pub --quiet").code == 0
-    return "--dataset digits --subset 719:1438"
 
 
 @pytest.fixture

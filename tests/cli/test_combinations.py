@@ -1,7 +1,5 @@
 """Which mechanisms go together: each pair of the table in privacy-model.md 4.9 works, or is refused by name."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re

@@ -1,14 +1,10 @@
 """Whole commands with ``--device cuda``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-
-from dpltm.gradients.linear_layer import compiler_at_hand
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -40,12 +36,3 @@ def test_it_spends_what_the_processor_spends(cli: Callable, more: tuple[str, ...
     assert one["accuracy"] - 0.15 < other["accuracy"]
     judged = cli("evaluate", "cuda", *PRIVATE, "--json").json
     assert judged["accuracy"] == pytest.approx(other["accuracy"], abs=0.005) or "--eval-private" in more
-
-
-@pytest.mark.skipif(not compiler_at_hand(), reason="no C++ compiler to compile with")
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")  # torch's own, when it loads its compiler
-def test_compiled(cli: Callable) -> None:
-    body = cli(
-        *TRAIN, "--model", "mlp:32", "--filter", "tanh", "--compile", "--device", "cuda", "--out", "r", "--json"
-    ).json
-    assert body["accuracy"] > 0.3, "a tenth is chance"

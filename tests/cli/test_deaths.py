@@ -1,7 +1,5 @@
 """Processes that die between two changes of the disk: results are whole or not there, and the next run is not blocked."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -136,20 +134,6 @@ def test_a_run_goes_on_wherever_it_died(here, first):
     assert number > 60
 
 
-@pytest.mark.long
-def test_a_training_that_is_killed_goes_on_and_pays_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``benchmarks/kills.py``, which kills more of them: equal weights can only come from the checkpoint."""
-    kills = program("benchmarks/kills.py")
-    steps = kills.WORK["train"].index("1500")
-    command = (*kills.WORK["train"][:steps], "300", *kills.WORK["train"][steps + 1 :])
-    monkeypatch.setitem(kills.WORK, "train", command)
-    base = tmp_path / "base"
-    base.mkdir()
-    found = kills.measure("train", 2, 0.02, random.Random(1), base)
-    assert found["faults"] == []
-    assert found["kills"] >= 2
-
-
 # --- what killed processes leave hidden, gone with the next run of the name, and never a live one's ---
 
 HOLD = """
@@ -201,3 +185,17 @@ def test_the_next_write_removes_what_the_dead_left_and_nothing_of_the_living(cli
             assert len(hidden()) == 2
             assert own in hidden(), "a live process is at it"
         assert hidden() == [own]
+
+
+@pytest.mark.long
+def test_a_training_that_is_killed_goes_on_and_pays_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``benchmarks/kills.py``, which kills more of them: equal weights can only come from the checkpoint."""
+    kills = program("benchmarks/kills.py")
+    steps = kills.WORK["train"].index("1500")
+    command = (*kills.WORK["train"][:steps], "300", *kills.WORK["train"][steps + 1 :])
+    monkeypatch.setitem(kills.WORK, "train", command)
+    base = tmp_path / "base"
+    base.mkdir()
+    found = kills.measure("train", 2, 0.02, random.Random(1), base)
+    assert found["faults"] == []
+    assert found["kills"] >= 2

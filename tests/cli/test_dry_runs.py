@@ -1,7 +1,5 @@
 """A dry run states what the run will spend, and writes nothing: neither here nor into the folder of the key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +34,8 @@ def test_a_run_spends_what_its_dry_run_states(cli, tree, monkeypatch, tmp_path, 
     if name == "messages":
         draw = np.random.default_rng(0)
         for file in ("theirs", "own"):
-            np.savez(
-                f"{file}.npz", x_train=draw.integers(0, 255, (90, 8, 8), dtype=np.uint8), y_train=np.arange(90) % 3
-            )
+            x = draw.integers(0, 255, (90, 8, 8), dtype=np.uint8)
+            np.savez(f"{file}.npz", x_train=x, y_train=np.arange(90) % 3)
         assert cli("latent scheme --public theirs.npz --features unit --epsilon 4 --out s").code == 0
     monkeypatch.setenv("DPLTM_KEY", str(tmp_path / "key"))
     before = tree()

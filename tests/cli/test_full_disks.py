@@ -1,7 +1,5 @@
 """Disks that are full, or not to be written: one line, and nothing half-written is left."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Damaged and hostile files of every kind: ``benchmarks/fuzz.py``, which tries many more; and what it has found."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

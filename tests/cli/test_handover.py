@@ -1,15 +1,15 @@
-"""From a run to whoever uses it: ``export``, ``predict --id``, ``evaluate --input``; and weights that were exchanged."""
-
-from __future__ import annotations
+"""From a run to whoever uses it: export, predictions with an id, new records, exchanged weights, and what a run is worth."""
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from programs import program
@@ -92,40 +92,104 @@ def test_new_records_alone(cli: Any, run: str, refused: Any) -> None:
     assert refused(f"evaluate {run} --dataset new.csv").endswith("or new records alone by --input")
 
 
-@pytest.mark.long
 def test_exchanged_weights(cli: Any, run: str, refused: Any) -> None:
-    """Another network in the folder: figures of the first are told nowhere, and every card and page is found out."""
+    """Another network with its lineage and settings: no figure of the first is told, and every card and page found out."""
     assert cli(f"{TRAIN} --test others.csv --seed 1 --ledger other.jsonl --out other").code == 0
     for option, name in (("", "page.html"), ("--card", "README.md")):
         assert cli(f"report {run} {option} -o r/{name}").code == 0
-    kept = cli(f"privacy check {run} --json").json
+    kept = cli("privacy check r --json").json
     assert (kept["ok"], kept["problems"], kept["cards"]) == (True, [], ["r/README.md", "r/page.html"])
-    assert kept["weights"] == json.loads(Path("r/result.json").read_text())["weights"]
-    assert kept["weights"] in Path("r/page.html").read_text()
-    assert kept["weights"] in Path("r/README.md").read_text()
-    assert cli("privacy check r/README.md --run r").code == 0
-    done = cli("privacy check r/README.md --run other --json")
-    (problem,) = json.loads(done.out)["problems"]
-    assert (done.code, problem.startswith(f"weights: the statement is of SHA-256 {kept['weights'][:12]}, and")) == (
-        1,
-        True,
-    )
+    (problem,) = json.loads(cli("privacy check r/README.md --run other --json").out)["problems"]
+    assert problem.startswith(f"weights: the statement is of SHA-256 {kept['weights'][:12]}, and")
+    for name in ("model.safetensors", "lineage.json", "config.json"):
+        shutil.copy(f"other/{name}", f"r/{name}")
+    done = cli("privacy check r --json")
+    wrong = [line.partition(":")[0].rpartition("/")[2] for line in json.loads(done.out)["problems"]]
+    assert (done.code, wrong) == (1, ["result.json", "README.md", "page.html"])
+    reported = json.loads(cli("report r -o r.html --json").out)
+    assert (reported["state"], reported["verdict"]) == ("damaged", None)
+    page = Path("r.html").read_text()
+    assert "figures belong to other weights" in page
+    assert "95 % interval" not in page
+    assert "95 % interval" in Path("r/page.html").read_text()
+    assert "r is damaged" in refused("report r --card -o c.md")
 
-    for count, names in enumerate([("model.safetensors",), ("model.safetensors", "lineage.json", "config.json")]):
-        folder = f"exchanged{count}"
-        shutil.copytree("r", folder)
-        for name in names:
-            shutil.copy(f"other/{name}", f"{folder}/{name}")
-        done = cli(f"privacy check {folder} --json")
-        body = json.loads(done.out)
-        assert (done.code, body["ok"]) == (1, False)
-        wrong = [line.partition(":")[0].rpartition("/")[2] for line in body["problems"]]
-        assert wrong == [*([] if count else ["lineage.json"]), "result.json", "README.md", "page.html"]
-        reported = json.loads(cli(f"report {folder} -o {folder}.html --json").out)
-        assert (reported["state"], reported["verdict"]) == ("damaged", None)
-        page = Path(f"{folder}.html").read_text()
-        assert "figures belong to other weights" in page
-        assert "95 % interval" not in page
-        assert "95 % interval" in Path("r/page.html").read_text()
-        assert f"{folder} is damaged" in refused(f"report {folder} --card -o c.md")
-    assert "belongs to another artifact; its weights" in refused("evaluate exchanged0 --input new.csv")
+
+# --- a run that is no better than always saying the same says so in its last line ---
+
+
+TABLE = "--dataset visits.csv --schema known.toml --test others.csv --records 1000"
+BRIEFLY = "--delta 1e-4 --epsilon 1 --steps 4 --batch-size 100 --model mlp:4"
+
+
+@pytest.fixture
+def table(cwd: Path) -> None:
+    hospital.write(cwd, 1000)
+
+
+def last(text: str) -> str:
+    return text.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("table")
+def test_without_skill(cli: Any) -> None:
+    """Barely trained under much noise, on a table whose outcome about one in six has."""
+    done = cli(f"train --dense {TABLE} {BRIEFLY} --lr 0.01 --out r")
+    skill = json.loads(Path("r/result.json").read_text())["skill"]
+    labels = [line.rsplit(",", 1)[1] for line in Path("others.csv").read_text().splitlines()[1:]]
+    share = labels.count("no") / len(labels)
+    assert (skill["majority"], skill["majority_accuracy"], skill["records"]) == ("no", share, len(labels))
+    always = f'is no better than always saying "no" ({100 * share:.2f} % of test records)'
+    assert skill["verdict"].startswith("Accuracy ")
+    assert always in skill["verdict"]
+    assert last(done.out) == skill["verdict"]
+    assert last(cli("evaluate r --dataset visits.csv --test others.csv").out) == skill["verdict"]
+    done = cli("report r -o r.html")
+    found = last(done.out)
+    assert found.startswith(
+        f"By its criteria this should not go out: a{skill['verdict'][1:]}; its chances are not right: "
+    )
+    assert found.replace('"', "&#34;") in Path("r.html").read_text()
+    assert (
+        f"<dt>mean chance over share</dt><dd>{skill['chance_over_share']['value']:.2f}<" in Path("r.html").read_text()
+    )
+    body = cli("report r -o other.html --json").json
+    assert (body["verdict"], body["decision"]) == (skill["verdict"], found)
+    assert cli("report r --card -o card.md").code == 0
+    assert "no better than always saying" in Path("card.md").read_text()
+    assert cli("privacy check card.md --json").json["ok"]
+
+
+@pytest.mark.usefixtures("table")
+def test_nothing_of_it_is_computed_where_accuracy_is_paid_for(cli: Any) -> None:
+    """A test split is there, and is left alone; the records themselves are counted, and no more."""
+    assert cli(f"train --dense {TABLE} {BRIEFLY} --eval-private 0.5 --out r").code == 0
+    result = json.loads(Path("r/result.json").read_text())
+    assert result["accuracy"] is not None
+    assert result["skill"] is None
+    assert cli("report r -o r.html").code == 0
+    assert "AUC" not in Path("r.html").read_text()
+
+
+@pytest.mark.usefixtures("table")
+def test_skill_of_subgroups(cli: Any, refused: Any) -> None:
+    """Each as if there were no other records; in the answer, at the terminal and on the page."""
+    lasting = BRIEFLY.replace("--epsilon 1", "--noise-multiplier 0.5")
+    body = cli(f"train --dense {TABLE} {lasting} --by sex --out r --json").json
+    groups = {group["name"]: group for group in body["skill"]["groups"]}
+    others = pd.read_csv("others.csv")
+    assert list(groups) == ["sex f", "sex m", "sex empty"]
+    assert sum(group["records"] for group in groups.values()) == len(others)
+    women = others[others["sex"] == "f"]
+    women.to_csv("women.csv", index=False)
+    alone = cli("evaluate r --input women.csv --json").json["skill"]
+    for name in ("records", "accuracy", "majority_accuracy", "auc"):
+        assert groups["sex f"][name] == alone[name]
+    done = cli("evaluate r --dataset visits.csv --test others.csv --by age")
+    assert len(re.findall(r"age (up to \d+|\d+ to \d+|from \d+)", done.out)) == 4
+    assert cli("report r -o r.html").code == 0
+    page = Path("r.html").read_text()
+    assert "Subgroups of the test split" in page
+    assert "age, sex, admitted, code, creatinine, note" in page
+    said = refused(f"train --dense {TABLE} {lasting} --by note --out q")
+    assert said.startswith("--by note: no column that tells subgroups; there is 'age', 'sex', 'admitted', 'code'")

@@ -1,9 +1,6 @@
 """What ``--help`` prints: panels, examples, widths, colours; and what a shell is told to complete."""
 
-from __future__ import annotations
-
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -16,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.completion import completion_init
 
-from child_processes import read_terminal
 from dpltm.cli.commands import Later, folded
 from dpltm.cli.main import app, run
 from dpltm.options import resolve
@@ -102,26 +98,6 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("more", "coloured"),
-    [
-        ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
-        ({"TERM": "dumb"}, False),
-    ],
-)
-def test_colours_where_they_are_wanted(more: dict[str, str], coloured: bool) -> None:
-    master, slave = pty.openpty()
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    asked = [*DPLTM, "datasets", "schema", "--help"]
-    process = subprocess.Popen(asked, stdout=slave, stderr=slave, env={**kept, "COLUMNS": "80", **more})
-    os.close(slave)
-    seen = read_terminal(master).decode()
-    assert process.wait() == 0
-    assert bool(re.search(r"\x1b\[[\d;]*3\dm", seen)) is coloured
-    assert "\x1b" not in seen or more["TERM"] != "dumb"
-
-
-@pytest.mark.parametrize(
     ("line", "endings"),
     [
         ("dpltm tickets ex", ["export"]),
@@ -143,12 +119,12 @@ def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:
 def test_help_without_docstrings() -> None:
     """Small images run Python -OO: every page still has its sentence, and none a constructor; nor needs it a script."""
     pages = f"from dpltm.cli.main import run\nfor names in {list(COMMANDS)}: run([*names, '--help'])"
-    plain, stripped = (
-        subprocess.run(
-            [sys.executable, *flags], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
-        ).stdout
-        for flags in (["-OO", "-m", "dpltm", "privacy", "noise", "--help"], ["-OO", "-c", pages])
-    )
+
+    def printed(*words: str) -> str:
+        command, env = [sys.executable, "-OO", *words], {**os.environ, "COLUMNS": "200"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    plain, stripped = printed("-m", "dpltm", "privacy", "noise", "--help"), printed("-c", pages)
     assert plain in stripped
     assert "Request(" not in stripped
     assert all(entry.summary[:60] in stripped for entry in COMMANDS.values())

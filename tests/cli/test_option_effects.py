@@ -1,7 +1,5 @@
 """No option of a training is accepted and ignored: another value shows where its declaration says, or is refused."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

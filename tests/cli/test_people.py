@@ -1,4 +1,4 @@
-"""A person as the unit, as whole commands: tables and archives that say whose each record is."""
+"""Records that are no images, as whole commands: tables and archives that say whose each record is, and texts."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 from commands import certified
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.mechanisms import NoisySgd
+from dpltm.records import Layout, load_records
 
 TABLE = "--label ill --bounds -2,2 --classes 2 --unit-column who"
 SHORT = "--model mlp:4 --steps 4 --batch-size 10 --noise-multiplier 2 --delta 1e-3 --json"
@@ -32,11 +33,6 @@ def people(cwd):
     table("t.csv", range(40, 60), seed=1)
 
 
-def spends(persons: int, times: int = 1) -> object:
-    """What so many trainings on so many persons come to."""
-    return pytest.approx(epsilon((NoisySgd(10 / persons, 4, 2.0, 1.0),) * times, 1e-3), rel=1e-6)
-
-
 def test_persons_are_protected(cli, entries):
     """The run knows columns and bounds; what says whose records are is no feature, and of records to predict it may lack."""
     body = cli(f"{TRAIN} --test t.csv --per-unit 3 --out r").json
@@ -45,7 +41,8 @@ def test_persons_are_protected(cli, entries):
     (steps,) = trained["mechanisms"]
     assert steps["sampling_rate"] == 10 / 40
     assert body["privacy"]["certified"]["unit"] == "who"
-    assert certified(body) == spends(40)
+    assert certified(body) == pytest.approx(epsilon([NoisySgd(10 / 40, 4, 2.0, 1.0)], 1e-3), rel=1e-6)
+    assert "declared not to be of the population" in cli(f"privacy ledger {LEDGER}").out
     notes = body["privacy"]["notes"]
     assert any("at most 3 of each count" in note for note in notes)
     assert any("the number of persons (40) was counted" in note for note in notes)
@@ -74,3 +71,39 @@ def test_all_stages_protect_persons(cli, entries):
     assert found["privacy"]["certified"]["unit"] == "who"
     assert certified(found) <= 6
     assert any("at most 3 of each count" in note for note in found["privacy"]["notes"])
+
+
+# --- texts ---
+
+
+TEXTS, OTHER = (f"--dataset {name}.npz --words 30 --classes 2" for name in ("texts", "other"))
+TAKEN_AS_PUBLIC = "which word is at which position is taken as public: no record of other may have decided it"
+
+
+def ragged(count: int, seed: int, part: str = "") -> dict[str, np.ndarray]:
+    """Texts of 3 to 19 words out of 40: no two are equal."""
+    generator = np.random.default_rng(seed)
+    offsets = np.cumsum([0, *generator.integers(3, 20, count)])
+    values = generator.integers(0, 40, offsets[-1]).astype(np.uint32)
+    arrays = {"values": values, "offsets": offsets, "y": generator.integers(0, 2, count)}
+    return {f"{name}{part}": array for name, array in arrays.items()}
+
+
+def test_select_train_use(cli):
+    np.savez("texts.npz", **ragged(150, 0, "_train"), **ragged(60, 1, "_test"))
+    np.savez("other.npz", **ragged(150, 2, "_train"))
+    little = "--rounds 2 --prune 0.3 --iterations 5 --batch-size 30 --provenance public"
+    assert cli(f"generate {TEXTS} {little} --model embed:30:4,3 --out embed").code == 0
+    drawn = cli(f"select embed {OTHER} --eps1 0.5 --delta 1e-3 --json").json
+    assert TAKEN_AS_PUBLIC in drawn["privacy"]["notes"]
+    noise = "--noise-multiplier 1 --delta 1e-3 --batch-size 50 --steps 2"
+    trained = cli(f"train embed {OTHER} {noise} --test texts.npz --out run --json").json
+    assert TAKEN_AS_PUBLIC in trained["privacy"]["notes"]
+    assert certified(trained) > 0.5
+    found = cli(f"evaluate run {TEXTS} --json").json
+    assert (found["records"], found["accuracy"]) == (60, trained["accuracy"])
+    np.savez("in.npz", **{name: values for name, values in ragged(5, 3).items() if name != "y"})
+    np.savez("x.npz", x=load_records("in.npz", layout=Layout(30)))  # taken as in training
+    for given in ("in", "x"):
+        assert cli(f"predict run --input {given}.npz -o {given}.csv --json").json["saturated"] == 0
+    assert Path("in.csv").read_bytes() == Path("x.csv").read_bytes()

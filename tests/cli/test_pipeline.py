@@ -1,7 +1,5 @@
 """The three stages on the digits, held against computations by hand: what is spent, what is written, what stays private."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -9,17 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 from commands import LEDGER, PRIVATE, PUBLIC, TINY, certified
 from dpltm import tickets as artifacts
-from dpltm.errors import ArtifactError
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import percent
 from dpltm.privacy.entry import entry_from_json
 from dpltm.records import load
-from dpltm.tickets import feature_files
 from dpltm.tickets.ledger_file import open_ledger
 from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.training.descent import Descent
@@ -107,19 +102,15 @@ def test_default_names_count_up(cli, cwd):
 
 def test_what_an_interrupted_run_spent_counts_in_the_budget(cli, refused):
     """Its entry is on disk, and its checkpoint is lost."""
-    made = f"generate {PRIVATE} {TINY} --criterion dp-train --ledger l.jsonl"
+    made = f"generate {PRIVATE} {TINY} --criterion dp-train --ledger l.jsonl --out new"
     with ending(Descent, "run", 1, interrupt):
-        assert cli(f"{made} --epsilon 1 --out new").code == 130
-    assert not Path("new").exists()
-    (first,) = open_ledger("l.jsonl").entries
+        assert cli(f"{made} --epsilon 1").code == 130
     shutil.rmtree(".new.checkpoint")  # nothing goes on from there
     for more in ("", "--dry-run"):  # the crumb that the first calibration left is noise alone
-        assert refused(f"{made} --epsilon 1 --out new {more}", code=1).startswith("budget: ")
-    assert 1.9 < certified(cli(f"{made} --epsilon 2 --out new --json").json) <= 2
-    assert open_ledger("l.jsonl").entries[0] == first
+        assert refused(f"{made} --epsilon 1 {more}", code=1).startswith("budget: ")
+    assert 1.9 < certified(cli(f"{made} --epsilon 2 --json").json) <= 2
     made_of = load_ticket_set(Path("new")).lineage.entries
     assert made_of == open_ledger("l.jsonl").entries[1:], "the first one is not what these tickets were made of"
-    assert 1.9 < by_dp_accounting(*open_ledger("l.jsonl").entries) <= 2.01
 
 
 def test_a_training_that_diverged_says_so(cli):
@@ -128,23 +119,3 @@ def test_a_training_that_diverged_says_so(cli):
     (said,) = (n for n in cli(f"train --dense {PRIVATE} {few}").json["privacy"]["notes"] if "training diverged" in n)
     assert said in cli("evaluate r --dataset digits --json").json["notes"]
     assert said in Path("r/result.json").read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is there, so that nothing refuses it")
-def test_a_device_that_is_not_there(refused):
-    for more in ("", "--dry-run"):
-        command = f"train --dense --model mlp:4 {PRIVATE} --noise-multiplier 3 --steps 2 --device cuda {more}"
-        assert refused(command).startswith("--device: cuda is not there")
-
-
-def test_features_that_cannot_be_made_cost_nothing(cli, monkeypatch):
-    def damaged(*_):
-        raise ArtifactError("damaged")
-
-    monkeypatch.setattr(feature_files, "_written", damaged)
-    x, y = np.random.default_rng(0).integers(0, 256, (150, 6, 6), dtype=np.uint8), np.arange(150) % 3
-    np.savez("b.npz", x_train=x, y_train=y)
-    front = "--dataset b.npz --classes 3 --delta 1e-4 --model mlp --features unit --centre 0.1"
-    done = cli(f"train --dense {front} --epsilon 1 --steps 4 --ledger l.jsonl --out r")
-    assert (done.code, done.err) == (2, "error: damaged\n")
-    assert not list(Path().glob("[rl]*"))

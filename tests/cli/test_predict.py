@@ -1,7 +1,5 @@
 """``dpltm predict``: classes and probabilities for records without labels, against the same network computed by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,9 +1,10 @@
-"""``dpltm privacy ...``: figures and noise for settings, curves, ledgers, budgets; two runs at once."""
-
-from __future__ import annotations
+"""``dpltm privacy ...``: figures and noise for settings, curves, ledgers, budgets."""
 
 import csv
+import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,9 @@ MLP = f"train --dense {PRIVATE} --model mlp:4 --steps 3 --noise-multiplier 2 --j
 @pytest.mark.parametrize(
     ("options", "exact"),
     [
-        # one Laplace release: delta(e) = 1 - exp((e - 1/b) / 2) (Dwork and Roth 2014)
+        # one Laplace release: delta(e) = 1 - exp((e - k/b) / 2) for a group of k (Dwork and Roth 2014)
         ("laplace --noise-multiplier 2 --group 3", lambda delta: 1.5 + 2 * math.log(1 - delta)),
-        ("laplace --noise-multiplier 2", lambda delta: 0.5 + 2 * math.log(1 - delta)),
-        # one of two categories: delta(e) = p - e^e q, p = 1 - q = e^eps / (1 + e^eps)
-        ("randomized-response --eps1 1", lambda delta: math.log(math.e - delta * (1 + math.e))),
-        # of three categories: p = e^eps / (2 + e^eps)
+        # one of three categories: delta(e) = p - e^e q, p = e^eps / (2 + e^eps), q = 1 / (2 + e^eps)
         ("randomized-response --eps1 1 --categories 3", lambda delta: math.log(math.e - delta * (2 + math.e))),
     ],
 )
@@ -109,31 +107,110 @@ def test_several_ledgers_come_to_what_they_cost_together(cli):
 def test_a_budget_is_enforced_before_anything_is_spent(cli, refused, spent):
     (budget,) = cli(f"privacy budget {LEDGER} --epsilon 2.1 --json").json["budgets"]
     assert (budget["epsilon"], budget["unit"], budget["spent"]) == (2.1, "record", certified(spent))
-    train = f"train pub {PRIVATE} --steps 3 --epsilon 4 --out s"
-    for command in (
-        f"select pub {PRIVATE} --eps1 0.5 --dry-run",
-        f"select pub {PRIVATE} --eps1 1e-9 --reveal",
-        train,
-        f"{train} --dry-run",
-        f"train pri@1 {PRIVATE} --steps 3 --noise-multiplier 9 --out s",
-    ):
-        message = refused(command, code=1)
-        assert message.startswith("budget: this would bring the population to epsilon "), command
-        assert "above the budget of 2.1" in message
-    assert cli(f"privacy budget {LEDGER} --epsilon 5").code == 0  # the last one counts
+    message = refused(f"select pub {PRIVATE} --eps1 1e-9 --reveal", code=1)
+    assert message.startswith("budget: this would bring the population to epsilon ")
+    assert "above the budget of 2.1" in message
+
+
+def test_an_allocation_is_priced_calibrated_and_drawn(cli):
+    said = "--sampling allocation:15 --steps 555"
+    noise = cli(f"privacy noise --epsilon 2 {said} --json").json
+    assert (noise["participations"], noise["sampling_rate"], noise["nominal"]) == (15, 15 / 555, None)
+    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert again["pld"] == noise["epsilon"] == pytest.approx(2.0, rel=1e-3)
+    assert again["nominal"] is None
+    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
+    assert curve["epsilon_at_delta"] == noise["epsilon"]
+    assert ", every record in 15 of 555 steps" in curve["of"]
+    assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
+
+
+def test_messages_in_several_ledgers_add_up():
+    """Whoever is in both sent two. Guarantees with no delta: none is below their sum by more than what delta buys."""
+
+    def book(*kinds: str) -> Book:
+        ledger, message = Ledger(), (Guarantee(1.0, adjacency="replace-one"),)
+        ledger.declare(*(Entry(kind, mechanisms=message, words="something") for kind in kinds))
+        return ledger.book
+
+    assert total([book("local"), book("local")]).epsilon(1e-12) == pytest.approx(2, rel=1e-6)
+    assert total([book("release"), book("local", "local")]).epsilon(1e-12) == pytest.approx(3, rel=1e-6)
+
+
+# --- what a ledger lost is noticed by the next command, however that came about ---
+
+
+TRAIN = f"train --dense {PRIVATE} --model mlp:2 --steps 1 --batch-size 64 --noise-multiplier"
+BOOK, OLDER, LINK = Path("l/l.jsonl"), Path("older.jsonl"), Path("link.jsonl")
+
+
+@pytest.fixture
+def work(tmp_path: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    del cwd  # which ``cli`` would change to
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def lines() -> list[str]:
+    return BOOK.read_text().splitlines(keepends=True)
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "deleted with its folder": lambda: shutil.rmtree("l"),
+    "an older copy of the whole folder": lambda: (shutil.rmtree("l"), shutil.copytree("folder", "l")),
+    "a link that leads to an older copy now": lambda: (LINK.unlink(), LINK.symlink_to(OLDER)),
+    "another ledger in its place": lambda: shutil.copy("other.jsonl", BOOK),
+}
+"""Others are tried on the file alone, in tests/account/test_account_file.py."""
+
+
+@pytest.mark.one_of(2)
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_ledger_that_was_rolled_back_is_noticed(cli, way):
+    """By whatever reads it or would enter something; what was lost can be put back, and it goes on."""
+    BOOK.parent.mkdir()
+    for epsilon in (3, 2):
+        assert cli(f"privacy budget {BOOK} --epsilon {epsilon}").code == 0
+    shutil.copytree("l", "folder")
+    shutil.copy(BOOK, OLDER)
+    LINK.symlink_to(BOOK)
+    for path, epsilon in ((LINK, 1), ("other.jsonl", 5)):
+        assert cli(f"privacy budget {path} --epsilon {epsilon}").code == 0
+    shutil.copytree("l", "whole")
+    head = json.loads(lines()[-1])["digest"][:12]
+    WAYS[way]()
+    named = LINK if "leads" in way else BOOK
+    train = f"{TRAIN} 50 --ledger {named} --out run"
+    for command in (train, f"privacy budget {named} --epsilon 9", f"privacy budget {named}"):
+        done = cli(command)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"error: {named}: ")
+        assert head in done.err
+        assert done.err.count("\n") == 1
+    assert not Path("run").exists()
+    shutil.rmtree("l", ignore_errors=True)
+    shutil.copytree("whole", "l")
+    LINK.unlink()
+    LINK.symlink_to(BOOK)
     assert cli(train).code == 0
+    assert len(lines()) == 5
 
 
-class SecondRun(Console):
-    """A person who starts a second run on the same ledger while the first one calibrates its noise."""
-
-    def __init__(self, second):
-        super().__init__(quiet=True)
-        self.second, self.answer = second, None
-
-    def say(self, text):
-        if text.startswith("calibrating") and self.answer is None:
-            self.answer = train(self.second, Console(quiet=True))
+@pytest.mark.usefixtures("work")
+def test_what_would_just_exceed_is_refused(cli):
+    """A ten-thousandth too much; and of what a calibration leaves, nothing."""
+    noise = "privacy noise --sampling-rate 64/719 --steps 1 --delta 1e-5 --json"
+    settled = cli(f"{noise} --epsilon 1").json
+    given = f"{TRAIN} {settled['noise_multiplier']!r} --out all"
+    for factor, code in ((0.9999, 1), (1.0001, 0)):
+        assert cli(f"privacy budget {LEDGER} --epsilon {factor * settled['epsilon']}").code == 0
+        assert cli(f"{given} --dry-run").code == code
+    assert cli(given).code == 0
+    assert cli(f"{TRAIN} 9 --out more").code == 1
+    assert not Path("more").exists()
 
 
 @pytest.mark.usefixtures("cwd")
@@ -150,41 +227,13 @@ def test_two_runs_at_once_do_not_overspend(entries):
     assert (Path("early").is_dir(), Path("late").exists(), len(entries("l.jsonl"))) == (True, False, 1)
 
 
-def test_an_allocation_is_priced_calibrated_and_drawn(cli, refused):
-    said = "--sampling allocation:15 --steps 555"
-    noise = cli(f"privacy noise --epsilon 2 {said} --json").json
-    assert (noise["participations"], noise["sampling_rate"], noise["nominal"]) == (15, 15 / 555, None)
-    again = cli(f"privacy epsilon --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert again["pld"] == noise["epsilon"] == pytest.approx(2.0, rel=1e-3)
-    assert again["nominal"] is None
-    curve = cli(f"privacy curve --noise-multiplier {noise['noise_multiplier']} {said} --json").json
-    assert curve["epsilon_at_delta"] == noise["epsilon"]
-    assert ", every record in 15 of 555 steps" in curve["of"]
-    assert "every record in 15 of 555 steps" in cli(f"privacy noise --epsilon 2 {said}").out
-    out = refused("privacy noise --epsilon 2 --sampling allocation:15 --noise-multiplier 1")
-    assert out.startswith("--steps or --epochs: give one of them")
+class SecondRun(Console):
+    """A person who starts a second run on the same ledger while the first one calibrates its noise."""
 
+    def __init__(self, second):
+        super().__init__(quiet=True)
+        self.second, self.answer = second, None
 
-# --- several ledgers ---
-
-
-def book(*kinds: str, unit: str = "record") -> Book:
-    """What a ledger with one guarantee of epsilon 1, under replace-one, of each kind holds."""
-    ledger = Ledger(unit=unit)
-    message = (Guarantee(1.0, adjacency="replace-one"),)
-    ledger.declare(*(Entry(kind, mechanisms=message, words="something", unit=unit) for kind in kinds))  # type: ignore[arg-type]
-    return ledger.book
-
-
-@pytest.mark.parametrize(
-    ("books", "epsilon"),
-    [
-        ([book("local")], 1),
-        ([book("local"), book("local")], 2),  # whoever is in both sent two messages
-        ([book("local", "local"), book("local")], 3),
-        ([book("release"), book("local")], 2),
-    ],
-)
-def test_everything_adds_up(books, epsilon):
-    """Guarantees with no delta: no composition of theirs is below their sum by more than what delta buys."""
-    assert total(books).epsilon(1e-12) == pytest.approx(epsilon, rel=1e-6)
+    def say(self, text):
+        if text.startswith("calibrating") and self.answer is None:
+            self.answer = train(self.second, Console(quiet=True))

@@ -1,7 +1,5 @@
 """dpltm as a process of its own: exit codes, both streams, interrupts, broken pipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -18,18 +16,11 @@ from commands import LEDGER, PRIVATE
 from dpltm.cli import main
 
 DPLTM = (sys.executable, "-W", "error::UserWarning", "-m", "dpltm.cli.main")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def start(cwd, command, **options):
-    return subprocess.Popen(
-        interruptible([*DPLTM, *command.split()]),
-        cwd=cwd,
-        env={**os.environ, **ONE_THREAD},
-        stdout=options.get("stdout", subprocess.PIPE),
-        stderr=options.get("stderr", subprocess.PIPE),
-        text=True,
-    )
+def start(cwd, command, stdout=subprocess.PIPE):
+    words, env = interruptible([*DPLTM, *command.split()]), {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, cwd=cwd, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
@@ -57,15 +48,7 @@ def test_an_interrupt_keeps_the_entry_and_a_checkpoint(cwd):
     assert after.startswith(before)
     entry = json.loads(after[len(before) :])["entry"]  # one line and no more
     assert (entry["kind"], entry["mechanisms"][0]["steps"]) == ("release", 500000)
-    kept = [
-        LEDGER,
-        "digits.ledger.key",
-        "pri",
-        "pri.jsonl",
-        "pri.key",
-        "pri.private.json",
-        "pub",
-    ]
+    kept = [LEDGER, "digits.ledger.key", "pri", "pri.jsonl", "pri.key", "pri.private.json", "pub"]
     assert sorted(path.name for path in cwd.iterdir()) == [".r.checkpoint", *kept]
 
 

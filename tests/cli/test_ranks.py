@@ -1,7 +1,5 @@
 """``torchrun`` starts ``dpltm train``: the same whatever the number of ranks, paid once; one ends all."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
@@ -105,11 +103,8 @@ def test_ranks_that_see_other_records_are_refused(ranked: Ranked, place, what):
         "train --dense --dataset d.npz --model mlp:8 --records 1797 --classes 10 --bounds 0,16 --epsilon 2 --steps 3"
     )
     first, second = ranked.run(2, "rank_work:command_in", [str(folder) for folder in folders], command.split())
-    said = (
-        "records of --dataset: rank 1 has others than rank 0"
-        if "record" in what
-        else "rank 1: --dataset d.npz: no such"
-    )
+    others, no_file = "records of --dataset: rank 1 has others than rank 0", "rank 1: --dataset d.npz: no such"
+    said = others if "record" in what else no_file
     assert first.err.startswith(f"error: {said}")
     assert (first.value, second.value, second.err) == (2, 2, "")
     assert sorted(place.rglob("*")) == before

@@ -1,7 +1,5 @@
 """Interrupted commands, and the same command again: the same bits, one entry, nothing left behind or handed on."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -15,17 +13,21 @@ import numpy as np
 import pytest
 import torch
 
-from commands import PRIVATE, certified
+from commands import LEDGER, PRIVATE, certified
+from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.tickets import checkpoint_files
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.ledger_file import open_ledger
+from dpltm.tickets.sweep_files import SweepFolder
+from dpltm.tickets.workbench.sweep import STAGES
 from dpltm.training import least_squares
 from dpltm.training.descent import NoisyGradients
-from interruptions import Killed, ctrl_c, die, ending, often, signals
+from interruptions import Killed, ctrl_c, die, ending, interrupt, often, signals
+from recipes import DENSE, DRAWN, HEAD, RUN, SETS
 
 SMALL = f"train --dense {PRIVATE} --model mlp:4 --batch-size 64 --delta 1e-4 --out r"
 TRAIN = f"{SMALL} --steps 20 --epsilon 2 --optimizer momentum --average poly --ledger l.jsonl"
-HEAD = "train --dense --head least-squares --dataset digits --features unit --epsilon 8 --delta 1e-4 --out r"
+SQUARES = "train --dense --head least-squares --dataset digits --features unit --epsilon 8 --delta 1e-4 --out r"
 ACCOUNTS = {"l.jsonl", "l.key", "once.jsonl", "once.key"}
 
 
@@ -120,7 +122,7 @@ def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
     ids=["after the mean", "after the second moments", "in the middle", "before pairs", "before chances"],
 )
 def test_least_squares_go_on_to_the_same_bits_and_pay_once(cli, cwd, keys, undisturbed, entries, owner, name, call):
-    command = f"{HEAD} --eval-private 1 --ledger l.jsonl"
+    command = f"{SQUARES} --eval-private 1 --ledger l.jsonl"
     if name == "noisy_sum":
         draw = np.random.default_rng(0).random((200, 4)).round(3)
         rows = np.column_stack([draw, draw[:, 0] > 0.5])
@@ -191,7 +193,6 @@ def test_only_its_owner_reads_a_checkpoint_and_nothing_else_holds_its_keys(cli, 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--lr 0.5", "--lr was not given and is 0.5"),
         ("--epsilon 3 --steps 9", "--epsilon was 2.0 and is 3.0, --steps was 20 and is 9"),
         ("--subset 0.4:1.0", "--subset was '0.5:1.0' and is '0.4:1.0'"),
         ("--ledger x.jsonl", "--ledger was 'l.jsonl' and is 'x.jsonl'"),
@@ -250,14 +251,8 @@ BESIDE, BY_ITSELF = "from {lib}_ops import head", "from {lib}.ops import head"
 HELPERS = {
     "itself": ("net.py", "net.py", {"before": HEAD_OF}),
     "of the package": ("{lib}.net", "{lib}/ops.py", {"before": BY_ITSELF}),
-    "beside the package": ("{lib}.net", "{lib}_ops.py", {"before": BESIDE}),
     "beside the file": ("net.py", "{lib}_ops.py", {"before": BESIDE}),
     "imported in forward": ("net.py", "{lib}/ops.py", {"within": BY_ITSELF}),
-    "imported in training": (
-        "net.py",
-        "{lib}/ops.py",
-        {"within": "if not self.training: return self.layer(x)\n        " + BY_ITSELF},
-    ),
     "of an installed package": ("site-packages/{lib}.net", "site-packages/{lib}/ops.py", {"before": BY_ITSELF}),
 }
 
@@ -397,16 +392,139 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
     assert left - {"r"} == {*before, *ACCOUNTS}, "nothing hidden"
 
 
-def test_a_test_split_that_was_replaced_meanwhile_is_declared_as_well(cli, stopped):
-    """Work that goes on measures what is there now."""
-    draw = np.random.default_rng(0)
-    for name in ("a", "first", "second"):
-        np.savez(f"{name}.npz", x_train=draw.integers(0, 17, (80, 4), dtype=np.uint8), y_train=np.arange(80) % 2)
-    Path("first.npz").rename("test.npz")
-    train = "train --dense --model mlp:4 --dataset a.npz --test test.npz --bounds 0,16 --delta 1e-3 --steps 9 --out r"
-    command = f"{train} --noise-multiplier 9 --ledger l.jsonl --quiet"
-    assert stopped(ctrl_c, 4, command).code == 130
-    Path("second.npz").rename("test.npz")
-    assert cli(command).code == 0
-    kinds = [entry.kind for entry in open_ledger("l.jsonl").entries]
-    assert sorted(kinds) == ["excluded", "excluded", "release"]
+# --- runs and sweeps, where each stage is paid for once ---
+
+
+LONGER = RUN.replace("iterations = 3", "iterations = 60").replace("rounds = 1", "rounds = 2")
+LONGER = LONGER.replace("steps = 3", "steps = 9")
+RUN_IT = "run --config c.toml --out o"
+SWEEP, PAID = "run --config s.toml --jobs 1", Path("s.sweep/dpltm.ledger.jsonl")
+ONE = HEAD.replace("seeds = 2", "seeds = 1").replace("steps = 2", "steps = 4")
+SETS = SETS.replace("rounds = 2", "rounds = 1")
+
+
+def releases(path):
+    """Kinds of mechanisms of what was paid for, in order."""
+    return [type(entry.mechanisms[0]) for entry in open_ledger(path).account().paid]
+
+
+@pytest.mark.parametrize(("number", "hidden"), [(3, "o/.tickets.checkpoint"), (14, "o/.run.checkpoint")])
+def test_a_run_goes_on_with_the_stage_that_was_interrupted(cli, stopped_at, refused, tree, number, hidden):
+    Path("c.toml").write_text(LONGER)
+    before = tree()
+    done = stopped_at(ctrl_c, number, RUN_IT)
+    assert (done.code, hidden in done.err) == (130, True)
+    Path("c.toml").write_text(LONGER.replace("steps = 9", "steps = 8"))
+    assert re.search("o is of another recipe, 'three stages [0-9a-f]{16}'; choose another name", refused(RUN_IT))
+    Path("c.toml").write_text(LONGER)
+    body = cli(f"{RUN_IT} --json").json
+    assert set(body) == {"out", "generate", "select", "train", "privacy"}
+    assert certified(body) <= 3
+    assert releases(LEDGER) == [Selection, NoisySgd]
+    assert {path.name for path in Path("o").iterdir()} == {"tickets", "run", "recipe.json", "result.json"}
+    assert [name for name in set(tree()) - set(before) if "/." in name] == []
+    again, seconds = cli(f"{RUN_IT} --json").json, body["train"].pop("seconds")
+    assert (again, seconds > 0) == ({**body, "train": again["train"]}, True)
+    assert again["train"].items() >= body["train"].items()
+    assert releases(LEDGER) == [Selection, NoisySgd], "a run that is finished is not run again"
+
+
+def test_a_stage_that_died_before_its_answer_was_kept_begins_anew(cli, monkeypatch):
+    """What it paid stays in the ledger, and the training pays with what is left."""
+    Path("c.toml").write_text(RUN)
+    inner = SweepFolder.stage
+
+    def dying(folder, label, name, make):
+        answer = make()
+        if name == "draw.json":
+            interrupt()
+        return inner(folder, label, name, lambda: answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepFolder, "stage", dying)
+        assert cli(RUN_IT).code == 130
+    Path("o/generate.json").unlink()
+    body = cli(f"{RUN_IT} --json").json
+    assert releases(LEDGER) == [Selection, Selection, NoisySgd]
+    assert certified(body) <= 3
+
+
+def test_a_refused_checkpoint_says_how_to_begin_again(cli, stopped_at, refused):
+    """What is said is done here, and helps: of a run, and of a trial in a sweep."""
+    Path("c.toml").write_text(LONGER)
+    assert stopped_at(ctrl_c, 14, RUN_IT).code == 130
+    Path("o/.run.checkpoint/checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    assert refused(RUN_IT).endswith("damaged; remove o/.run.checkpoint to begin again (what was spent stays spent)")
+    shutil.rmtree("o")
+    assert cli(f"{RUN_IT} --ledger again.jsonl").code == 0
+    Path("s.toml").write_text(ONE + DENSE)
+    assert stopped_at(ctrl_c, 3, SWEEP).code == 130
+    (held,) = Path("s.sweep/members").glob("*/.run.checkpoint")
+    (held / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    done = cli(f"{SWEEP} --json")
+    assert done.code == 1
+    (hole,) = json.loads(done.out)["arms"][0]["missing"]
+    assert hole["why"].endswith(f"damaged; remove {held} to begin again (what was spent stays spent)")
+    shutil.rmtree(held)
+    assert cli(SWEEP).code == 0
+    assert releases(PAID) == [NoisySgd, NoisySgd], "the first is on record still"
+
+
+def test_a_sweep_pays_once_for_each_trial_whatever_interrupts_it(cli, stopped_at):
+    Path("s.toml").write_text(ONE.replace("seeds = 1", "seeds = 2") + SETS + DENSE + DRAWN)
+    for number in (2, 3, 3, 3, 3, 3, 3):
+        if stopped_at(ctrl_c, number, SWEEP).code == 0:
+            break
+    assert cli(SWEEP).code == 0
+    members = sorted(Path("s.sweep/members").iterdir())
+    assert len(members) == 4
+    paid = releases(PAID)
+    assert (paid.count(NoisySgd), paid.count(Selection), len(paid)) == (4, 2, 6)
+    for member in members:
+        assert {path.name for path in member.iterdir()} == {"result.json", "run"}
+
+
+@pytest.mark.parametrize("stage", ["train", None])
+def test_a_trial_that_dies_between_two_stages_pays_for_neither_again(cli, monkeypatch, tmp_path, stage):
+    """Behind its draw, before a training begins; and behind its run, before its result is there."""
+    Path("s.toml").write_text(ONE + SETS + DRAWN)
+    with monkeypatch.context() as patch:
+        if stage is None:
+            patch.setattr(SweepFolder, "finish", interrupt)
+        else:
+            patch.setitem(STAGES, stage, interrupt)
+        assert cli(SWEEP).code == 130
+    (member,) = Path("s.sweep/members").iterdir()
+    run = {path.name: path.read_bytes() for path in member.glob("run/*")}
+    assert bool(run) == (stage is None)
+    if run:  # and nobody on this machine knows of the ledger: the run knows what it cost
+        spent, whole = open_ledger(PAID).account().epsilon(1e-5), PAID.read_bytes()
+        shutil.copytree("s.sweep", "kept")
+        PAID.unlink()
+        with monkeypatch.context() as patch:
+            patch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+            assert certified(cli(f"{SWEEP} --json").json) == spent
+        shutil.rmtree("s.sweep")
+        Path("kept").rename("s.sweep")
+        assert PAID.read_bytes() == whole
+    assert cli(SWEEP).code == 0
+    assert releases(PAID) == [Selection, NoisySgd]
+    assert {path.name for path in member.iterdir()} == {"result.json", "run"}
+    assert {path.name: path.read_bytes() for path in member.glob("run/*")}.items() >= run.items()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_sweep_whose_ledger_was_rolled_back_is_refused(cli, stopped_at, refused, checkpoint):
+    """Whether its training can go on or begins again; put back, the trial is paid for as it was."""
+    Path("s.toml").write_text(ONE + SETS + DRAWN)
+    with pytest.raises(Killed):
+        stopped_at(die, 3, SWEEP)
+    (held,) = Path("s.sweep/members").glob("*/.run.checkpoint")
+    whole = PAID.read_bytes()
+    if not checkpoint:
+        shutil.rmtree(held)
+    PAID.write_bytes(b"")
+    assert refused(SWEEP).startswith(f"{PAID}: holds ")
+    PAID.write_bytes(whole)
+    assert cli(SWEEP).code == 0
+    assert releases(PAID) == [Selection, NoisySgd] + ([] if checkpoint else [NoisySgd]), "one draw, in any case"

@@ -1,7 +1,5 @@
 """One set of defaults for tables: the same at the terminal, in Python and in the estimators."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -155,13 +153,3 @@ def test_a_class_that_noise_of_its_chances_hides_is_named(share: float, few: boo
     told = f"the chances of 'yes' may be off: by their shares these classes have under {most} records, and noise hides"
     assert any(note.startswith(told) for note in notes) == few
     assert any("may be off" in note for note in notes) == few
-
-
-def test_most_values_outside_are_told_of_persons_too() -> None:
-    """Of the rows that test persons have, whatever room there is for more."""
-    frame = of_two(600)
-    frame["a"] = np.where(np.random.default_rng(1).random(600) < 0.6, 2.0, frame["a"])
-    persons = {"units": np.arange(600) // 3, "per_unit": 8, "test": 0.3, "ledger": dpltm.Ledger(unit="user")}
-    assert any(
-        note.startswith("most values of 'a' in the test split are outside") for note in noted(frame, **persons)[0]
-    )

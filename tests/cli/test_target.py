@@ -1,7 +1,5 @@
 """A label that is a number, from its training to its exported network; and what has no use for it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -105,16 +103,11 @@ def test_an_error_on_private_records_has_a_price(cli: Any, metric: str) -> None:
 
 
 @pytest.mark.usefixtures("table")
-def test_a_compressed_file_has_its_bare_name(cli: Any, refused: Any) -> None:
+def test_a_compressed_file_has_its_bare_name(cli: Any) -> None:
     pd.read_csv("costs.csv").to_csv("costs.csv.gz", index=False)
-    said = cli(
-        f"train --dense {TABLE.replace('costs.csv', 'costs.csv.gz')} --steps 3 --epsilon 3 --delta 1e-4 --out r --json"
-    )
-    assert said.json["run"] == "r"
+    compressed = TABLE.replace("costs.csv", "costs.csv.gz")
+    assert cli(f"train --dense {compressed} --steps 3 --epsilon 3 --delta 1e-4 --out r").code == 0
     assert json.loads(Path("r/config.json").read_text())["part"]["name"] == "costs"
-    assert refused("predict r --input new.csv -o p.csv.gz") == (
-        "--out: p.csv.gz is neither .csv nor .npz; name it p.csv or p.npz"
-    )
 
 
 @pytest.mark.usefixtures("table")
@@ -133,19 +126,13 @@ def test_in_python_a_schema_says_the_range(cwd: Path) -> None:
     made = dpltm.TicketRegressor(schema="costs.toml", ledger=dpltm.Ledger(), **public)
     made.fit(frame.drop(columns="cost"), frame["cost"])
     assert made.run_.target == (10, 90)
+    beyond = dpltm.TicketRegressor(schema="costs.toml", target_bounds=(0, 1), **public)
+    of_classes = dpltm.TicketRegressor(schema=parse_schema(other, "it"), **public)
+    of_numbers = dpltm.TicketClassifier(schema="costs.toml", **public)
     for estimator, said in (
-        (
-            dpltm.TicketRegressor(schema="costs.toml", target_bounds=(0, 1), **public),
-            "`target_bounds`: the schema says",
-        ),
-        (
-            dpltm.TicketRegressor(schema=parse_schema(other, "it"), **public),
-            "`schema`: its label has classes; use Tick",
-        ),
-        (
-            dpltm.TicketClassifier(schema="costs.toml", **public),
-            "`schema`: its label is a number to predict; use Tick",
-        ),
+        (beyond, "`target_bounds`: the schema says"),
+        (of_classes, "`schema`: its label has classes; use Tick"),
+        (of_numbers, "`schema`: its label is a number to predict; use Tick"),
     ):
         with pytest.raises(dpltm.errors.InputError, match=re.escape(said)):
             estimator.fit(frame.drop(columns="cost"), frame["cost"].round().astype(int))

@@ -4,8 +4,6 @@ One file is public or private in one ledger, whatever names it. Other files are 
 rows are compared within one command alone.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -177,28 +175,6 @@ def test_a_file_is_public_or_private_whatever_names_it(cli, refused, way):
     assert "declared public" in refused(f"{TRAIN} {where} --out r")
     assert cli(f"{TRAIN} --dataset a.csv --ledger private.jsonl --out r").code == 0
     assert "is protected by a release on record" in refused(f"{PUBLIC}2 --ledger private.jsonl")
-
-
-def test_a_file_that_was_tested_on_is_not_private(cli, rows, refused):
-    table("t.csv", OTHERS)
-    assert cli(f"{TRAIN} --dataset a.csv --test t.csv --out r").code == 0
-    Path("t.csv").rename("u.csv")
-    assert "a test split" in refused(f"{TRAIN} --dataset u.csv --out q")
-    table("b.csv", 1 - rows)
-    assert cli(f"{TRAIN} --dataset b.csv --test 0.4 --out s").code == 0
-    Path("b.csv").rename("c.csv")
-    assert "a test split" in refused(f"{TRAIN} --dataset c.csv --out q")
-
-
-@pytest.mark.usefixtures("rows")
-def test_a_private_file_is_not_tested_on_for_nothing(cli, refused):
-    assert cli(f"{TRAIN} --dataset a.csv --out r").code == 0
-    table("t.csv", OTHERS)
-    Path("a.csv").rename("b.csv")
-    assert "is protected by a release" in refused(f"{TRAIN} --dataset t.csv --test b.csv --out q")
-    assert "is protected by a release" in refused(
-        "evaluate r --dataset t.csv --test b.csv --label ill --bounds 0,1 --classes 2"
-    )
 
 
 def test_another_file_with_the_same_rows_is_what_it_is_declared(cli, rows, tree):

@@ -221,23 +221,6 @@ def test_what_is_trained_adds_up_in_the_ledger_of_the_process(tickets):
     assert alone.privacy.certified == spent
 
 
-@pytest.mark.one_of(3)
-@pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("moved", [None, {"mode": "mask-only", "seed": 1}, {"round": 2}], ids=str)
-def test_whatever_is_made_of_a_set_that_was_drawn_from_brings_the_draw(tickets, moved, elsewhere):
-    """A round of the set, all of it for other records, or the round that won; whatever ledger has the draw."""
-    apart, another = Ledger(), Ledger()
-    draw = {"eps1": 0.2, "score": "additive", "classes": CLASSES, "ledger": apart if elsewhere else another}
-    winner = dpltm.select(tickets, *arrays(0), **draw)
-    start = tickets if moved is None else dpltm.transfer(tickets, *arrays(0), classes=CLASSES, **moved)
-    train = {"noise_multiplier": 5.0, "ledger": another, **FEW}
-    run = dpltm.train(start, *arrays(0), round=1, **train)
-    assert [kinds(run.lineage), len(another.entries)] == [["Selection", "NoisySgd"], 1 if elsewhere else 2]
-    assert run.privacy.certified.epsilon == Account(run.lineage.entries).epsilon(1e-5)
-    run = dpltm.train(tickets, *arrays(0), round=winner.round, **{**train, "ledger": Ledger()})
-    assert kinds(run.lineage) == ["Selection", "NoisySgd"]
-
-
 def test_who_cannot_be_told_anything_is_refused_before_anything_is_entered(tickets):
     for progress in (3, Silent):
         told = refused(dpltm.train, tickets, *arrays(0), round=1, epsilon=1.0, progress=progress, **FEW)

@@ -1,6 +1,5 @@
 """One dataset is the same to a ledger whoever is said to be protected in it, in any order of columns, in any process."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +57,6 @@ def test_rows_are_known_in_any_order_of_the_columns_of_a_schema(tmp_path: Path) 
     estimator = TicketClassifier(schema=str(tmp_path / "s.toml"), **settings()).fit(frame, Y)
     for columns in (["age", "size"], ["size", "age"]):
         assert "some of these records are protected" in refused(estimator.score, frame[columns][:200], Y[:200])
-
-
-def test_an_estimator_that_was_pickled_measures_nothing_exactly() -> None:
-    """It does not know any more what it was fitted to: so do those that cross-validate in processes."""
-    estimator = TicketClassifier(bounds=(0, 255), **settings()).fit(X, Y)
-    away = pickle.loads(pickle.dumps(estimator.set_params(ledger=dpltm.Ledger)))
-    assert "this estimator was pickled" in refused(away.score, X[:100], Y[:100])
-    assert 0 <= away.predict(X[:100]).mean() <= 1
 
 
 def test_a_fit_that_goes_on_is_known_to_the_scores_of_clones(monkeypatch: pytest.MonkeyPatch) -> None:

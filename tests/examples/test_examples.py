@@ -5,8 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +15,11 @@ from safetensors.torch import load_file
 from child_processes import PATIENCE
 from dpltm.cli.main import run
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import NoisySgd, Selection
 from dpltm.randomness.noise import FastSource
-from dpltm.tickets.ticket_set import load_ticket_set
 from dpltm.verbs.private_loop import PrivateLoop
 from programs import program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def certified(*arguments: str) -> dict[str, object]:
-    """What a command certifies."""
-    with redirect_stdout(StringIO()) as out:
-        assert run([*arguments, "--json"]) == 0
-    figure: dict[str, object] = json.loads(out.getvalue())["privacy"]["certified"]
-    return figure
 
 
 def check_spent(printed: str) -> float:
@@ -43,25 +31,11 @@ def check_spent(printed: str) -> float:
 
 
 @pytest.mark.long  # README.md and docs/quickstart.md run in the suite
-def test_three_stages_are_those_of_the_command_line(tmp_path, monkeypatch, capsys):
-    """The same tickets, and the same certified figures, whichever ticket is drawn."""
+def test_three_stages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ran = program("examples/three_stages.py").main()
-    assert list(tmp_path.iterdir()) == []
+    program("examples/three_stages.py").main()
     check_spent(capsys.readouterr().out)
-    public, private = (("--dataset", "digits", "--subset", part) for part in ("0.0:0.5", "0.5:1.0"))
-    made = ("--model", "mlp:100", "--rounds", "5", "--iterations", "300", "--batch-size", "64", "--threads", "1")
-    certified("generate", *public, *made, "--provenance", "public", "--out", "set")
-    drawn = certified("select", "set", *private, "--eps1", "0.3", "--score", "additive")
-    trained = certified(
-        "train", "set", *private, "--filter", "tanh", "--epsilon", "3", "--steps", "60", "--lr", "1", "--out", "r"
-    )
-    declared, draw, training = ran.ledger.entries
-    assert declared.kind == "public"
-    assert [[type(one) for one in entry.mechanisms] for entry in (draw, training)] == [[Selection], [NoisySgd]]
-    assert ran.config["ticket_set_id"] == load_ticket_set(Path("set")).id
-    assert vars(ran.privacy.certified) == trained
-    assert 0.29 < drawn["epsilon"] <= 0.3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_arrays_alone(tmp_path, monkeypatch, capsys):
@@ -200,8 +174,7 @@ def test_adapters_move_and_the_body_stays(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "package"),
-    [("private_lightning", 70, "lightning"), ("private_lora", 35, "peft"), ("private_lstm", 40, "torch")],
+    ("name", "least", "package"), [("private_lightning", 70, "lightning"), ("private_lstm", 40, "torch")]
 )
 @pytest.mark.long
 def test_training_where_people_train_already(name, least, package):
@@ -212,7 +185,9 @@ def test_training_where_people_train_already(name, least, package):
     assert check_spent(done.stdout) > least
 
 
-@pytest.mark.parametrize("name", ["digits", pytest.param("mnist_ticket_at_0.2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["digits", *(pytest.param(name, marks=pytest.mark.long) for name in ("mnist_ticket_at_0.2", "cifar10"))]
+)
 def test_configuration_is_accepted(name, tmp_path, monkeypatch, capsys, request):
     if name != "digits":
         request.getfixturevalue("data_home")
@@ -234,57 +209,7 @@ def test_activities_from_signals(data_home, tmp_path, capsys, monkeypatch):
     assert body["accuracy"] > 0.75  # five seeds gave 91.3 with a deviation of 2
 
 
-@pytest.mark.long  # features of 5,000 test photographs are made
-def test_photographs_behind_patches(data_home, tmp_path, capsys, monkeypatch):
-    """The quick version, of a few records and directions, trains all three arms within what they ask for."""
-    assert data_home
-    monkeypatch.chdir(tmp_path)
-    assert run(["run", "--config", str(EXAMPLES / "cifar10.toml"), "--quick", "--jobs", "1", "--json"]) == 0
-    arms = json.loads(capsys.readouterr().out)["arms"]
-    assert [(arm["count"], round(float(arm["privacy"]["certified"]["epsilon"]))) for arm in arms] == [
-        (1, 1),
-        (1, 3),
-        (1, 8),
-    ]
-
-
 def test_a_recipe_of_one_stage_is_not_for_all_three(capsys):
     path = EXAMPLES / "har_at_0.2.toml"
     assert run(["run", "--config", str(path), "--dry-run"]) == 2
     assert f"set it there, or take dpltm train --config {path}" in capsys.readouterr().err
-
-
-@pytest.mark.long  # importing it takes seconds
-@pytest.mark.filterwarnings("ignore")  # of the packages about each other
-def test_tensorboard_shows_what_is_public(tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    program("examples/tensorboard_log.py").main(str(tmp_path))
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    shown = {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
-    assert {name: len(values) for name, values in shown.items()} == {"epsilon": 60, "lr": 60, "accuracy": 60}
-    assert shown["epsilon"] == sorted(shown["epsilon"])
-    assert 2.9 < shown["epsilon"][-1] <= 3.0
-    assert shown["lr"][0] > 100 * shown["lr"][-1]
-    assert shown["accuracy"][-1] > 0.7
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-def test_mlflow_shows_what_is_public(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install mlflow")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
-    program("examples/mlflow_log.py").main()
-    client = mlflow.MlflowClient()
-    (found,) = client.search_runs(["0"])
-    epsilons = [each.value for each in client.get_metric_history(found.info.run_id, "epsilon")]
-    assert len(epsilons) == 60
-    assert 2.9 < max(epsilons) == found.data.metrics["epsilon"] <= 3.0
-    assert found.data.metrics["accuracy"] > 0.7
-    said = mlflow.artifacts.load_dict(f"{found.info.artifact_uri}/privacy.json")
-    assert said["certified"]["epsilon"] == pytest.approx(max(epsilons))
-    assert found.data.params["epsilon"] == "3.0"

@@ -1,7 +1,5 @@
 """The notebooks run from first to last, and were kept with what they print."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 All of them are planned: every arm is checked and priced. The suite runs a few, and ``make papers`` all.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -10,8 +10,6 @@ Kept are numbers: of the JSON answer by path, of the exit code, and of files tha
 sentences are left out. Nothing that is kept depends on the clock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib

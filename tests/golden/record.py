@@ -10,8 +10,6 @@ What depends on random bytes is found by running under several seeds: what diffe
 that is meant, and say in the commit why each number changed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

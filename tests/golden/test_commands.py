@@ -5,8 +5,6 @@
 the same in another order, may change with nothing wrong.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess
@@ -103,11 +101,9 @@ EPSILON, MODEL = "json.privacy.certified.epsilon", "files.run/model.safetensors"
         (EPSILON, 1.0, 1.0 + 1e-10, HERE, True),
         (EPSILON, 1.0, "inf", OTHER, False),
         (EPSILON, 1.0, 1.001, OTHER, False),
-        (EPSILON, 1.0, 1.00005, OTHER, True),
         ("json.noise_multiplier", 1.0, 1.0005, OTHER, True),
         ("json.accuracy", 0.5, 0.503, HERE, False),
         ("json.accuracy", 0.5, 0.51, OTHER, True),
-        ("json.accuracy", None, 0.5, OTHER, False),
         ("json.live", 400, 401, OTHER, False),
         ("json.ok", True, 1, OTHER, False),
         ("code", 1, 2, OTHER, False),

@@ -3,29 +3,23 @@
 That links lead somewhere, ``make check`` sees as it builds the site.
 """
 
-from __future__ import annotations
-
 import re
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dpltm
+from dpltm.cli.main import COMMANDS
+from pages import PAGES, blocks, steps
 from programs import ROOT, program
 
 MODEL = "privacy-model.md"
 FOLDERS = ("dpltm", "tickets", "cli", "tests", "benchmarks", "examples", "scripts", "docs")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-TEXTS = [
-    *(
-        path
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in (".py", ".toml", ".sh")
-    ),
-    *DOCUMENTS,
-]
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))]
+TEXTS = [*(path for path in FILES if path.suffix in (".py", ".toml", ".sh")), *DOCUMENTS]
 CITATION = re.compile(rf"{re.escape(MODEL)}(?:\s+sections?)?\s+(\d+(?:\.\d+)*)(?:\s+(?:to|and)\s+(\d+(?:\.\d+)*))?")
 """``docs/privacy-model.md section 4.2``, ``sections 1 to 4``, ``privacy-model.md 4.2``; a line may break in between."""
 
@@ -54,10 +48,8 @@ def test_every_file_and_test_that_is_named_is_there():
             path = places[0] if places else tests.get(name)
             assert path is not None, f"{citing.relative_to(ROOT)}: {name}"
             for function, more in re.findall(r"::(test_\w+)(\.\.\.)?", functions):
-                whole = "" if more else r"\("
-                assert re.search(rf"^\s*def {function}{whole}", path.read_text(encoding="utf-8"), re.MULTILINE), (
-                    function
-                )
+                defined = rf"(?m)^\s*def {function}" + ("" if more else r"\(")
+                assert re.search(defined, path.read_text(encoding="utf-8")), function
             named += 1
     assert named > 400
     assert len(FILE.findall((ROOT / "docs/privacy.md").read_text(encoding="utf-8"))) > 30, "a test for each sentence"
@@ -116,3 +108,43 @@ def test_the_page_of_choices_is_what_the_registries_say():
     """After a change of a descriptor: python scripts/choices.py."""
     choices = program("scripts/choices.py")
     assert choices.PATH.read_text(encoding="utf-8") == choices.text()
+
+
+# --- blocks of code: commands and programs exist with such options, and Python compiles ---
+
+
+def command_lines(document: Path) -> Iterator[list[str]]:
+    """Arguments of each ``dpltm`` in blocks of shell, with lines joined and comments left out."""
+    for step in steps(document):
+        words = step.command
+        if words[:1] == ["torchrun"]:
+            words = words[words.index("dpltm") :]
+        if words[:1] == ["dpltm"]:
+            yield words[1:]
+
+
+def test_documents_hold_commands():
+    assert sum(1 for document in PAGES for _ in command_lines(document)) > 60
+
+
+MADE = ("returns/predict.py",)
+"""Programs that a step before makes (``dpltm export``)."""
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_blocks_of_documents_can_be_typed(document):
+    known = {entry.name: entry for entry in COMMANDS}
+    for words in command_lines(document):
+        entry, rest = known[words[0]], words[1:]
+        if hasattr(entry, "commands"):
+            entry, rest = entry.commands[rest[0]], rest[1:]
+        filled_in = not any(re.search(r"\b[A-Z]{2,}\b|\.\.\.", word) for word in rest)  # unlike SET
+        if rest != ["--help"] and filled_in:
+            entry.make_context(entry.name, list(rest))
+    for body in blocks(document, "python"):
+        compile(body, str(document), "exec")
+    for step in steps(document):
+        words = step.command
+        if words[:1] == ["python"] and words[1].endswith(".py") and words[1] not in MADE:
+            source = (ROOT / words[1]).read_text(encoding="utf-8")
+            assert [word for word in words if word.startswith("--") and f'"{word}"' not in source] == [], step

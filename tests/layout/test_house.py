@@ -1,7 +1,5 @@
 """Limits of the house: what `scripts/house.py` measures."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -3,8 +3,6 @@
 ``tests/dpltm/test_api.py`` runs the examples in docstrings.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

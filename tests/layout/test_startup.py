@@ -1,7 +1,5 @@
 """What makes the command line slow to answer is not imported before it is needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

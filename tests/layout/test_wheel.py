@@ -1,7 +1,5 @@
 """The wheel: one top-level name, every module inside, nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -21,18 +19,9 @@ def test_the_wheel_holds_the_sources_and_nothing_else(tmp_path: Path) -> None:
     A package or a data file that pyproject.toml forgets shows here, and so do tests and benchmarks let in.
     """
     tree = shutil.copytree(ROOT, tmp_path / "tree", ignore=LEFT_BEHIND)
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path / "dist"),
-        str(tree),
-    ]
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tree]
     # cwd: at the repository root, a leftover build/ folder would be taken for the module
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    built = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = (tmp_path / "dist").iterdir()
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}

@@ -1,7 +1,5 @@
 """A small ticket set, and readers and writers of its files that share no code with the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct
@@ -29,12 +27,12 @@ CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=
 def tickets() -> Tickets:
     """Four tickets (rounds 0 to 3) of a network with 8 hidden units, from half of the digits."""
     digits = load("digits", subset="0.5")
-    x, y = (
-        torch.from_numpy(scale(arrays_of(digits.train).x, digits.bounds)),
-        torch.from_numpy(arrays_of(digits.train).y),
-    )
-    test = torch.from_numpy(scale(arrays_of(digits.test).x, digits.bounds)), torch.from_numpy(arrays_of(digits.test).y)
-    return generate(SPEC, x, y, CONFIG, test)
+
+    def tensors(split):
+        records = arrays_of(split)
+        return torch.from_numpy(scale(records.x, digits.bounds)), torch.from_numpy(records.y)
+
+    return generate(SPEC, *tensors(digits.train), CONFIG, tensors(digits.test))
 
 
 @pytest.fixture

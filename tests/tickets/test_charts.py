@@ -1,7 +1,5 @@
 """Charts: points are where they belong, whatever is certified can be drawn, and names are texts."""
 
-from __future__ import annotations
-
 import base64
 import math
 from pathlib import Path
@@ -98,10 +96,12 @@ def test_the_file_of_the_same_charts_is_the_same(tmp_path: Path, suffix: str) ->
 
 
 def test_a_line_is_the_mean_with_the_least_and_the_most() -> None:
+    """Of the steps that all runs have, of which one that cannot be read is left out."""
     one, two = {1: (0.25, 0.5), 2: (0.5, math.inf)}, {1: (0.5, 0.75), 2: (0.75, 0.75), 3: (0.9, 1.0)}
-    ((line,),) = (chart.series for chart in accuracy_over_steps({"x": [two, one]}))
-    assert line.points == [(1, 37.5), (2, 62.5)]  # where both are
-    assert line.spread == [(25, 50), (50, 75)]
+    ((line,),) = (chart.series for chart in accuracy_over_steps({"x": [two, None, one]}))
+    assert line.points == [(1, 37.5), (2, 62.5)]
+    assert (line.name, line.spread) == ("x (2 of 3 seeds)", [(25, 50), (50, 75)])
+    assert accuracy_over_steps({"x": [None]}) == []
 
 
 def test_what_each_step_had_cost() -> None:
@@ -129,10 +129,3 @@ def test_metrics_that_are_damaged_are_none(tmp_path: Path, damage: str | None) -
     if damage is not None:
         path.write_text(damage, encoding="latin-1")
     assert read_metrics(path) is None
-
-
-def test_a_run_that_cannot_be_read_is_left_out() -> None:
-    runs = [{1: (0.25, 0.5)}, None, {1: (0.5, 0.5)}]
-    (line,) = accuracy_over_steps({"x": runs})[0].series
-    assert (line.name, line.points) == ("x (2 of 3 seeds)", [(1, 37.5)])
-    assert accuracy_over_steps({"x": runs[1:2]}) == []

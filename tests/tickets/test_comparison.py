@@ -1,7 +1,5 @@
 """Comparisons: which runs stand beside each other, and why others do not."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace
@@ -19,12 +17,8 @@ from dpltm.tickets.run import FoundRun
 from dpltm.tickets.workbench.compare import compare, table_csv, texts, unlike
 
 PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
-CONFIG: dict[str, Any] = {
-    "model": "mlp:4",
-    "classes": 10,
-    "test_records": 100,
-    "resolved": {"density": 0.5, "round": 2, "live": 7},
-}
+RESOLVED = {"density": 0.5, "round": 2, "live": 7}
+CONFIG: dict[str, Any] = {"model": "mlp:4", "classes": 10, "test_records": 100, "resolved": RESOLVED}
 
 
 def run(
@@ -83,11 +77,8 @@ def test_runs_that_go_on_or_are_broken_are_rows() -> None:
     going = FoundRun(Path("going"), "unfinished", ("going is still going: another process is at work on it",), "going")
     broken = FoundRun(Path("broken"), "damaged", ("broken/config.json: not valid JSON",), "broken")
     body = compare([run("one"), going, broken])
-    assert [(row["state"], row["compared"]) for row in body["rows"]] == [
-        ("finished", True),
-        ("unfinished", False),
-        ("damaged", False),
-    ]
+    states = [("finished", True), ("unfinished", False), ("damaged", False)]
+    assert [(row["state"], row["compared"]) for row in body["rows"]] == states
     assert body["notes"][:2] == [
         "going: not compared: going is still going: another process is at work on it",
         "broken: not compared: broken/config.json: not valid JSON",

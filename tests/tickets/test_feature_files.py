@@ -1,7 +1,5 @@
 """Feature maps in ticket sets and runs: what is saved comes back, and whatever was done to it is refused in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -140,14 +138,6 @@ def test_other_tensors(there, raw, kind):
     assert refused(body) == f"x/{NAME}: tensor 'more': found ((1,), 'float32'), expected none"
     raw.write(there / NAME, stored)
     assert read_map(there, WHERE, body).id == KINDS[kind].id
-
-
-def test_the_network_of_a_run_in_front_is_gone(there):
-    network = {"model": "mlp:7", "features": 80, "classes": 4}
-    body = {**write_map(there, KINDS["plain"]), "text": "network", "network": network}
-    assert refused(body) == (
-        f"{WHERE}: feature_map: the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it"
-    )
 
 
 GOOD = to_json(LINEAGES["public"])

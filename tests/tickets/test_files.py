@@ -1,7 +1,5 @@
 """Writing whole or not at all; reading with one clear line for what is not right."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

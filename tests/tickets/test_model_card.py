@@ -1,7 +1,5 @@
 """Cards: what dpltm wrote is compared line by line, and nobody finds an edit that passes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -119,10 +117,8 @@ def test_nothing_in_a_statement_ends_the_element_of_a_page() -> None:
     text = for_page(body)
     assert not set("<>&") & set(text)
     assert json.loads(text) == body
-    assert (
-        read_statement("r.html", f'<html><script type="application/json" id="dpltm-statement">\n{text}\n</script>')
-        == body
-    )
+    page = f'<html><script type="application/json" id="dpltm-statement">\n{text}\n</script>'
+    assert read_statement("r.html", page) == body
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Runs: what is written loads again, and into plain PyTorch."""
 
-from __future__ import annotations
-
 import json
 from collections import OrderedDict
 from pathlib import Path
@@ -24,9 +22,13 @@ METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon":
 R = Path("r")
 
 
+SEEN = Observations(np.array([0.5, -3.0, 1e9]), np.array([True, False, True]), np.array([1.0, 1.0, 0.5]))
+"""By an audit."""
+
+
 @pytest.fixture(autouse=True)
 def written(tmp_path, tickets, monkeypatch):
-    """The ticket of round 2 as a run named r in the working folder; returns its model."""
+    """The ticket of round 2 as a run named r in the working folder, and what an audit saw; returns its model."""
     monkeypatch.chdir(tmp_path)
     model = build(tickets.spec)
     model.load_state_dict(tickets.tickets[2].predictor)
@@ -34,18 +36,8 @@ def written(tmp_path, tickets, monkeypatch):
     with new_folder(R) as folder:
         write_run(folder, config, model, tickets.tickets[2].mask, METRICS)
         write_lineage(folder, Lineage(), network_id(model, tickets.tickets[2].mask))
+    write_observations(Path(), SEEN)
     return model
-
-
-def test_round_trip(written, tickets):
-    run = load_run(R)
-    assert run.mask.same_as(tickets.tickets[2].mask)
-    assert run.bounds == (0.0, 16.0)
-    assert run.config["more"] == {"a": 1}
-    assert run.path == R
-    assert run.lineage == Lineage()
-    x = torch.rand(5, 64)
-    assert torch.equal(run.model(x), written(x))
 
 
 def test_files(raw, tickets):
@@ -99,22 +91,6 @@ def test_a_pruned_weight_that_is_not_zero(raw, tickets):
 
 
 # --- What an audit saw, on disk: it reads as it was written, or is refused ---
-
-
-SEEN = Observations(np.array([0.5, -3.0, 1e9]), np.array([True, False, True]), np.array([1.0, 1.0, 0.5]))
-
-
-@pytest.fixture(autouse=True)
-def _written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_observations(Path(), SEEN)
-
-
-def test_observations_come_back():
-    seen = read_observations(Path(), 3)
-    for name in ("scores", "included", "norms"):
-        assert np.array_equal(getattr(seen, name), getattr(SEEN, name))
-        assert getattr(seen, name).dtype == getattr(SEEN, name).dtype
 
 
 def test_of_a_training_without_an_audit_there_is_nothing(tmp_path):

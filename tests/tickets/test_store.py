@@ -1,25 +1,17 @@
 """Ticket sets by name: what stands for a set, for a round of one, and what a folder of them holds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import dpltm.tickets
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services
-from dpltm.options.select import SelectOptions
 from dpltm.privacy.entry import Lineage
-from dpltm.privacy.ledger import Ledger
-from dpltm.records import Dataset, from_arrays
 from dpltm.tickets import ticket_set
 from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
 from dpltm.tickets.ticket_set import is_bundled, save_winner
-from dpltm.training.artifacts import TicketSet, Winner
-from dpltm.verbs import select as selecting
+from dpltm.training.artifacts import Winner
 from refusals import told
 from set_entries import DRAWN, SAID
 
@@ -53,20 +45,13 @@ def test_what_is_no_round():
         )
 
 
-def test_a_set_by_name(home, save):
-    saved = save(Path("mine"))
-    for name in ("small", "another"):
-        save(home / name, saved.body)
-    (home / "no-set").mkdir()
-    assert find_set("mine").id == find_set("bundled:small").id == saved.id
-    assert bundled_names() == ("bundled:another", "bundled:small")
-
-
-def test_an_unknown_bundled_set_is_refused_and_the_known_ones_named(home, save, monkeypatch):
+def test_a_set_by_name_and_an_unknown_bundled_one_is_refused_and_the_known_ones_named(home, save, monkeypatch):
     """A folder that is called like one is reached by a path."""
-    save(home / "small")
     saved = save(Path("bundled:mine"))
-    assert find_set("./bundled:mine").id == saved.id
+    save(home / "small")
+    (home / "no-set").mkdir()
+    assert find_set("./bundled:mine").id == find_set("bundled:small").id == saved.id
+    assert bundled_names() == ("bundled:small",)
     for name in ("", "../own/mine", "small/../small", "/etc", ".", "mine"):
         unknown = f"bundled:{name}: no such ticket set comes with dpltm; there are"
         assert told(find_set, f"bundled:{name}") == f"{unknown} bundled:small"
@@ -145,27 +130,6 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
     assert rest == [card]
-
-
-# --- Sets and winners from memory to a folder and back: what goes along, and what is spent on them next ---
-
-
-QUIET = Services()
-
-
-def records(seed: int) -> Dataset:
-    draw = np.random.default_rng(seed)
-    return from_arrays(draw.integers(0, 256, (200, 6), dtype=np.uint8), np.arange(200) % 3, classes=3)
-
-
-def draw(tickets: TicketSet) -> Winner:
-    asked = SelectOptions(eps1=0.5, score="additive")
-    return selecting.select(selecting.plan(tickets, records(0), asked, Ledger(), QUIET))
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "set"
 
 
 def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():

@@ -1,7 +1,5 @@
 """The folder of a sweep that somebody else filled: links are refused, and damage is named."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

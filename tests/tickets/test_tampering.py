@@ -1,21 +1,24 @@
 """Whatever is done to a set's files, loading it either refuses in one clear line or returns what was saved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpltm.privacy.entry import Lineage, to_json
 from dpltm.tickets import tensors, ticket_set
-from dpltm.tickets.ticket_set import load_ticket_set
+from dpltm.tickets.ticket_set import check_text, load_ticket_set
+from dpltm.training.artifacts import PROVENANCES, Parent
 from refusals import told
+from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED
 from sets import store_set
 
+PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
+TEXT = "not a printable text of at most 200 characters"
 CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
 TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
 
@@ -24,7 +27,7 @@ TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetenso
 def original(tmp_path_factory, tickets):
     """A saved set; tests work on copies."""
     folder = tmp_path_factory.mktemp("original") / "s"
-    said = {"name": "n", "criterion": "magnitude", "provenance": "public", "config": {"rounds": 3}}
+    said = {"name": "n", "criterion": "dp-train", "provenance": "dp", "config": {"rounds": 3}, "parent": PARENT}
     store_set(folder, tickets, **said)
     return folder
 
@@ -65,18 +68,18 @@ def test_flipped_mask_bit(folder, raw, edit):
     assert refused() == f"s/predictors.safetensors: tensor '1/fc1.weight': {found}"
 
 
-@pytest.mark.parametrize("name", [*TENSOR_FILES, "tickets.json"])
-def test_a_file_that_is_missing_or_a_link(folder, original, name):
+def test_a_file_that_is_missing_or_a_link(folder, original):
     """A link is not followed even to the same content."""
-    path, missing = folder / name, f"s/{name}: cannot be read: No such file or directory"
-    path.unlink()
-    assert refused() == (
-        "s: not a ticket set (no tickets.json in it); name a folder that holds one"
-        if name == "tickets.json"
-        else missing
-    )
-    path.symlink_to(original / name)
-    assert refused() == f"s/{name}: is a link, which is not followed"
+    for name in (*TENSOR_FILES, "tickets.json"):
+        (folder / name).unlink()
+        of_all = "s: not a ticket set (no tickets.json in it); name a folder that holds one"
+        assert refused() == (
+            of_all if name == "tickets.json" else f"s/{name}: cannot be read: No such file or directory"
+        )
+        (folder / name).symlink_to(original / name)
+        assert refused() == f"s/{name}: is a link, which is not followed"
+        (folder / name).unlink()
+        shutil.copy(original / name, folder / name)
 
 
 def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, edit):
@@ -135,6 +138,9 @@ def test_rows(edit, rows):
         ({"digest": ..., "signed": False}, "unknown or missing key 'digest'"),
         ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
         ({"config": []}, "config is not an object"),
+        ({"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
+        ({"parent": {**asdict(PARENT), "round": -1}}, "parent: round -1 is not a round"),
+        *(({"card": stated}, "card is not a SHA-256") for stated in (None, "", "ab" * 32 + "\n")),
     ],
 )
 def test_keys(edit, changes, message):
@@ -174,3 +180,66 @@ def test_the_largest_set_is_read_and_a_larger_one_is_not_written(folder, save, m
     assert refused() == f"s/tickets.json: {larger}"
     assert told(save, Path("a")) == f"`rounds`: {larger}"
     assert not Path("a").exists()
+
+
+# --- what a set says of where it comes from: its lineage, a parent, no records at all ---
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_a_provenance_that_its_lineage_does_not_bear_out(tmp_path, save, edit, provenance):
+    """Neither written nor read; a set of no records may carry anything, such as the draw behind its density."""
+    message = f"provenance {provenance}: its lineage holds no entry that this could come from"
+    for name, entries in {"nothing": (), "public": (SAID,), "dp": (TRAINED,), "private": (MADE,)}.items():
+        said = {"provenance": provenance, "made_from": Lineage(entries)}
+        if provenance in ("data-free", name):
+            assert load_ticket_set(save(tmp_path / name, **said).path).lineage.entries == entries
+        else:
+            assert told(save, tmp_path / name, **said) == message
+            assert not (tmp_path / name).exists()
+    edit(provenance=provenance)
+    if provenance in ("public", "private"):
+        assert refused() == f"s/tickets.json: {message}"
+
+
+def test_an_entry_of_the_set_is_not_dropped_or_changed(folder, edit, raw):
+    """A draw that was marked later may be there or not: the ledger and the winner know of it."""
+    full, path = to_json(LINEAGES["dp"]), folder / "lineage.json"
+    missing = "s/lineage.json: does not hold the entries that the set was written with"
+    raw.edit(path, lineage=to_json(LINEAGES["dp"] | Lineage((DRAWN,))))
+    assert load_ticket_set(folder).lineage.entries == (TRAINED, MOMENTS, DRAWN)
+    for entries in ([], full["entries"][:1], [full["entries"][0], {**full["entries"][1], "words": "other"}]):
+        raw.edit(path, lineage={"entries": entries, "heads": []})
+        assert refused() == missing
+    raw.edit(path, lineage=full)
+    for stated in (None, [], {TRAINED.id: "0" * 64}, {"0" * 64: "0" * 64}):
+        edit(lineage=stated)
+        assert refused() == missing
+
+
+@pytest.mark.parametrize(
+    ("signed", "change", "message"),
+    [
+        (False, {"of": "0" * 64}, "the digest does not match; it is damaged or was changed"),
+        (True, {"of": "0" * 64}, "belongs to another artifact; its weights, its masks or this file were exchanged"),
+        (True, {"lineage": 5}, "lineage: unknown or missing field 'all of it'"),
+        (True, {"lineage": {"entries": [{}], "heads": []}}, "lineage: entries: unknown or missing field 'day'"),
+    ],
+)
+def test_a_lineage_that_is_none(folder, raw, signed, change, message):
+    raw.edit(folder / "lineage.json", signed=signed, **change)
+    assert refused() == f"s/lineage.json: {message}"
+    (folder / "lineage.json").unlink()
+    assert refused() == "s/lineage.json: cannot be read: No such file or directory"
+
+
+def test_texts(tmp_path, save):
+    """What is shown on a terminal has no control characters, and no end of lines."""
+    for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):
+        assert told(check_text, "where", text) == f"where: {TEXT}"
+    for text in ("a" * 200, "", "Größe 数字 ½", "[bold]x[/bold]"):
+        check_text("where", text)
+    for where, key in (("`name`", "name"), ("criterion", "criterion")):
+        assert told(save, tmp_path / "a", **{key: "line\nbreak"}) == f"{where}: {TEXT}"
+    parent = replace(PARENT, name="\x1b[2J")
+    assert told(save, tmp_path / "a", parent=parent) == f"parent: name: {TEXT}"
+    assert list(tmp_path.iterdir()) == []

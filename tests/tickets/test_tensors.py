@@ -1,7 +1,5 @@
 """Files of tensors: sizes to the byte before anything is read, what a header may say, and exactly the tensors asked for."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ticket sets and winners: what is saved comes back, and files say what docs/formats.md says, read without the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -43,12 +41,8 @@ def test_round_trip(tmp_path, tickets, save):
 def test_document(tmp_path, tickets, save, raw):
     saved = save(tmp_path / "s")
     tensors = {f"{name}.safetensors" for name in ("masks", "predictors", "theta0")}
-    assert {path.name for path in (tmp_path / "s").iterdir()} == {
-        "README.md",
-        "lineage.json",
-        "tickets.json",
-        *tensors,
-    }
+    files = {"README.md", "lineage.json", "tickets.json", *tensors}
+    assert {path.name for path in (tmp_path / "s").iterdir()} == files
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
     document = json.loads((tmp_path / "s/tickets.json").read_text())
     assert set(document) == {

@@ -11,7 +11,6 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.randomness.noise import FastSource
 from programs import program
-from refusals import refused
 
 audit_bugs = program("benchmarks/audit_bugs.py")
 BUGS = audit_bugs.BUGS
@@ -92,15 +91,6 @@ def test_code_that_does_not_draw_as_the_formula_says_is_found_by_draws():
     assert abs(np.log(chances(right, first)) - np.log(chances(right, second))).max() <= 1
     with mock.patch.object(selection, "draw_exponential", lambda _, scores, __: int(scores.argmax())):
         assert drawn_bound(right, first, second, 400, 0.95, FastSource(0)) > 3
-
-
-def test_what_cannot_be_enumerated_is_refused():
-    many = SelectionPlan(0.5, (0.5,) * 13, 20)
-    message = "Expected at most 12 candidates to enumerate, not 13; take draws instead"
-    assert refused(worst_neighbour, many, np.zeros(13, int)) == message
-    assert refused(drawn_bound, plan(), np.zeros(4, int), np.zeros(4, int), 10, 1.5, FastSource(0)).startswith(
-        "`confidence`: 1.5"
-    )
 
 
 selective = program("benchmarks/selective_release.py")

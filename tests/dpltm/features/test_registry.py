@@ -157,14 +157,6 @@ def test_each_part_has_the_same_share_of_the_norm(texts):
     torch.testing.assert_close(together.norm(dim=1), torch.full((9,), NORM))
 
 
-def test_each_part_gets_the_values_that_it_takes():
-    signed = X.astype(np.float32) / 127.5 - 1
-    texts = ("drawings:30", "fourier:16,1")
-    alone = [made(text, (-1.0, 1.0))(signed) for text in texts]
-    together = made("+".join(texts), (-1.0, 1.0))(signed)
-    torch.testing.assert_close(together * 2**0.5, torch.cat(alone, 1), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

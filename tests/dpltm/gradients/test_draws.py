@@ -280,9 +280,6 @@ def test_modules_called_twice_draw_twice():
     assert 0.2 < float((seen[-1] != 0).float().mean()) < 0.3
 
 
-# --- 200 pairs ---
-
-
 def perceptron(share: float) -> nn.Module:
     return nn.Sequential(
         nn.Dropout(share), nn.Linear(16, 32), nn.ReLU(), nn.Dropout(share), nn.Linear(32, 3)

@@ -415,8 +415,6 @@ def test_cells_in_a_loop(kind, bias, start, batch, length, sparse, seed):
     check(Loop(kind, bias, start), numbers(seed, batch, length, 2), seed, sparse=sparse)
 
 
-# Attention
-
 CAUSAL, SOME = torch.ones(4, 4).triu(1).bool(), torch.tensor([[False, False, True, False]])
 ATTENTIONS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "of itself": lambda attend, x: attend(x, x, x)[0],
@@ -753,8 +751,6 @@ def test_pieces_change_nothing(monkeypatch, chunk):
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Tanh(), nn.Conv2d(3, 2, 1)).double()
     check(model, numbers(0, 5, 2, 3, 3), 0, mask=Mask.dense(model))
 
-
-# Rows that only fill the batch, and passes over some of them
 
 PADDED = {
     "vector": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True), nn.Linear(3, 2)), (4,)),

@@ -49,9 +49,6 @@ def between(middle: Callable[[Tensor], Tensor]) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), Applied(lambda _, x: middle(x)), nn.Linear(4, 3))
 
 
-# Modules refused for what they are.
-
-
 def inside(module: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), nn.Sequential(nn.ReLU(), module))
 
@@ -333,9 +330,6 @@ def test_parameters_that_are_zero_or_absurd_are_accepted():
         assert not checked(model, squared_error, torch.ones(5, 2, 6), torch.ones(5))._plan.by_torch_func
 
 
-# Probing leaves no trace.
-
-
 def traces(model: nn.Module) -> list[object]:
     """Everything about a network that probing might change, comparable; and the random state."""
     tensors = {**model.state_dict(keep_vars=True)}
@@ -465,8 +459,6 @@ def test_a_trial_writes_out_one_layer_at_a_time_and_keeps_none_of_it(monkeypatch
     assert not any(layer._space._buffers for layer in layers)
 
 
-# A model that changes between steps.
-
 X, Y = torch.linspace(-1, 1, 24).view(6, 4), torch.arange(6) % 3
 MIXES = "what one record gives depends on the rest of the batch"
 
@@ -548,9 +540,6 @@ def test_what_a_program_notes_at_every_step_is_no_change(monkeypatch: pytest.Mon
     monkeypatch.setattr("dpltm.gradients.engine.make_plan", None)
     model.noted, model.copy = [1.0], torch.ones(9)  # type: ignore[assignment]
     gradients.filtered_sum(X, Y, Clip(1.0))
-
-
-# The shape of passes.
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

@@ -142,9 +142,6 @@ def test_what_is_no_scheme(change, message):
     assert refused(made, **change) == message
 
 
-# --- images that are moved, turned and mirrored ---
-
-
 @pytest.fixture
 def vary(monkeypatch):
     """Vary images by given numbers from -1 to 1: down, across, turn, mirror."""

@@ -21,7 +21,6 @@ from dpltm.records.split import LabelForm
 from dpltm.tickets import load, save
 from dpltm.tickets.workbench.handover import export_run
 from own_networks import (
-    BY_NAME,
     CLASSES,
     LABELS,
     PARTS,
@@ -392,16 +391,3 @@ def test_it_leaves_as_one_network_of_columns_side_by_side(name, tmp_path):
     assert inputs["shape"] == [run.spec.features]
     assert inputs["parts"] == [[part.name, list(part.shape), part.words] for part in run.spec.parts]
     assert made.difference < 1e-5
-
-
-def test_a_transfer_goes_to_records_of_the_same_parts():
-    x, y = CASE.records(60, 1)
-
-    class Five(Reader):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Linear(8, 5)
-
-    made = dpltm.generate(x, y, model=Reader, criterion="random", rounds=1, ledger=dpltm.Ledger(), **CASE.facts)
-    moved = dpltm.transfer(made, x, np.arange(60) % 5, model=Five, classes=5, **BY_NAME)
-    assert moved.body.spec.parts == made.body.spec.parts

@@ -1,4 +1,4 @@
-"""The certified accountants, against published figures, closed forms and integration; and another one that is registered."""
+"""The certified accountants, against published figures, closed forms, integration and Opacus; and a registered one."""
 
 import math
 import subprocess
@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
+from opacus.accountants.prv import PRVAccountant
 from scipy.optimize import brentq
 
 from dpltm.errors import InputError
+from dpltm.privacy import renyi
 from dpltm.privacy.account import NOTHING
 from dpltm.privacy.accountant import approximate, central_limit_mu, compose, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, Accountant, certified_by
@@ -64,9 +67,6 @@ def from_above(value, exact, slack):
     assert exact * (1 - 1e-9) <= value <= exact + slack
 
 
-# Golden values.
-
-
 GDP_TABLE = [
     (1.3, 15, 0.2273, 0.835, 1.19, 0.8646),
     (1.1, 60, 0.5736, 2.324, 3.01, 2.382),
@@ -113,9 +113,6 @@ def test_golden_tanh_bound():
     exact = step_epsilon(sigma, 0.00427, DELTA)
     assert exact == pytest.approx(11156, abs=1)
     from_above(epsilon([training(1, sigma, 0.00427)], DELTA), exact, 2e-4 * exact)
-
-
-# Closed forms and integration.
 
 
 def test_two_subsampled_steps_by_integration():
@@ -261,9 +258,6 @@ def test_what_is_too_large_is_added(event, accountant):
     assert epsilon([event, *small], DELTA, accountant) == pytest.approx(600 + epsilon(small, DELTA, accountant))
 
 
-# The central limit theorem: nominal.
-
-
 def test_central_limit_adds_up():
     """Squares of mu for trainings and Gaussians; epsilons for the rest, and the chance of a guarantee off delta."""
     noisy = [training(1000, 1.0, 0.01), training(5, 6.0, 1.0), GaussianRelease(4.0)]
@@ -315,9 +309,6 @@ def test_replace_one_covers_every_pair_of_gradients():
     assert delta(fixed, mixture(0.5, math.pi), value - 2e-3) > 1e-3
 
 
-# Properties.
-
-
 @pytest.mark.parametrize(
     ("event", "delta"),
     [(training(1000, 1.0, 0.01), 1e-14), (training(10**6, 0.3, 0.5), 1e-5)],
@@ -326,9 +317,6 @@ def test_replace_one_covers_every_pair_of_gradients():
 def test_renyi_steps_in_where_the_grid_or_the_arithmetic_shows(event, delta):
     """pld is never looser than rdp, not even where it could certify nothing alone."""
     assert 0 < epsilon([event], delta) <= epsilon([event], delta, "rdp") < math.inf
-
-
-# What has no finite figure, and what costs nothing.
 
 
 @pytest.mark.parametrize(
@@ -340,9 +328,6 @@ def test_non_private_is_infinite(event):
     assert epsilon([event], DELTA) == math.inf
     assert epsilon([training(10, 5.0), event, selection(0.1)], DELTA) == math.inf
     assert epsilon([GaussianRelease(1e-3)], DELTA) < math.inf  # the least noise that counts
-
-
-# Bad inputs.
 
 
 NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
@@ -409,8 +394,6 @@ def test_what_has_no_price(mechanisms, arguments, message):
     assert refused(epsilon, iter(mechanisms), *arguments) == message
 
 
-# The registry.
-
 PLAIN = NoisySgd(0.01, 100, 1.0)
 
 
@@ -475,3 +458,61 @@ def test_what_is_no_epsilon_is_not_certified(function, said):
         assert refused(epsilon, [PLAIN], 1e-5, "mine") == said
     finally:
         ACCOUNTANTS.unregister("mine")
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the")  # Opacus's PRV asks its RDP for a domain size
+
+
+def bracket(sigma, rate, steps, delta, eps_error):
+    """Lower and upper bound of Opacus's PRV accountant."""
+    accountant = PRVAccountant()
+    accountant.history = [(sigma, rate, steps)]
+    losses = accountant._get_dprv(eps_error=eps_error, delta_error=delta / 1000)
+    lower, _, upper = losses.compute_epsilon(delta, delta / 1000, eps_error)
+    return float(lower), float(upper)
+
+
+RUNS = ((3, 1e-3), (200, 1e-5), (1000, 1e-6), (2000, 1e-8))  # steps and delta
+SIGMAS, RATES = (0.6, 1.1, 5.0), (0.001, 0.02, 0.2)
+
+
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("rate", RATES)
+def test_pld_lies_in_the_bracket(sigma, rate):
+    """Never below the lower bound, and above the upper one by no more than our own grid.
+
+    18 settings: every two of noise and rate meet, at half of the runs.
+    """
+    place = SIGMAS.index(sigma) + RATES.index(rate)
+    for steps, delta in (RUNS[place % 4], RUNS[(place + 2) % 4]):
+        found = epsilon([NoisySgd(rate, steps, sigma)], delta)
+        lower, upper = bracket(sigma, rate, steps, delta, eps_error=max(0.01, 0.002 * found))
+        assert lower < upper
+        assert lower <= found <= max(upper, 0.0) + 5e-4 * found + 1e-4, (steps, delta)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("rate", RATES)
+def test_renyi_divergences_agree(sigma, rate):
+    """At whole and at fractional orders: ours is integrated, theirs is summed with its signs."""
+    for order in (1.25, 2.0, 3.7, 8.0, 31.5, 64.0):
+        theirs = float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=order))
+        ours = renyi.sampled_gaussian(sigma, rate, order)
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-12)  # their series ends at e^-30
+        assert ours >= theirs * (1 - 1e-8) - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "delta"), [(1.1, 256 / 60000, 14062, 1e-5), (5.0, 0.3, 1000, 1e-8)]
+)
+def test_rdp_epsilon_agrees(sigma, rate, steps, delta):
+    """On a dense set of orders Opacus is a little above our best real order, and not by more than the density allows."""
+    orders = list(1 + np.geomspace(0.05, 200, 300))
+    spent = compute_rdp(q=rate, noise_multiplier=sigma, steps=steps, orders=orders)
+    theirs, _ = get_privacy_spent(orders=orders, rdp=spent, delta=delta)
+    ours = epsilon([NoisySgd(rate, steps, sigma)], delta, "rdp")
+    assert ours <= theirs * (1 + 1e-6)
+    assert ours == pytest.approx(theirs, rel=1e-3)
+    classical = min(rdp - math.log(delta) / (order - 1) for rdp, order in zip(spent, orders, strict=True))
+    assert epsilon([NoisySgd(rate, steps, sigma)], delta, "ma") == pytest.approx(classical, rel=1e-3)

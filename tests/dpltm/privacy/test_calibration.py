@@ -125,21 +125,6 @@ def test_full_steps_get_the_analytic_noise(budget, delta, steps, adjacency):
     assert exact <= found.noise_multiplier <= exact * (1 + 3e-3)
 
 
-def test_agrees_with_dp_accounting():
-    """Their search over their own accountant."""
-    from dp_accounting import calibrate_dp_mechanism, dp_event
-    from dp_accounting.pld import PLDAccountant
-
-    def event_of(sigma):
-        return dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(0.2, dp_event.GaussianDpEvent(sigma)), 3)
-
-    def accountant():
-        return PLDAccountant(value_discretization_interval=1e-3)
-
-    peer = calibrate_dp_mechanism(accountant, event_of, 1.0, DELTA, tol=1e-3)
-    assert calibrate_noise(1.0, DELTA, plan(3, 0.2)).noise_multiplier == pytest.approx(peer, rel=3e-3)
-
-
 @pytest.mark.parametrize(
     ("search", "field", "values"),
     [
@@ -231,9 +216,6 @@ def test_other_accountants_keep_the_budget_too(accountant):
     assert epsilon([found], DELTA, accountant) <= 2 < epsilon([more], DELTA, accountant)
     found = calibrate_rate(2.0, DELTA, plan(100, 0.5, 2.0), accountant=accountant)
     assert (1 - TOLERANCE) * 2 <= epsilon([found], DELTA, accountant) <= 2
-
-
-# What was spent before.
 
 
 def test_what_leaves_nothing_is_named():

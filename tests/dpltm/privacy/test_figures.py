@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.privacy.describe import figure, percent
+from dpltm.privacy.describe import figure
 from programs import ROOT
 
 
@@ -44,8 +44,3 @@ def test_certified_figures_are_printed_in_no_other_way() -> None:
     assert len(files) > 100
     found = {str(path.relative_to(ROOT)): OTHERWISE.search(path.read_text(encoding="utf-8")) for path in files}
     assert {path: match.group() for path, match in found.items() if match} == {}
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.91922, "91.92 %"), (1.0, "100.00 %"), (0.0, "0.00 %")])
-def test_shares(value: float, text: str) -> None:
-    assert percent(value) == text

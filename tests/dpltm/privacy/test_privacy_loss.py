@@ -19,7 +19,6 @@ from dpltm.privacy.mechanisms import (
     GaussianRelease,
     NoisySgd,
     Zcdp,
-    over_two_steps,
 )
 from dpltm.privacy.privacy_loss import (
     BoundedRangeLoss,
@@ -356,8 +355,3 @@ def test_the_profile_of_zcdp_dominates_gaussians_in_both_directions(rho: float) 
     bound = pld.compose({ZcdpLoss(rho): 1})
     assert bound is not None
     assert (bound.delta(x) >= [gdp.delta(each, math.sqrt(2 * rho)) for each in x]).all()
-
-
-def test_two_steps() -> None:
-    assert over_two_steps(Zcdp(0.5)).rho == 2.0
-    assert over_two_steps(DiscreteGaussianRelease(3.0, 2)).sensitivity == 4

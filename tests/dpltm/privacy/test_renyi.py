@@ -90,9 +90,6 @@ def test_sampled_gaussian_limits(replace_one):
     assert renyi.sampled_gaussian(0.1, 0.5, 1e5, replace_one=replace_one) == pytest.approx(1e5 / 0.02, rel=1e-12)
 
 
-# Discrete pairs: sums over their outcomes.
-
-
 @pytest.mark.parametrize(("epsilon", "order"), [*product([0.05, 0.5, 4.0], [1.05, 2.0, 8.5, 60.0])])
 def test_bounded_range_is_the_worst_of_its_pairs(epsilon, order):
     """A grid over t in both directions can only miss the largest by a little, and never exceed it."""
@@ -137,9 +134,6 @@ def test_pure_kinds_are_never_rounded_below_the_true_divergence(log_epsilon, log
     for name, exact in exact_pure_kinds(epsilon, order).items():
         more = (7,) if name == "randomized_response" else ()
         assert exact <= getattr(renyi, name)(epsilon, *more, order) <= exact * (1 + 1e-10)
-
-
-# Conversions.
 
 
 @settings(max_examples=100)

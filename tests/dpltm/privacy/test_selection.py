@@ -263,8 +263,6 @@ def test_only_monotone_scores_drop_the_factor_2():
     assert exponent("product", "add-remove") == exponent("product", "replace-one") == pytest.approx(50)
 
 
-# Draws.
-
 DRAWN = {
     "spread": ({"eps1": 0.05, "densities": (0.5, 0.3, 0.1, 0.05)}, (60, 80, 70, 75)),
     "monotone": ({"eps1": 0.3, "densities": (0.5, 0.3, 0.1), "score": "additive"}, (97, 95, 90)),
@@ -322,8 +320,6 @@ def test_smallest_within_by_search(tickets, dense, tolerance, most):
         assert found in good
         assert all(tickets[found][0] < tickets[index][0] or found <= index for index in good)
 
-
-# Bad inputs.
 
 GOOD = {"eps1": 0.1, "densities": (0.7, 0.49), "records": 100}
 CONSTANT = (

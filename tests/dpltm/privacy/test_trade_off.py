@@ -73,9 +73,6 @@ MANY = [
 ]
 
 
-# Closed forms.
-
-
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize(
     "mechanism", [NoisySgd(1.0, 1, 1.0, adjacency="replace-one"), NoisySgd(1.0, 4, 2.0), GaussianRelease(1.0, 3.0)]
@@ -111,9 +108,6 @@ def test_no_draw_pair_beats_the_curve(eps):
     exact = np.min([neyman_pearson(p, q, ALPHAS) for p, q in pairs], axis=0)
     assert np.all(found <= exact + 1e-9)
     assert np.all(found >= exact - 3e-3)
-
-
-# Attackers.
 
 
 def errors(absent, present, alpha):
@@ -153,9 +147,6 @@ def test_the_best_attacker_never_beats_the_curve(steps, rate, sigma, first):
         assert min(gaps) < 0.1  # and the attack is one
 
 
-# Shape.
-
-
 @pytest.mark.parametrize("mechanisms", MANY, ids=range(len(MANY)))
 def test_shape(mechanisms):
     """A trade-off function is convex, falls, and lies under 1 - alpha; the arrays go together."""
@@ -191,9 +182,6 @@ def test_the_epsilon_curve_is_the_certified_one(mechanisms):
         assert found.epsilons[place - 1] <= spent <= found.epsilons[place + 1]
 
 
-# The nominal curve.
-
-
 def test_the_central_limit_is_drawn_beside():
     """docs/privacy-model.md section 5.5: mu = 0.5736 for 14062 steps. Not of a draw."""
     found = curves([NoisySgd(256 / 60000, 14062, 1.1)])
@@ -220,9 +208,6 @@ def test_curves_of_an_account():
             curves_of(*entries, Entry("release", halves[0], (silent,), "tickets"))
     draw = Entry("release", halves[1], (FIRST,), "winner")
     assert curves_of(entries[0], draw).mu is None
-
-
-# In words.
 
 
 WHOSE = "whether one person's record was used misses at least {} % of those whose record was"

@@ -33,9 +33,6 @@ def truncated(
     return TruncatedSgd(rate, steps, noise, adjacency=adjacency, truncated_batch_size=batch, most_records=records)  # type: ignore[arg-type]
 
 
-# --- every outcome of small cases ---
-
-
 def cut_sets(members: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
     """What may be left of some, all equally likely: those beyond ``most`` are left out at random."""
     yield from itertools.combinations(members, min(most, len(members)))
@@ -130,18 +127,6 @@ def test_nothing_is_assumed_of_a_step_that_is_cut_and_no_less_would_do(
 
 
 @pytest.mark.parametrize(
-    ("members", "most"), [((3, 5, 8, 9), 2), ((0, 1, 2, 3, 4), 3), ((2, 7), 1), ((1, 4), 2), ((), 1)]
-)
-def test_all_that_may_be_left_are_equally_likely(members, most):
-    left = Counter(cut_sets(members, most))
-    assert set(left) == set(itertools.combinations(members, min(most, len(members))))
-    assert len(set(left.values())) == 1
-
-
-# --- the chance, and the price ---
-
-
-@pytest.mark.parametrize(
     ("records", "rate", "batch"),
     [
         (61470, 256 / 60000, 353),
@@ -204,9 +189,6 @@ def test_dp_accounting_prices_replaced_records_alike():
     event = dp.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 45, 4.0)
     theirs = accountant_of_theirs.compose(event, 200).get_epsilon(DELTA)
     assert epsilon([truncated(0.01, 200, 2.0, 45, 1000, "replace-one")], DELTA) == pytest.approx(theirs, rel=2e-3)
-
-
-# --- refusals, and whoever else prices it ---
 
 
 def test_steps_that_are_surely_cut_certify_nothing():

@@ -219,9 +219,6 @@ def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
     assert {record for epoch in seen for record in epoch} == set(range(10))
 
 
-# --- what is refused ---
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -257,9 +254,6 @@ def test_a_training_that_diverged_gives_no_tickets(rewind):
     theta0 = dict(build(SPEC, CONFIG.seed).named_parameters())
     trained = {name: value.detach() * math.inf for name, value in theta0.items()}
     assert refused(prune_once, SPEC, theta0, trained, CONFIG).startswith("`lr`: the training diverged")
-
-
-# --- without data ---
 
 
 @pytest.mark.one_of(2)
@@ -313,9 +307,6 @@ def test_random_is_even_over_layers_and_within_them(scope):
     assert 0.5 < (first == second).float().mean() < 0.66  # 0.7^2 + 0.3^2 = 0.58: layers have orders of their own
 
 
-# --- from one trained network ---
-
-
 @both_scopes
 def test_pruning_one_network_in_turn_gives_copies_of_what_is_largest(tickets, scope):
     theta0, trained = tickets.theta0, {name: value.clone() for name, value in tickets.tickets[0].predictor.items()}
@@ -333,9 +324,6 @@ def test_pruning_one_network_in_turn_gives_copies_of_what_is_largest(tickets, sc
     assert found.tickets[3].mask["fc1.weight"][0, 0]
     assert same_bits(theta0, before[0])
     assert same_bits(trained, before[1])
-
-
-# --- densities, and a projection in front ---
 
 
 @both_scopes
@@ -364,9 +352,6 @@ def test_a_projection_is_never_pruned_and_counts(criterion, scope):
             assert ticket.mask.density == density
 
 
-# --- records that are made ready as they are read ---
-
-
 class Lazy:
     """Rows as a protocol asks for them, and no tensor; how many were read at once is kept."""
 
@@ -391,9 +376,6 @@ def test_rows_that_are_made_ready_as_they_are_read(criterion):
     model = build(SPEC)
     model.load_state_dict(found.tickets[-1].predictor)
     assert accuracy(model, lazy, y) == accuracy(model, x, y)
-
-
-# --- interrupted ---
 
 
 class Kept:

@@ -54,9 +54,6 @@ def in_steps(noisy: np.ndarray, std: float) -> list[Fraction]:
     return [Fraction(value) / Fraction(grid_step(std)) for value in noisy.tolist()]
 
 
-# The grid.
-
-
 @given(STDS)
 def test_the_step_is_a_power_of_two_and_small(std: float) -> None:
     assert math.frexp(grid_step(std))[0] == 0.5
@@ -173,9 +170,6 @@ def test_values_are_split_where_float64_has_no_room_for_them_beside_noise(size: 
         assert in_steps(found, 1.0) == in_reals(values, 1.0, first, second, bytes(SEED))
 
 
-# The law.
-
-
 def test_the_law_is_that_of_a_rounded_gaussian() -> None:
     """p-values of a test for normality are uniform over 60 seeds; a uniform number within the step undoes the rounding."""
     found = []
@@ -192,9 +186,6 @@ def test_blocks_and_coordinates_are_independent(monkeypatch: pytest.MonkeyPatch)
     assert stats.kstest(noisy + (np.random.default_rng(0).random(20_000) - 0.5) / 2**10, "norm").pvalue > 1e-3
     for lag in (1, 500, 1000):
         assert abs(np.corrcoef(noisy[lag:], noisy[:-lag])[0, 1]) < 0.03
-
-
-# What it takes and gives.
 
 
 def test_how_many_bytes_are_drawn_depends_on_the_number_of_values_alone() -> None:
@@ -232,9 +223,6 @@ def test_over_a_divisor_it_is_the_quotient_in_float32() -> None:
         found = gaussian_mechanism(values, std, KeyedSource(KEY), 37.3)
         assert found.dtype == np.float32
         assert np.array_equal(found, (gaussian_mechanism(values, std, KeyedSource(KEY)) / 37.3).astype(np.float32))
-
-
-# Threads.
 
 
 class Counting(KeyedSource):
@@ -292,9 +280,6 @@ def test_where_no_thread_can_be_begun_it_works_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refused)
     with threads(4):
         assert np.array_equal(gaussian_mechanism(np.zeros(60_001), 1.0, KeyedSource(KEY)), expected)
-
-
-# Nothing goes past it.
 
 
 MODULES = ("dpltm.randomness.noise", "dpltm.randomness.gaussian_mechanism", "dpltm.randomness.gaussian_on_device")

@@ -215,9 +215,6 @@ def test_how_many_it_takes_to_have_their_bits_made_there(device: str) -> None:
     assert asked == [8 * 2**16 + SEED] * 16 + [SEED + 32]
 
 
-# Compiled.
-
-
 @pytest.fixture(scope="module", params=DEVICES)
 def fused(request: pytest.FixtureRequest) -> tuple[torch.device, Functions]:
     if not compiler_at_hand():

@@ -22,8 +22,6 @@ from dpltm.randomness import noise
 from dpltm.randomness.noise import AES, SHAKE, FastSource, KeyedSource, SecureSource, gaussian, source_of, uniform
 from prepared_bytes import Prepared
 
-# Uniform.
-
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20))
 def test_uniform_is_inside_and_rises_with_its_bits(words):
@@ -51,9 +49,6 @@ def test_uniform_uses_every_bit_of_the_grid():
     index = (values[values < 0.25] * 2.0**53).astype(np.int64) & (2**20 - 1)
     assert len(index) > 10_000
     assert stats.kstest((index + 0.5) / 2**20, "uniform").pvalue > 1e-3
-
-
-# Gaussian.
 
 
 def test_gaussian_is_box_and_muller():

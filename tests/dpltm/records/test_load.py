@@ -1,14 +1,20 @@
-"""load: golden facts of the known datasets, public inputs and where they come from, and each refusal word for word."""
+"""load: golden facts of the known datasets, public inputs and where they come from, OpenML, and each refusal."""
 
+import hashlib
+import json
 import os
 from functools import partial
+from urllib.error import URLError
 
 import numpy as np
 import pytest
+from sklearn.utils import Bunch
 
+from dpltm.cli.main import run
 from dpltm.privacy.entry import HASHES, Part
-from dpltm.records import catalogue, from_arrays, load
+from dpltm.records import Description, Public, catalogue, from_arrays, load
 from dpltm.records import data_home as default_home
+from dpltm.records.load import convert
 from dpltm.records.notes import bounds_notes, public_input_notes
 from dpltm.records.schema import parse_schema
 from opened import arrays_of
@@ -28,9 +34,6 @@ def write(tmp_path):
         return str(path)
 
     return write_npz
-
-
-# --- known datasets ---
 
 
 def test_digits():
@@ -75,9 +78,6 @@ def test_files_of_the_data_home(data_home, name, train, test, dtype):
         assert arrays_of(found.train).x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
 
 
-# --- names and paths ---
-
-
 def test_data_home(tmp_path, monkeypatch, write):
     monkeypatch.setenv("DPLTM_DATA", str(tmp_path))
     write("mine")
@@ -101,9 +101,6 @@ def test_known_name_without_its_file(tmp_path, write):
         f"a9a: no a9a.npz (Adult income, 123 binary features) in {tmp_path}; put it there, or export DPLTM_DATA=FOLDER that"
         " has it"
     )
-
-
-# --- public inputs ---
 
 
 def test_inputs_of_an_unknown_file(write):
@@ -135,9 +132,6 @@ def test_declared_inputs_win():
     assert refused(load, "digits", classes=1) == "`classes` 1: must be 2 or more; pass the number of classes K"
     said = "`records` 0: must be 1 or more; pass the public number of training records"
     assert refused(load, "digits", records=0) == said
-
-
-# --- subset ---
 
 
 @pytest.mark.parametrize(
@@ -184,8 +178,6 @@ def test_subset_errors(write):
     assert len(load(path, subset="0.4:0.8").train) == 3
 
 
-# --- training records that pass for a test split ---
-
 SHARED = (
     "so accuracy there would show private records; take them out, measure with `eval_private`, or say `rows_coincide` where"
     " records of different people may well be equal"
@@ -217,9 +209,6 @@ def test_a_publication_says_that_its_splits_are_separate(tmp_path, write):
     assert "`test`: kmnist-7k: 4 of the 4 records" in refused(load, "kmnist-7k", home=tmp_path, test=mine)
 
 
-# --- checks of the records ---
-
-
 FINITE = "(counted from 0); features must be finite; replace the value or drop the record"
 OR_SAY = ", or say by `schema` that cells may be empty"
 
@@ -235,9 +224,6 @@ def test_declared_classes_and_bounds_decide(write, tmp_path):
     assert refused(load, str(tmp_path / "n.csv"), schema=known) == (
         "n has label no in all of its records; give records of two classes or more"
     )
-
-
-# --- tables and --test ---
 
 
 def csv(folder, name, content):
@@ -283,9 +269,6 @@ def test_npz_with_test_option(write):
     assert refused(load, path, test="none.npz") == "`test` none.npz: no such file; correct the path"
 
 
-# --- read once ---
-
-
 def test_a_cache_reads_a_file_once_and_nobody_can_write_to_it(write):
     path = write(x_test=X + 100, y_test=Y)
     first, part = load(path, cached=True), load(path, subset="0.4:0.9", cached=True)
@@ -317,9 +300,6 @@ def test_a_cache_asks_again_where_records_are_other_persons_or_labels(tmp_path):
     assert np.array_equal(arrays_of(load(f"{tmp_path}/", units="patient", cached=True).train).y, Y[::-1])
 
 
-# --- what is said of bounds: by type and by who gave what, never by the values ---
-
-
 NOTE = (
     "nobody gave the bounds of mine, so 0 to 255 is assumed, all that a byte can hold; if their values have another range,"
     " declare them with `bounds` LO,HI"
@@ -331,3 +311,100 @@ def test_bytes_of_any_value(values):
     dataset = from_arrays(values.astype(np.uint8)[:, None], np.arange(20) % 4, classes=4, records=20, name="mine")
     assert (dataset.bounds, dataset.bounds_origin) == ((0.0, 255.0), "assumed")
     assert bounds_notes(dataset) == public_input_notes(dataset) == [NOTE]
+
+
+PLAIN = Description("plain", "", "vector", (2,), (-1.0, 1.0), 3, 4, openml_test=2, first_label=1)
+COLOUR = Description("colour", "", "image", (2, 2, 3), (0.0, 255.0), 2, 1, openml_test=1)
+
+
+def table(**changes):
+    data = np.linspace(-1, 1, 12).reshape(6, 2)
+    target = np.array(["1", "2", "3", "1", "2", "3"], dtype=object)
+    return Bunch(**{"data": data, "target": target} | changes)
+
+
+def test_trailing_rows_are_the_test_split():
+    bunch = table()
+    train, test = convert(bunch, PLAIN)
+    assert np.array_equal(train.x, bunch.data[:4].astype(np.float32))
+    assert np.array_equal(test.x, bunch.data[4:].astype(np.float32))
+    assert train.x.dtype == np.float32
+    assert train.y.tolist() == [0, 1, 2, 0]
+    assert test.y.tolist() == [1, 2]
+    assert (test.x_name, test.y_name) == ("x_test", "y_test")
+
+
+def test_bytes_become_bytes_and_colours_go_last():
+    planes = np.arange(24, dtype=np.float64).reshape(2, 12)
+    train, test = convert(Bunch(data=planes, target=np.array(["0", "1"])), COLOUR)
+    assert train.x.dtype == np.uint8
+    assert train.x[0].tolist() == [[[0, 4, 8], [1, 5, 9]], [[2, 6, 10], [3, 7, 11]]]
+    assert test.x[0, 0, 0].tolist() == [12, 16, 20]
+    for odd in (0.5, -1.0, 256.0, np.nan):
+        train, _ = convert(Bunch(data=np.full((2, 12), odd), target=np.array(["0", "1"])), COLOUR)
+        assert train.x.dtype == np.float32
+        assert np.array_equal(train.x, np.full((1, 2, 2, 3), odd), equal_nan=True)
+
+
+def test_a_table_of_another_name_is_refused(tmp_path, monkeypatch):
+    """An id alone says little; names are compared without case."""
+    for name, said in (("mnist_784", "expected Kuzushiji-MNIST;"), ("kuzushiji-mnist", "has shape (6, 2), expected")):
+        monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda name=name, **_: table(details={"name": name}))
+        assert said in refused(load, "kmnist", home=tmp_path)
+
+
+CHANGED = "the table has changed, put plain.npz into the data home instead"
+NO_NUMBER = "holds something that is not a number (could not convert string to float: 'cat')"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"data": np.zeros((6, 3))}, "has shape (6, 3), expected (6, 2)"),
+        ({"target": ["1", "2", "3", "1", "2", "cat"]}, NO_NUMBER),
+        ({"data": np.full((6, 2), "cat", dtype=object)}, NO_NUMBER),
+    ],
+)
+def test_tables_that_have_changed(changes, fault):
+    assert refused(convert, table(**changes), PLAIN) == f"OpenML plain: {fault}; {CHANGED}"
+
+
+def test_without_network_it_says_where_to_put_the_file(tmp_path, monkeypatch):
+    def unreachable(**_):
+        raise URLError("no network")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
+    assert refused(load, "fashion-mnist", home=tmp_path) == (
+        "fashion-mnist: not in the data home, and OpenML dataset 40996 could not be fetched (<urlopen error no network>);"
+        f" put fashion-mnist.npz (x_train, y_train, x_test, y_test) into {tmp_path}"
+    )
+
+
+def test_fetch_keeps_a_file_that_later_commands_read(tmp_path, monkeypatch, capsys):
+    """Without OpenML, which tests cannot reach, from then on."""
+    draw, calls = np.random.default_rng(0), list[int]()
+    data = (draw.integers(-1000, 1001, (7797, 617)) / 1000).astype(np.float32)
+    whole = Bunch(data=data, target=np.arange(7797) % 26 + 1, details={"name": "isolet"})
+
+    def once(data_id, **_):
+        calls.append(data_id)
+        return whole
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", once)
+    monkeypatch.setenv("DPLTM_DATA", str(tmp_path / "home"))
+    told = []
+    for _ in range(2):
+        assert run(["datasets", "fetch", "isolet", "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert calls == [300]
+    assert [one["fetched"] for one in told] == [True, False]
+    assert (
+        told[0]["sha256"]
+        == told[1]["sha256"]
+        == hashlib.sha256((tmp_path / "home" / "isolet.npz").read_bytes()).hexdigest()
+    )
+    x, y = load("isolet").train.open(Public("a test"))
+    assert np.array_equal(x, data[:6238])
+    assert np.array_equal(y, np.arange(6238) % 26)
+    assert run(["datasets", "fetch", "isolt"]) == 2
+    assert "did you mean isolet?" in capsys.readouterr().err

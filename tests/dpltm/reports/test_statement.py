@@ -227,11 +227,6 @@ def test_what_does_not_fit_its_event_is_named(path: tuple[Any, ...], to: Any, sa
     assert said in differences(body)
 
 
-def test_a_run_without_its_training_is_named() -> None:
-    body = made(DRAW, subject=replace(RUN, settings={"steps": 20}))
-    assert "entries: none is that of a training, and the statement is of one" in differences(body)
-
-
 def test_noise_that_is_not_on_record_is_not_called_secure() -> None:
     noise = shown(without(made(TRAINING, subject=RUN), "noise_bits"))["noise"].meaning
     assert "cryptographic generator" not in noise

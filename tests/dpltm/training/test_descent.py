@@ -1,9 +1,10 @@
-"""Descent: noise where it belongs, exact zeros, public divisors, and sums that do not depend on the order."""
+"""Descent: noise where it belongs, exact zeros, public divisors, sums in any order, and the same bits where it goes on."""
 
 import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
 
+from descents import STEPS, keyed_descent, states_of, weights
 from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -24,6 +26,8 @@ from dpltm.records.batches import Records
 from dpltm.training.descent import OPTIMIZERS, ExactSum, NoisyGradients, train
 from dpltm.training.plan import NoisySteps
 from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
+from interruptions import run_until
+from refusals import refused
 
 SPEC = ModelSpec("mlp:8,6", 5, 3)
 UNCLIPPED = Clip(1e6)
@@ -49,9 +53,6 @@ def run(model: nn.Module, mask: Mask, data: tuple[Tensor, Tensor], settings: Noi
 
 def summed_gradient(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(functional.cross_entropy(model(x), y, reduction="sum"), list(model.parameters())))
-
-
-# Noise
 
 
 @functools.cache
@@ -93,9 +94,6 @@ def test_noise_is_fresh_in_every_step():
     assert abs(float(torch.corrcoef(torch.stack([once[live], four[live]]))[0, 1]) - 0.5) < 0.04
 
 
-# Pruned weights
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     model, start = build(SPEC, 0), build(SPEC, 0)
@@ -112,9 +110,6 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     assert flat(model).isfinite().all()
     mask.apply(start)
     assert ((flat(model) - flat(start))[live] != 0).all()
-
-
-# The mean
 
 
 @pytest.mark.parametrize(
@@ -138,9 +133,6 @@ def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, s
     changed = {"sampling_rate": rate, "expected_batch": batch, "steps": steps}
     run(other, mask, (x, y), config(**changed), seed=5)
     torch.testing.assert_close(flat(other), flat(model), rtol=1e-4, atol=1e-5)
-
-
-# Physical batches
 
 
 def one_step(model: nn.Module, data: tuple[Tensor, Tensor], mask: Mask | None = None, **changes) -> NoisyGradients:
@@ -234,9 +226,6 @@ def test_a_record_that_is_not_finite_spoils_no_piece(exact_sum, filter: Filter, 
     assert (exact_sum(one_step(model, (x.double(), y), filter=filter)) - others).abs().max() > 1e-3
 
 
-# bfloat16
-
-
 def test_bfloat16_trains_and_is_not_float32():
     """Gradients are those of float32 up to the eight bits of the passes; weights and gradients stay float32."""
     changes = []
@@ -249,9 +238,6 @@ def test_bfloat16_trains_and_is_not_float32():
     assert not torch.equal(plain, short)
     assert float((plain - short).norm()) < 0.05 * float(plain.norm())
     assert not torch.is_autocast_enabled("cpu")
-
-
-# Everything else
 
 
 def test_seeded_sources_give_the_same_bits_whatever_the_global_random_state():
@@ -294,3 +280,50 @@ def test_no_order_changes_a_bit_and_the_sum_is_exact(seed: int, count: int, boun
         exact = sum((Fraction(value) for value in terms[:, place].tolist()), Fraction())
         left_out = count * 2 * Fraction(bound) * Fraction(2) ** -62
         assert abs(Fraction(found) - exact) <= left_out + abs(exact) * Fraction(2) ** -52
+
+
+AVERAGES = [{"optimizer": kind, "average": average} for kind in OPTIMIZERS for average in ("none", "ema", "poly")]
+OTHERS: list[dict[str, Any]] = [
+    {"strategy": (1.0, 0.6, 0.4), "optimizer": "momentum", "average": "poly"},
+    {"share": 0.5},
+]
+
+
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize(
+    "settings", [*OTHERS[:1], *AVERAGES[:3], *OTHERS[1:2], *AVERAGES[3:6], *OTHERS[2:], *AVERAGES[6:]], ids=str
+)
+def test_a_training_goes_on_to_the_same_bits(settings):
+    """With what its network drops, and the noise that is correlated with later steps."""
+    whole = keyed_descent(schedule="cosine", **settings)
+    whole.run()
+    for stop in (0, 1, 4, STEPS):
+        first = keyed_descent(schedule="cosine", **settings)
+        run_until(first, stop)
+        state = {name: value.clone() for name, value in first.state().items()}
+        states = states_of(first)
+        first.run()  # what the dead process went on with is nobody's
+        second = keyed_descent(states, schedule="cosine", **settings)
+        second.resume(stop, state)
+        second.run()
+        assert torch.equal(weights(second), weights(whole)), stop
+
+
+def test_a_step_that_is_computed_again_has_the_same_noisy_gradient():
+    """So there is no second noise that could be averaged with the first."""
+    first = keyed_descent()
+    again = keyed_descent(states_of(first))
+    first.gradients.backward()
+    again.gradients.backward()
+    for one, other in zip(first.gradients.parameters, again.gradients.parameters, strict=True):
+        assert torch.equal(one.grad, other.grad)
+    first.gradients.backward()
+    assert not torch.equal(first.gradients.parameters[0].grad, again.gradients.parameters[0].grad)
+
+
+def test_state_of_another_network_is_refused():
+    made = keyed_descent(optimizer="momentum", average="ema")
+    made.gradients.backward()
+    state = made.state()
+    state["weights/0"] = torch.zeros(1, 2)
+    assert refused(made.resume, 1, state) == "checkpoint: weights/0 has shape (1, 2), not (6, 5)"

@@ -250,9 +250,6 @@ def test_canaries_have_groups_of_their_own_and_stay_below_what_is_certified():
     assert 0.5 < found.lower_bound < found.certified.epsilon / 2
 
 
-# Bad input
-
-
 def grouped(size: Any, batch: float, **options: Any) -> NoisySteps:
     return steps_of(Tanh(1.0, 1.0), 0.5, 1, batch, 1.0, 0.1, microbatch=size, **options)
 

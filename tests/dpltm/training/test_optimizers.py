@@ -98,8 +98,6 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
 every_average = pytest.mark.parametrize("kind", ["none", "ema", "poly"])
 
 
-# Training
-
 SPEC = ModelSpec("mlp:6", 5, 3)
 MULTIPLIERS: dict[str, Callable[[int], float]] = {
     "constant": lambda _: 1.0,

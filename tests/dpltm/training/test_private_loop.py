@@ -195,9 +195,6 @@ def test_bits_come_from_the_cryptographic_source_unless_another_is_given(monkeyp
     assert drawn == ([4 * 40] if source == "sampling" else [SEED + 8 * 38 * 2]) * 3
 
 
-# What the model draws
-
-
 def dropping(share: float = 0.5) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Dropout(share), nn.Linear(5, 8), nn.Tanh(), nn.Dropout(share), nn.Linear(8, 3))
@@ -419,11 +416,6 @@ class MixesFrom(nn.Module):
         return self.layer(x + 1e-6 * x.mean(0) if len(x) >= self.rows else x)
 
 
-def test_rows_of_several_lengths_are_refused():
-    said = refused(make, data=([[1.0, 2.0], [1.0]] * 20, torch.arange(40) % 3))
-    assert said.endswith("; pad rows of several lengths to one public length")
-
-
 @pytest.mark.parametrize("batch", [10, 90])
 def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_passes(batch):
     shape = make(batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows
@@ -489,17 +481,6 @@ def test_a_budget_set_on_the_records_is_enforced_before_anything_is_drawn():
     assert len(ledger.entries) == 1
 
 
-def test_two_loops_on_one_ledger_share_the_budget():
-    """The second was calibrated before the first had run."""
-    ledger = Ledger()
-    first, second = (within(1.0, ledger=ledger) for _ in range(2))
-    for step in first:
-        step.backward()
-    message = refused(lambda: iter(second), kind=BudgetError)
-    assert message.startswith("epsilon: with what the ledger holds by now this comes to 1.")
-    assert ledger.entries == (first.entry,)
-
-
 def test_what_a_mask_is_made_of_counts_with_the_loop():
     """Of another ledger, whose people may be the same; and a mask that says nothing is refused."""
     elsewhere = held(OTHER)
@@ -510,9 +491,6 @@ def test_what_a_mask_is_made_of_counts_with_the_loop():
     exposed = make(mask=mask, provenance="private", ledger=Ledger())
     assert exposed.entry.of(Unprotected)
     assert exposed.report().certified.epsilon == math.inf
-
-
-# The user's own optimizer
 
 
 @pytest.mark.parametrize(
@@ -559,8 +537,6 @@ def test_frozen_parameters_get_no_gradient_and_do_not_change():
     assert torch.equal(model[0].weight, kept[0])
     assert torch.equal(model[2].bias, kept[1])
 
-
-# Bad input
 
 X, Y = toy_data()
 NOTHING = Mask({name: torch.zeros(p.shape, dtype=torch.bool) for name, p in toy_model().named_parameters()})

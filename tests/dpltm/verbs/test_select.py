@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 import dpltm
-from dpltm.errors import BudgetError, DpltmError, InputError
+from dpltm.errors import DpltmError, InputError
 from dpltm.features.inputs import Services
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.select import SelectOptions
 from dpltm.options.tickets import TransferOptions
-from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import Guarantee, Selection, Unprotected
+from dpltm.privacy.mechanisms import Selection, Unprotected
 from dpltm.privacy.selection import SelectionPlan
 from dpltm.records import Dataset, from_arrays
 from dpltm.training.artifacts import Draws, TicketSet, Winner
@@ -271,19 +270,6 @@ def test_records_of_another_shape_or_declared_public():
     ):
         assert refused(plan, public, dataset, ASKED, ledger, QUIET).startswith(message)
     assert len(ledger.entries) == 1
-
-
-def test_a_budget_holds():
-    ledger, shown = Ledger(), replace(ASKED, reveal=True)
-    ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
-    for options, fits in ((shown, False), (ASKED, True), (ASKED, True), (ASKED, False)):
-        tickets = tickets_of("public")
-        if fits:
-            drawn(tickets, options=options, ledger=ledger)
-        else:
-            with pytest.raises(BudgetError, match="above the budget"):
-                plan(tickets, PRIVATE, options, ledger, QUIET)
-    assert len(ledger.entries) == 3
 
 
 def with_accuracies(tickets: TicketSet, *accuracies: float | None) -> TicketSet:

@@ -1,17 +1,13 @@
 """A training: what is refused, how the budget is divided, what is on record before what is drawn, and what comes out."""
 
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from dpltm.errors import ArtifactError, BudgetError, DpltmError, InputError
+from dpltm.errors import ArtifactError, BudgetError, InputError
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.inputs import Services, tensors
 from dpltm.networks import ModelSpec
@@ -25,7 +21,6 @@ from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
 from dpltm.training.artifacts import Run, Winner, default_network, fresh, from_round, starting_point
-from dpltm.verbs.private_loop import PrivateLoop
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
@@ -74,9 +69,6 @@ def certified(plan) -> float:
 
 def alone(mechanism, delta: float = 1e-5) -> float:
     return Planned(Account()).with_mechanism(mechanism).epsilon(delta)
-
-
-# --- what is refused of the options ---
 
 
 @pytest.mark.parametrize(
@@ -135,9 +127,6 @@ def test_an_accountant_that_knows_of_no_amplification_by_allocation_says_so(ledg
         assert (said.format(accountant) in stated(plan).notes) == (accountant != "pld")
 
 
-# --- what is refused of tickets and records ---
-
-
 def test_a_start_that_says_too_little_or_too_much():
     tickets, dataset = ticket_set(), records(0)
     for target, options, message in (
@@ -149,9 +138,6 @@ def test_a_start_that_says_too_little_or_too_much():
         assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
     whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
-
-
-# --- lineage ---
 
 
 def test_a_public_ticket_costs_nothing(ledger):
@@ -291,9 +277,6 @@ def test_an_evaluation_on_the_records_is_paid_for():
     assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith("`eval_private`: 1e-09 is nothing but noise")
 
 
-# --- what nobody chose ---
-
-
 def one_layer(**options):
     return planned(start=fresh(DENSE, 0), dataset=behind_unit(), **options)
 
@@ -325,9 +308,6 @@ def test_elsewhere_the_optimizer_sets_it_and_little_noise_ends_it(ledger):
     deeper = ModelSpec("mlp:5", FEATURES, CLASSES)
     assert planned(start=fresh(deeper, 0), dataset=behind_unit(), ledger=ledger, epsilon=0.5).lr == 1.0
     assert planned(start=fresh(DENSE, 0), ledger=ledger, epsilon=0.5).lr == 1.0
-
-
-# --- filters, noise and the two figures ---
 
 
 @pytest.mark.parametrize(
@@ -400,9 +380,6 @@ def test_a_claim_names_its_sources_and_is_none_where_it_is_what_is_certified(opt
     assert (None if nominal is None else nominal.source) == sources
 
 
-# --- the order of entries ---
-
-
 def test_the_entry_is_on_record_before_anything_is_drawn(monkeypatch):
     happened, inner, enter = [], KeyedSource.random_bytes, Ledger.enter
 
@@ -421,48 +398,6 @@ def test_the_entry_is_on_record_before_anything_is_drawn(monkeypatch):
     run = trained(start=fresh(DENSE, 0), dataset=behind_unit(), epsilon=3.0, centre=0.2, eval_private=0.5)
     assert happened == ["GaussianRelease+NoisySgd+Guarantee", "drawn"]
     assert run.feature_map.centre is not None
-
-
-def test_what_cannot_be_entered_draws_nothing(monkeypatch, ledger):
-    def full(*_):
-        raise ArtifactError("no space")
-
-    monkeypatch.setattr(Ledger, "enter", full)
-    monkeypatch.setattr(KeyedSource, "random_bytes", lambda *_: pytest.fail("drawn"))
-    with pytest.raises(ArtifactError, match="no space"):
-        trained(ledger=ledger, noise_multiplier=5.0)
-
-
-def test_an_interrupted_training_stays_spent(monkeypatch, ledger):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dpltm.training.release.Descent.run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        trained(ledger=ledger, noise_multiplier=5.0)
-    assert kinds(ledger) == ["NoisySgd"]
-
-
-def test_threads_that_share_a_ledger_stay_within_their_budget(ledger):
-    loss = torch.nn.CrossEntropyLoss(reduction="none")
-    budget = {"epsilon": 1.0, "delta": 1e-4, "ledger": ledger}
-    loop = PrivateLoop(
-        torch.nn.Linear(4, 3), loss, np.zeros((9, 4)), np.zeros(9, int), batch_size=3, steps=3, **budget
-    )
-    meeting = threading.Barrier(3)
-
-    def start(work):
-        meeting.wait(5)
-        return work()
-
-    works = [*(partial(trained, **budget) for _ in range(2)), loop.__iter__]
-    with ThreadPoolExecutor(3) as pool:
-        refusals = [task.exception() for task in [pool.submit(start, work) for work in works]]
-    assert sorted(isinstance(error, DpltmError) for error in refusals) == [False, True, True]
-    assert ledger.account().epsilon(1e-4) <= 1.0
-
-
-# --- what comes out ---
 
 
 def test_the_run(ledger):
@@ -522,9 +457,6 @@ def test_entries_say_what_noise_was_made_of(bits, ledger):
     told = "noise of 1 release (`noise` fast) comes from a generator that is not cryptographic"
     for run in (first, later):
         assert any(note.startswith(told) for note in run.privacy.notes) == (bits == "fast")
-
-
-# --- evaluations on the records, and stopping early ---
 
 
 @pytest.fixture

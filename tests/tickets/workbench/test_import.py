@@ -1,7 +1,5 @@
 """Ticket sets of pruned models: what a file says of itself, and what is declared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recipes: what is wrong with one is said all at once, before anything starts; one that is right becomes arms and trials."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
 from dpltm.tickets.workbench import recipes as reader
-from dpltm.tickets.workbench.recipes import Recipe, check_ready, override
+from dpltm.tickets.workbench.recipes import Recipe, check_ready
 from recipes import DENSE, HEAD, SETS, read_recipe
 from refusals import refused
 
@@ -62,10 +60,8 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DENSE + "train = { stop-at = 2.0 }", "stop-at is gone since 0.3"),
         (DENSE + '[tickets.b]\ndataset = "digits"\nrounds = 3', "`provenance` is missing"),
         (DENSE + "train = { centre = 0.1 }", "2 problems: (1) [[arm]] 'dense' train: `centre`: a part of a budget"),
-        (DENSE + "train = { centre = 0.1 }", "`centre`: needs features"),
         (DENSE + 'train = { epsilon = 1.0 }\ntune = { rounds = "3", for-records = 9 }', "`rounds`: only for a ticket set"),
         (DENSE + "train = { lr = nan }", "[[arm]] 'dense' train lr: nan must be a finite number"),
-        (DENSE + "train = { lr = -1.0 }", "`lr`"),
         (DRAWN + NO_EPS1, "`eps1`"),
         (ARM + LATENT, "`alpha`"),
         # what contradicts another table
@@ -172,14 +168,6 @@ def test_a_trial_is_known_by_all_that_makes_it() -> None:
     ticket, dense = (read.trials[:2] for read in (one, other))
     assert ticket[0].name != dense[0].name
     assert ticket[1].name == dense[1].name
-
-
-def test_an_option_takes_the_place_of_what_excludes_it() -> None:
-    assert override({"epochs": 3, "lr": 1}, {"steps": 5}) == {"lr": 1, "steps": 5}
-    assert override({"epsilon": 3}, {"noise_multiplier": 1.0}) == {"noise-multiplier": 1.0}
-    both = {"epsilon": 0.3, "noise-multiplier": 2.0}  # of budget-stop
-    assert override({"noise-multiplier": 1.0}, both) == both
-    assert override({"batch_size": 3}, {"batch-size": 4}) == {"batch-size": 4}
 
 
 def read(options: DataOptions) -> Dataset:

@@ -1,7 +1,5 @@
 """Schemes and messages on disk: what comes back, what is in them, and how damage is told in one line."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
@@ -58,6 +56,8 @@ def of_images() -> Scheme:
     return Scheme(images, centre.numpy(), deviation.numpy(), answer, Lineage((SAID, TRAINED)))
 
 
+DAMAGED = "the digest does not match; it is damaged or was changed"
+LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
 X = np.random.default_rng(0).uniform(-1, 1, (9, 2, 3))
 ROWS = np.concatenate(list(SCHEME.messages(X, np.arange(9) % 4, FastSource(0))))
 
@@ -154,7 +154,7 @@ def test_a_scheme_that_was_changed(key):
 def test_a_scheme_that_was_damaged():
     text = (S / "scheme.json").read_text()
     (S / "scheme.json").write_text(text.replace(SAID.words, "statistics"))
-    assert told(load_scheme, S) == "s/scheme.json: the digest does not match; it is damaged or was changed"
+    assert told(load_scheme, S) == f"s/scheme.json: {DAMAGED}"
 
 
 def test_the_lineage_of_a_scheme_holds_that_of_its_features(tmp_path):
@@ -210,10 +210,7 @@ def test_messages_that_do_not_fit():
     data = M.read_bytes()
     for other in (data[:-1], data[:-45], data + b"\0", data + data[-5:]):
         M.write_bytes(other)
-        assert (
-            told(read_messages, M, SCHEME)
-            == f"m: {len(other)} bytes are not what its header says; cut short, or damaged"
-        )
+        assert told(read_messages, M, SCHEME) == "m: " + LENGTH.format(size=len(other))
     M.write_bytes(data[:-2] + b"\xff\xff")
     assert told(read_messages, M, SCHEME).endswith("; it is damaged")
     features = make_feature_map("fourier:6", (2, 3), (0.0, 255.0))
@@ -232,13 +229,6 @@ def test_files_that_are_none():
         assert told(read_messages, M, SCHEME) == "m: not a file of messages; make one with dpltm latent encode"
 
 
-DAMAGED, NO_MESSAGES = (
-    "the digest does not match; it is damaged or was changed",
-    "not a document of format 'dpltm-messages'",
-)
-LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
-
-
 @pytest.mark.usefixtures("there")
 @pytest.mark.parametrize(
     ("header", "message"),
@@ -248,7 +238,7 @@ LENGTH = "{size} bytes are not what its header says; cut short, or damaged"
         ({"saturated": 1}, "unknown or missing key 'saturated'"),
         ({"digest": "0" * 64}, DAMAGED),
         ({"lineage": {"entries": [], "heads": [1]}}, "lineage: heads: "),
-        ({"format": "dpltm-scheme"}, NO_MESSAGES),
+        ({"format": "dpltm-scheme"}, "not a document of format 'dpltm-messages'"),
         ({"scheme": [1, 2]}, "encoded by another scheme"),
         (b"[" * 60_000, "not valid JSON"),
     ],

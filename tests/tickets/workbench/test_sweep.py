@@ -1,7 +1,5 @@
 """Sweeps: finished trials are left alone, failed ones do not stop the others, and any number of processes share the work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
