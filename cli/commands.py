@@ -278,10 +278,8 @@ FIRST_EXAMPLES = 3
 """Examples that such a page shows."""
 
 
-_SENTENCE = re.compile(r"(?P<short>.{,90}?)[.;](?= |$)|(?P<long>.*?)[.;:](?= |$)")
-_DEFAULT = re.compile(r" Default: [^ ]{1,20}\.$")
-"""What a first page has of the help of an option: the first sentence, up to its colon where it is long, and the default, if
-that is a word."""
+LONG = 90
+"""Characters of a first sentence that a first page cuts at its colon."""
 
 
 class Flags(RegexHighlighter):
@@ -334,13 +332,7 @@ def _heading(parameter: TyperArgument | TyperOption) -> str:
 def _row(parameter: TyperArgument | TyperOption, *, brief: bool = False) -> list[RenderableType]:
     """Return the flags with what they take, and what they are for: where it is to be brief, in a sentence."""
     help = parameter.help or ""
-    if brief:
-        sentence = _SENTENCE.match(help)
-        default = _DEFAULT.search(help)
-        help = (help if sentence is None else f"{sentence[sentence.lastgroup or 0]}.") + (
-            default[0] if default else ""
-        )
-    text = Flags()(Text(help))
+    text = Flags()(Text(_in_brief(help) if brief else help))
     if isinstance(parameter, TyperArgument):
         return [Text(str(parameter.metavar), style="bold yellow"), text]
     names = Flags()(", ".join(parameter.opts))
@@ -349,6 +341,14 @@ def _row(parameter: TyperArgument | TyperOption, *, brief: bool = False) -> list
         return [Text.assemble(names, " " if takes else "", (takes, "bold yellow")), text]
     values = Text(takes.replace("|", " | "), style="bold yellow", overflow="fold")
     return [names, Text("\n").join([values, text])]
+
+
+def _in_brief(help: str) -> str:
+    """Return the first sentence, to its colon where it is long, and the default, if that is a word."""
+    sentence = re.split(r"[.;](?: |$)", help, maxsplit=1)[0]
+    sentence = sentence.partition(": ")[0] if len(sentence) > LONG else sentence
+    default = re.search(r" Default: [^ ]{1,20}\.$", help)
+    return f"{sentence}." + (default[0] if default else "")
 
 
 def _show_panel(console: RichConsole, title: str, rows: list[list[RenderableType]]) -> None:

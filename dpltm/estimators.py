@@ -559,8 +559,8 @@ class TicketEstimator(BaseEstimator):
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned = True
                 _warn(TRAINED)
-            given = checked_features(records_of(records, None, None))
-            return predict(self.run_, given, alike=alike).outputs.astype(np.float64)
+            checked = checked_features(records_of(records, None, None))
+            return predict(self.run_, checked, alike=alike).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 

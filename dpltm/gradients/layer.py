@@ -181,9 +181,8 @@ def _normalise(keep: Keep, module: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
         shift = own[1].reshape(-1) if len(own) > 1 else None
         normalised = functional.group_norm(beside, groups, scale, shift, module.eps).view_as(input)
         last = input.ndim == 4 and input.stride(1) == 1 and not input.is_contiguous()
-        return (
-            normalised.contiguous(memory_format=torch.channels_last) if last else normalised
-        )  # as the module's own forward
+        # as the module's own forward
+        return normalised.contiguous(memory_format=torch.channels_last) if last else normalised
 
     return forward
 

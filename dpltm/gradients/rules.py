@@ -468,9 +468,8 @@ def _grouped(module: _Conv, inputs: Tensor, gradient: Tensor) -> Gradients:
     once = PATCHES // max(1, inputs[0].numel() + gradient[0].numel() + module.weight.numel())
     for rows in pieces(len(inputs), once):
         seen, arriving = inputs[rows], gradient[rows]
-        weight = (
-            module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
-        )  # only its shape is looked at
+        # only its shape is looked at
+        weight = module.weight.detach().new_empty(1).expand(len(seen) * shape[0], *shape[1:])
         gradients = torch.ops.aten.convolution_backward(
             arriving.reshape(1, -1, *arriving.shape[2:]), seen.reshape(1, -1, *seen.shape[2:]), weight, None,
             module.stride, padding, module.dilation, False, [0] * len(padding), len(seen) * module.groups,

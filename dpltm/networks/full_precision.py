@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -37,8 +37,25 @@ algorithms."""
 
 
 _lock = threading.Lock()
-_inside: list[_Settings] = []
-"""Settings found by the first of all blocks that are entered, in any thread; the last to leave restores them."""
+_precise: list[Callable[[], None]] = []
+_ordered: list[Callable[[], None]] = []
+"""Of the blocks that are entered, in any thread, what restores the settings that the first of them found."""
+
+
+@contextlib.contextmanager
+def _while_any(entered: list[Callable[[], None]], turn: Callable[[], Callable[[], None]]) -> Iterator[None]:
+    """A block in which settings of the process are as ``turn`` makes them, which returns what restores those it found. The
+    last block to end restores what the first one found."""
+    with _lock:
+        restore = turn()
+        entered.append(entered[0] if entered else restore)
+    try:
+        yield
+    finally:
+        with _lock:
+            restore = entered.pop()
+            if not entered:
+                restore()
 
 
 @contextlib.contextmanager
@@ -52,17 +69,14 @@ def full_precision() -> Iterator[None]:
         where every record of a batch is padded at its end. The settings are those of the process, all threads included. A
         model that sets them itself has its way.
     """
-    with _lock:
-        settings = _Settings()
-        settings.turn_off()
-        _inside.append(_inside[0] if _inside else settings)
-    try:
+    with _while_any(_precise, _exact):
         yield
-    finally:
-        with _lock:
-            first = _inside.pop()
-            if not _inside:
-                first.restore()
+
+
+def _exact() -> Callable[[], None]:
+    settings = _Settings()
+    settings.turn_off()
+    return settings.restore
 
 
 @contextlib.contextmanager
@@ -99,28 +113,19 @@ def aligned(values: torch.Tensor) -> torch.Tensor:
     return values.clone(memory_format=torch.contiguous_format)
 
 
-_ordered: list[tuple[bool, bool]] = []
-"""Whether sums were in order, and whether others only brought a warning, before the first of all blocks in any thread."""
-
-
 @contextlib.contextmanager
 def deterministic(device: torch.device, wanted: bool) -> Iterator[None]:
     """A block in which, on a GPU and where it is ``wanted``, no sum depends on the order in which threads come; RuntimeError
     for operations that PyTorch has no such form of. The setting is that of the process: the last block restores it."""
-    if not wanted or device.type != "cuda":
+    with _while_any(_ordered, _in_order) if wanted and device.type == "cuda" else contextlib.nullcontext():
         yield
-        return
-    with _lock:
-        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-        _ordered.append(_ordered[0] if _ordered else before)
-        torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        with _lock:
-            enabled, warns = _ordered.pop()
-            if not _ordered:
-                torch.use_deterministic_algorithms(enabled, warn_only=warns)
+
+
+def _in_order() -> Callable[[], None]:
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    return partial(torch.use_deterministic_algorithms, enabled, warn_only=warns)
 
 
 class _Settings:

@@ -233,7 +233,9 @@ def skill_of(
     stated = (np.exp(logs[:, 1]), labels == 1) if two else (np.exp(logs.max(1)), predicted_class == labels)
     bins = tuple(starmap(Bin, _bins(*stated)))
     apart = [
-        abs(bin.chance - bin.share) * bin.records for bin in bins if bin.chance is not None and bin.share is not None
+        abs(tenth.chance - tenth.share) * tenth.records
+        for tenth in bins
+        if tenth.chance is not None and tenth.share is not None
     ]
     # differences of outputs, which order records where chances are 1 in floating point already
     ranked = (

@@ -127,7 +127,7 @@ class Account:
     @property
     def replaced(self) -> Account:
         """The account of the same releases as they concern a person who is replaced."""
-        entries = (replace(one, mechanisms=tuple(map(as_replace_one, one.mechanisms))) for one in self.entries)
+        entries = (replace(entry, mechanisms=tuple(map(as_replace_one, entry.mechanisms))) for entry in self.entries)
         return replace(self, entries=tuple(entries))
 
     @cached_property

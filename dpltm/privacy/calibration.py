@@ -93,9 +93,8 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, a
             f" sampling rate {plan.sampling_rate:.3g} spends more", "raise `epsilon` or take fewer steps",
         )  # fmt: skip
     noise = math.exp(root)
-    eased = replace(
-        plan, noise_multiplier=noise / MAX_NOISE_RATIO
-    )  # the whole budget needs no more noise than this if it fits
+    # the whole budget needs no more noise than this if it fits
+    eased = replace(plan, noise_multiplier=noise / MAX_NOISE_RATIO)
     if left < budget and eased.noise_multiplier > MIN_NOISE and alone(eased) <= budget:
         most = f"over {MAX_NOISE_RATIO:g} times that of the whole"
         why = f"which leaves so little of {budget:g} that the noise would be {most}"

@@ -119,9 +119,8 @@ class Profile:
         if self.draw == 0:
             return self._body_delta(epsilons)
         draw = _Draw(self, float(epsilons[0]), float(epsilons[-1]))
-        return np.array(
-            [draw.delta(int(place)) for place in (epsilons - epsilons[0]) / draw.part]
-        )  # floor: delta falls
+        places = ((epsilons - epsilons[0]) / draw.part).astype(int)  # floor: delta falls
+        return np.array([draw.delta(int(place)) for place in places])
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 at ``delta`` in (0, 1); infinite where delta is beneath what the arithmetic resolves."""

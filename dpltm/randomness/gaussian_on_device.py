@@ -77,9 +77,8 @@ def rounded(words: Tensor, values: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     rest = values * scales[1]  # exact
     integers = torch.where(rest.abs() < LARGE, 0.0, rest.round())
     count = values.shape[1]
-    offset = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count] + (
-        rest - integers
-    )  # the last is exact
+    noise = torch.cat([turn.cos() * radius, turn.sin() * radius], 1)[:, :count]
+    offset = noise + (rest - integers)  # the last is exact
     nearest = offset.round()
     at_end = (uniform[:, 0] < OPEN) | (uniform[:, 0] > 1 - OPEN)
     doubtful = ((offset - nearest).abs() > 0.5 - OPEN) | torch.cat([at_end, at_end], 1)[:, :count]

@@ -96,9 +96,8 @@ def statement(subject: Subject, account: Account) -> dict[str, Any]:
         "name": subject.name,
         "state": subject.state,
         **certified.to_json(),
-        "notes": list(
-            dict.fromkeys(in_flags(note) for note in certified.notes)
-        ),  # of a training they are in flags already
+        # of a training they are in flags already
+        "notes": list(dict.fromkeys(in_flags(note) for note in certified.notes)),
         "accountant": subject.accountant,
         "odds": odds(curves_of(account)),
         "entries": [to_json(entry) for entry in account.entries],

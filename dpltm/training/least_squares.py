@@ -251,10 +251,9 @@ def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, b
     inputs = (dataset.features if places is None else len(places)) + 1
     if isinstance(feature_map, SplineMap):
         bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
+        if not feature_map.screens:
+            del bounds["pairs"]
         by_name = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
-        by_name = (
-            by_name if feature_map.screens else {name: value for name, value in by_name.items() if name != "pairs"}
-        )
     else:
         by_name = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
     std = by_name["second"].noise_std

@@ -124,9 +124,8 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         assert not isinstance(metric, PricedError)
         settled = selection.settle(drawing, scored.records, densities[1:], fixed, metric)
         book = entered(book, selection.draft(drawing, settled, part, scored.unit))
-    take_over_map(
-        private, generated.dataset.feature_map, learning.features, "[generate]"
-    )  # so [train] may not name one
+    # so [train] may not name one
+    take_over_map(private, generated.dataset.feature_map, learning.features, "[generate]")
     private = _behind_map(private, "train", generated, options)
     try:  # as of the whole network: what is trained does not depend on which ticket wins
         start = fresh(generated.spec, 0)
