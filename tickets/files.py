@@ -96,7 +96,8 @@ def _staged_beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
     try:
         yield staging
     finally:
-        _remove(staging)
+        if os.path.lexists(staging):
+            _remove(staging)
         if descriptor is not None:
             os.close(descriptor)
 

@@ -108,8 +108,12 @@ class SweepFolder:
         answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
         mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
         write_json(home / "result.json", {**head, **body, **answers}, mode=mode)
+        self.tidy(label)
+
+    def tidy(self, label: str) -> None:
+        """Remove what the stages of a finished trial left for each other, also where a process died before it could."""
         for name in (*STAGES, "owners.msg", *(() if self.single else ("tickets",))):
-            remove(home / name)
+            remove(self.trial(label) / name)
 
     def stage(self, label: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the answer of a stage of a trial that is made once: an interrupted trial goes on with it."""

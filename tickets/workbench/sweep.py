@@ -401,6 +401,7 @@ def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict
                     remove(path)
             generated = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
             body = runner.make(trial, generate=generated)
+        folder.tidy(trial.name)
     places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
     answers = {
         name: {key: places.get(key, value) for key, value in body[name].items()}
@@ -438,6 +439,8 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
                     f"`out`: {folder.trial(trial.name)} was trained on other records than those of {at_hand.name} at hand;"
                     " take another `out`, or remove its result.json, to have it run again"
                 )
+        for name in results:
+            folder.tidy(name)
         total(recipe, results, ledger)  # a ledger that is behind is noticed before anything is spent
         failures = sweep(recipe, TrialRunner(folder, STAGES, place, options.population), workers, progress)
         return {"ledger": place, **finish(recipe, folder, ledger, failures)}
