@@ -25,7 +25,7 @@ import torch
 from dpltm.audit import Attacked, audit, check_confidence, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
-from dpltm.local.codebook import NUMBER_BYTES, Codebook
+from dpltm.local.codebook import Codebook, reports
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy, check_no_target
@@ -282,9 +282,8 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
     labels = np.array([0, 1])
     scores = np.zeros(messages)
     for at in range(messages):
-        (row,) = answer.randomise(values[[record]], labels[[record]], coins)
-        number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))
-        first, second = answer.near_candidates(values, labels, number)
+        (number,), (index,) = reports(answer.randomise(values[[record]], labels[[record]], coins))
+        first, second = answer.near_candidates(values, labels, int(number))
         scores[at] = float(index in first) - float(index in second)
     return scores
 

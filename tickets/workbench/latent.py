@@ -63,7 +63,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_lr, check_trained, train_plain
+from dpltm.pruning.generation import Batches, check_trained, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
@@ -443,7 +443,6 @@ def _steps(options: TrainRequest, bits: int | None) -> int:
         raise InputError("`inputs`: of bits; messages of a codebook are no bits, so leave it out")
     if bits is not None and not 1 <= options.batch_size <= bits:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {bits}, the messages at hand")
-    check_lr(options.lr or 1.0)
     return max(1, round(options.epochs * (bits or 0) / options.batch_size))
 
 
