@@ -34,7 +34,7 @@ from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, r
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, Secret, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
-from dpltm.privacy.mechanisms import AllocatedSgd, GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, Guarantee, NoisySgd
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
@@ -341,7 +341,10 @@ class Drawn:
         def measure(done: int) -> None:
             nonlocal note
             if done == mechanism.steps and "chances" in plan.before_steps:
-                self._calibrate(plan.before_steps["chances"])
+                head.calibrate(
+                    plan.start.model, self.begun, plan.before_steps["chances"], lambda: plan.inputs.open(self.secret),
+                    self.sources.noise, self.released, plan.dataset.records,
+                )  # fmt: skip
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
                 epsilon = json_figure(odometer.after(done))
@@ -369,13 +372,6 @@ class Drawn:
             self.notes = (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
-
-    def _calibrate(self, release: GaussianRelease) -> None:
-        plan, rows = self.plan, self.plan.inputs
-        head.calibrate(
-            plan.start.model, self.begun, release, lambda: rows.open(self.secret), self.sources.noise, self.released,
-            plan.dataset.records,
-        )  # fmt: skip
 
     def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
         """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
