@@ -157,7 +157,7 @@ def _supermask(
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
     body = tickets.body
-    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
+    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at)[0] for at in range(CONTROLS)]
     own, *others = (_untrained(candidate, test) for candidate in (body, *shuffled))
     return own, sum(others) / CONTROLS
 
