@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -267,22 +267,16 @@ def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[st
     return predictors
 
 
-@dataclass(frozen=True)
-class TicketRow:
-    """What a description tells of a ticket."""
-
-    round: int
-    density: float
-    live: int
-    accuracy: float | None
-
-
 def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, Any]]:
     """Return the tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
     return [
-        asdict(TicketRow(ticket.round, ticket.mask.density, ticket.mask.live, ticket.accuracy if measured else None))
+        _row(ticket.round, ticket.mask) | {"accuracy": ticket.accuracy if measured else None}
         for ticket in tickets.tickets
     ]
+
+
+def _row(number: int, mask: Mask) -> dict[str, Any]:
+    return {"round": number, "density": mask.density, "live": mask.live}
 
 
 def _size(where: Path, document: Mapping[str, Any]) -> tuple[Network, int]:
@@ -312,12 +306,12 @@ def _ticket(where: str, number: int, row: object, mask: Mask, values: Mapping[st
     for name, live in mask.items() if values else ():
         predictor[name] = torch.zeros(live.shape)
         predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
-    stated = value_from_json(TicketRow, row, where)
-    if stated != TicketRow(number, mask.density, mask.live, stated.accuracy):
+    measured = row.get("accuracy", ...) if isinstance(row, dict) else ...
+    if row != _row(number, mask) | {"accuracy": measured}:
         raise ArtifactError(f"{where}: its round, live or density disagrees with its place and its mask")
-    if stated.accuracy is not None and not 0 <= stated.accuracy <= 1:
-        raise ArtifactError(f"{where}: accuracy {stated.accuracy:g} is not between 0 and 1")
-    return Ticket(number, mask, stated.accuracy, predictor or None)
+    if measured is not None and not (isinstance(measured, float) and 0 <= measured <= 1):
+        raise ArtifactError(f"{where}: accuracy {measured!r:.40} is not between 0 and 1")
+    return Ticket(number, mask, measured, predictor or None)
 
 
 def check_size(where: str, spec: Network, masks: int) -> None:
