@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
@@ -156,18 +155,13 @@ def _supermask(
     if dataset.test is None:
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
-    body = tickets.body
-    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
-    own, *others = (_untrained(candidate, test) for candidate in (body, *shuffled))
-    return own, sum(others) / CONTROLS
-
-
-def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    model = build(tickets.spec)
-    mask = tickets.tickets[-1].mask
-    put(model, tickets.theta0)
-    mask.apply(model)
-    return accuracy(model, *test, score=tickets.spec.score)
+    body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
+    shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS))
+    for candidate in (body, *shuffled):
+        put(model, candidate.theta0)
+        candidate.tickets[-1].mask.apply(model)
+        figures.append(accuracy(model, *test, score=body.spec.score))
+    return figures[0], sum(figures[1:]) / CONTROLS
 
 
 def unset_features(x: np.ndarray) -> np.ndarray:
