@@ -195,11 +195,6 @@ def log_ratio(a: int, b: int) -> float:
         return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
 
 
-def log_distance(a: int, b: int) -> float:
-    """|ln(a / b)|, rounded up: chances that are rounded may make likelier what was to be less likely."""
-    return max(log_ratio(a, b), log_ratio(b, a))
-
-
 def rounded_up(value: Fraction) -> float:
     """Return the least float64 that is not below."""
     nearest = float(value)
@@ -237,7 +232,10 @@ class Response:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
-        return log_distance(self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near)
+        near, other = self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near
+        return max(
+            log_ratio(near, other), log_ratio(other, near)
+        )  # rounded coins may make another answer the likelier
 
     @property
     def chances(self) -> tuple[float, float]:

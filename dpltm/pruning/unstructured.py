@@ -76,7 +76,11 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
     if scope == "layer":
         alive_next = {name: _topk(flat[name], alive[name], count) for name, count in live.items()}
     else:
-        alive_next = dict(zip(live, _topk_overall(flat, alive, sum(live.values())), strict=True))
+        safe = torch.cat([_topk(flat[name], alive[name], 1) for name in live])
+        others = torch.cat(list(alive.values())) & ~safe
+        chosen = _topk(torch.cat(list(flat.values())), others, sum(live.values()) - int(safe.sum()))
+        parts = (chosen | safe).split([len(values) for values in flat.values()])
+        alive_next = dict(zip(live, parts, strict=True))
     return mask.replaced({name: values.view_as(mask[name]) for name, values in alive_next.items()})
 
 
@@ -88,13 +92,6 @@ def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
     alive_next = alive.clone()
     alive_next[positions[order[: len(positions) - count]]] = False
     return alive_next
-
-
-def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
-    safe = torch.cat([_topk(scores[name], alive[name], 1) for name in scores])
-    others = torch.cat([alive[name] for name in scores]) & ~safe
-    chosen = _topk(torch.cat(list(scores.values())), others, count - int(safe.sum()))
-    return (chosen | safe).split([len(values) for values in scores.values()])
 
 
 def by_trained_weights(step: PruningRound) -> Mask:

@@ -240,12 +240,6 @@ def encoding(
     return Once(entry, lineage_of(scheme, dataset), drawn)
 
 
-def encoding_notes(scheme: Scheme, dataset: Dataset) -> list[str]:
-    """Return what to know of the messages of a dataset."""
-    size = "the number of messages shows how many records there are"
-    return [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
-
-
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
     """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
@@ -284,13 +278,14 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = ledger.book.own_account(paid.lineage) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
-    report = statement(account, request.delta, notes=encoding_notes(scheme, dataset))
+    size = "the number of messages shows how many records there are"
+    notes = [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
     return {
         **({"dry_run": True} if request.dry_run else {}),
         "messages": str(out),
         "records": records,
         **_facts(scheme),
-        "privacy": report.to_json(),
+        "privacy": statement(account, request.delta, notes=notes).to_json(),
     }
 
 

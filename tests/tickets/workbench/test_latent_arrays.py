@@ -197,7 +197,7 @@ def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger)
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
     account = price(encoding(scheme, PRIVATE, SEND, ledger), ledger.book)
-    assert "labels are sent as they are: declared public, and not counted" in latent.encoding_notes(scheme, PRIVATE)
+    assert "labels are sent as they are: declared public, and not counted" in scheme.notes
     assert account.epsilon(1e-5) == pytest.approx(128)
     assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
