@@ -146,8 +146,10 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     and 3). Of ``example`` only the shape matters."""
     flow = copy.deepcopy(model).double().eval()
     for layer in flow.modules():
-        if isinstance(layer, (nn.Embedding, *_THROUGH)):
-            layer.register_forward_hook(_sum_of_rows if isinstance(layer, nn.Embedding) else _same)
+        if isinstance(layer, nn.Embedding):
+            layer.register_forward_hook(lambda table, _, rows: table.weight.sum(0).expand_as(rows))
+        elif isinstance(layer, _THROUGH):
+            layer.register_forward_hook(lambda _, inputs, __: inputs[0])
     with torch.no_grad():
         for name, value in flow.named_parameters():
             value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
@@ -168,17 +170,6 @@ _THROUGH = (
     nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm,
 )  # fmt: skip
 """Activations and norms: everything flows, as through a ReLU; where they saturate, or divide, nothing would."""
-
-
-def _same(layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
-    del layer, outputs
-    return inputs[0]
-
-
-def _sum_of_rows(table: nn.Module, inputs: tuple[Tensor], rows: Tensor) -> Tensor:
-    del inputs
-    assert isinstance(table, nn.Embedding)
-    return table.weight.sum(0).expand_as(rows)
 
 
 def by_flow(step: PruningRound) -> Mask:
