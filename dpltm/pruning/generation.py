@@ -8,6 +8,8 @@ post-processing.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,40 +77,11 @@ def train_plain(
         parameter.grad = None
 
 
-class Batches:
-    """Index batches ``(batch_size,)`` int64 without end, one shuffled epoch after another; a short rest is left out."""
-
-    def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
-        self._records, self._size, self._generator = records, batch_size, generator
-        self._parts: tuple[Tensor, ...] = ()
-        self._epoch = generator.get_state()
-        self._taken = 0
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return self
-
-    def __next__(self) -> Tensor:
-        if self._taken == len(self._parts):
-            self._shuffle()
-        self._taken += 1
-        return self._parts[self._taken - 1]
-
-    def state(self) -> tuple[Tensor, int]:
-        """The generator's state before this epoch, and the batches taken of it."""
-        return self._epoch, self._taken
-
-    def resume(self, epoch: Tensor, taken: int) -> None:
-        self._generator.set_state(epoch)
-        self._epoch, self._taken = epoch, 0
-        if taken:
-            self._shuffle()
-            self._taken = taken
-
-    def _shuffle(self) -> None:
-        self._epoch = self._generator.get_state()
-        self._taken = 0
-        order = torch.randperm(self._records, generator=self._generator)
-        self._parts = order[: self._records - self._records % self._size].split(self._size)
+def shuffled_batches(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield index batches ``(batch_size,)`` int64 without end, one shuffled epoch after another, without a short rest."""
+    while True:
+        order = torch.randperm(records, generator=generator)
+        yield from order[: records - records % batch_size].split(batch_size)
 
 
 @dataclass(frozen=True)
@@ -196,7 +169,8 @@ class Rounds:
         config = self.config
         self._model = build(self.spec, config.seed)
         self._initial = self.theta0 = weights_of(self._model)
-        self._batches = Batches(len(self.x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+        generator = torch.Generator().manual_seed(config.seed + 2**32)
+        self._batches = shuffled_batches(len(self.x), config.batch_size, generator)
         self._mask = dense_mask(self.spec)
         self.tickets = list[Ticket]()
         self.done = 0  # steps of all rounds so far
@@ -237,7 +211,6 @@ class Rounds:
 
     def checkpoint(self, beside: Mapping[str, Any]) -> Checkpoint:
         """Return where it stands, with what else the state holds."""
-        epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
         weights |= {"theta0": self.theta0, "model": weights_of(self._model)}
@@ -247,8 +220,8 @@ class Rounds:
         }
         return Checkpoint(
             f"round {len(self.tickets)}, step {self.done} of {self.config.steps}",
-            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self.done, "taken": taken, **beside},
-            {"epoch": epoch.numpy(), **bits, **numbers},
+            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self.done, **beside},
+            bits | numbers,
         )
 
     def resume(self, latest: Checkpoint) -> None:
@@ -269,7 +242,7 @@ class Rounds:
                 for number, score in enumerate(state["scores"])
             ]
             self.done = int(state["done"])
-            self._batches.resume(torch.from_numpy(tensors["epoch"].copy()), int(state["taken"]))
+            collections.deque(itertools.islice(self._batches, self.done), 0)  # those of the steps that were done
 
     def _prune(self) -> None:
         config, live = self.config, self.schedule[len(self.tickets)]
@@ -281,7 +254,7 @@ class Rounds:
         self._mask.apply(self._model)
 
 
-def _drawing(batches: Batches, seed: int, step: int) -> Iterator[Tensor]:
+def _drawing(batches: Iterator[Tensor], seed: int, step: int) -> Iterator[Tensor]:
     """Yield batches, each after what a network draws at random in that step was seeded by its number."""
     for number, index in enumerate(batches, start=step):
         torch.default_generator.manual_seed(seed + 2**35 + number)

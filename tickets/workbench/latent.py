@@ -55,7 +55,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_trained, train_plain
+from dpltm.pruning.generation import check_trained, shuffled_batches, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
@@ -409,7 +409,8 @@ def _train(
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
     done, epoch = 0, len(sent) // options.batch_size
     steps = max(1, round(options.epochs * len(sent) / options.batch_size))
-    batches = Batches(len(sent), options.batch_size, torch.Generator().manual_seed(options.seed + 2**32))
+    draw = torch.Generator().manual_seed(options.seed + 2**32)
+    batches = shuffled_batches(len(sent), options.batch_size, draw)
     records = (sent, sent.labels)
     share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]

@@ -24,7 +24,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, pay, price
 from dpltm.privacy.statement import statement
-from dpltm.pruning.generation import Batches
+from dpltm.pruning.generation import shuffled_batches
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
@@ -368,7 +368,7 @@ def test_training_is_that_of_an_independent_loop(strong: Scheme, files: list[np.
     found = learned(strong, files, TESTED, **options)
     rows, model = np.concatenate(files), build(ModelSpec("mlp:8", 64, 10), 0)
     x, y = torch.from_numpy(np.unpackbits(rows[:, :-2], axis=1)).float(), torch.from_numpy(strong.answer.labels(rows))
-    batches, (first, last) = Batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
+    batches, (first, last) = shuffled_batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
     steps = (torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam)(model.parameters(), 0.05)
     torch.manual_seed(2**33)
     for _ in range(33):
