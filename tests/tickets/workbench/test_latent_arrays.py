@@ -166,34 +166,6 @@ def test_the_entry_is_on_record_before_the_first_coin(
     assert set(entered) == {1}
 
 
-def z_scores() -> np.ndarray:
-    """Of the private records by the statistics of the public ones, all in float64, by hand."""
-
-    def features(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), -1) / 127.5 - 1
-        flat = flat - flat.mean(1, keepdims=True)
-        return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
-
-    public, mine = features(arrays_of(PUBLIC.train).x), features(arrays_of(PRIVATE.train).x)
-    deviation = public.std(0)
-    return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
-
-
-def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger) -> None:
-    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are fresh."""
-    scheme = agreed(epsilon=64.0, label_epsilon="0.5")
-    rows = sent(scheme, ledger)
-    scores = z_scores()
-    sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
-    kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
-    chance = math.e / (1 + math.e)
-    assert abs(kept.mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / kept.size)
-    labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
-    assert labels.max() < 10
-    truth = math.exp(0.5) / (math.exp(0.5) + 9)
-    assert abs((labels == arrays_of(PRIVATE.train).y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
-
-
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
     account = price(encoding(scheme, PRIVATE, SEND, ledger), ledger.book)
@@ -433,15 +405,6 @@ def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
 
 def claim(**options: Any) -> dict[str, Any]:
     return latent.claim(EpsilonRequest(**options))
-
-
-@pytest.mark.parametrize(
-    ("options", "certified"),
-    [({"protocol": "uer", "alpha": 7.0}, 262983.6), ({"protocol": "moue-hs", "alpha": 7.0}, 0.4375)],
-)
-def test_the_figures_of_the_paper_and_what_they_are_worth(options: dict[str, Any], certified: float) -> None:
-    found = claim(**options, bits=92160, epsilon=0.5)
-    assert (found["nominal"], found["certified"]) == (0.5, pytest.approx(certified, rel=1e-6))
 
 
 def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:
