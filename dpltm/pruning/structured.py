@@ -21,7 +21,6 @@ from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
 from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
-from dpltm.networks.state import layer_at
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
@@ -379,7 +378,7 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> Uses:
 
 def _parameter(model: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
     """Name and flat positions of a layer's weight or bias; tied parameters have the first of their names."""
-    value = getattr(layer_at(model, layer), kind)
+    value = getattr(model.get_submodule(layer), kind)
     if value is None:
         return None
     name = next(name for name, parameter in model.named_parameters() if parameter is value)
