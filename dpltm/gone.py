@@ -78,6 +78,7 @@ GONE: dict[str, str] = {
     "train --plot": "dpltm report draws accuracy and epsilon over the steps",
     "tickets show --plot": "dpltm report has the table of density and accuracy",
     "audit --plot": "leave it out; the answer has every claim beside its bound",
+    "train --kernels": "leave it out; each layer has what is quicker for it",
     "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
     "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
     "x of a Dataset": (
