@@ -37,8 +37,8 @@ Each gets a part of the error that is allowed (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -314,12 +314,16 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
 
 @dataclass(frozen=True)
 class Attacked:
-    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound."""
+    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound.
+
+    ``facts`` are what else the answer tells.
+    """
 
     what: str
     certified: float
     nominal: float | None
     lower_bound: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def violates(self) -> list[str]:
@@ -334,6 +338,7 @@ class Attacked:
             "certified": json_figure(self.certified),
             "nominal": None if self.nominal is None else json_figure(self.nominal),
             "violates": self.violates,
+            **self.facts,
         }
 
 
@@ -361,18 +366,17 @@ class Findings:
     def lower_bound(self) -> float:
         return max(self.one_run, self.f_dp)
 
-    @property
-    def attacked(self) -> Attacked:
+    def attacked(self, what: str = METHOD) -> Attacked:
         nominal = None if self.nominal is None else self.nominal.epsilon
-        return Attacked(METHOD, self.certified.epsilon, nominal, self.lower_bound)
+        return Attacked(what, self.certified.epsilon, nominal, self.lower_bound)
 
     @property
     def violates(self) -> list[str]:
-        return self.attacked.violates
+        return self.attacked().violates
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **self.attacked.to_json(),
+            **self.attacked().to_json(),
             "delta": self.certified.delta,
             "method": METHOD,
             "canaries": self.canaries,

@@ -20,7 +20,7 @@ from dpltm.networks.state import weights_of
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.charts import MAX_METRICS
-from dpltm.tickets.feature_files import Front, write_map
+from dpltm.tickets.feature_files import described, map_json, write_map
 from dpltm.tickets.files import (
     MAX_JSON,
     check_free,
@@ -57,23 +57,20 @@ SHARING_PRIVATE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin that a ticket states once it left its set."""
+    """Origin that a ticket states once it left its set, with its feature map as ``map_json`` has it."""
 
     id: str
     name: str
     provenance: ProvenanceKind
     lineage: Lineage
-    front: Front | None = None
+    feature_map: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, tickets: TicketSet) -> Origin:
-        front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
-        return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, front)
+        return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, map_json(tickets.feature_map))
 
     def to_json(self) -> dict[str, Any]:
-        front = None if self.front is None else self.front.to_json()
-        body = {"id": self.id, "name": self.name, "provenance": self.provenance}
-        return {**body, "lineage": to_json(self.lineage), "feature_map": front}
+        return {**vars(self), "lineage": to_json(self.lineage)}
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
@@ -87,10 +84,10 @@ class Origin:
         if body["provenance"] not in PROVENANCES:
             raise ArtifactError(f"provenance {body['provenance']!r:.40} is none of {', '.join(PROVENANCES)}")
         lineage = lineage_from_json(body["lineage"])
-        stated = body["feature_map"]
         check_provenance(body["provenance"], lineage)
-        front = None if stated is None else Front.from_json(stated)
-        return cls(body["id"], body["name"], body["provenance"], lineage, front)
+        if body["feature_map"] is not None:
+            described(body["feature_map"])
+        return cls(**{**body, "lineage": lineage})
 
 
 def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:

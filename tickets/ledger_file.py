@@ -31,7 +31,7 @@ from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_js
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES, suffix_of
-from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
+from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, staged_file, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
@@ -359,8 +359,7 @@ def _header_text(home: Id, population: str | None) -> str:
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
     """Put bytes behind the first so many of a file, and on disk."""
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)
+    os.ftruncate(descriptor, size)
     while data:  # a short write says that the disk is full; the next one says why
         data = data[os.write(descriptor, data) :]
     os.fsync(descriptor)
@@ -390,14 +389,11 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put a file, which is locked by another one, in place of itself: whole, on disk, for its owner alone."""
-    staging = path.with_name(f".{path.name}.partial")
-    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        _append(descriptor, 0, data)
-    finally:
-        os.close(descriptor)
-    os.replace(staging, path)
+    """Put a file in place of itself: whole, on disk, for its owner alone."""
+    with staged_file(path) as staging:
+        staging.write_bytes(data)
+        sync(staging)
+        os.replace(staging, path)
 
 
 # --- what this user's ledgers held ---

@@ -7,7 +7,7 @@ from typing import Any
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, DELTA, EPSILON, NOISE, PART, POSITIVE, Options, option
+from dpltm.options import COUNT, DELTA, EPSILON, NOISE, PART, POSITIVE, STEP_SIZE, Options, option
 from dpltm.options.data import (
     BY_HELP,
     DataOptions,
@@ -120,7 +120,7 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         "X",
         shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behind features, by the noise",
         section="Optimizer",
-        within=POSITIVE,
+        within=STEP_SIZE,
     )
     schedule: str | None = option(
         None,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA, SCOPES, Groups, PruningRound, Schedule, Scope
+from dpltm.criteria import CRITERIA, DATA_FREE, Groups, PruningRound, Schedule, Scope
 from dpltm.errors import InputError, first_line
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.evaluation import accuracy, skill
@@ -31,17 +31,6 @@ from dpltm.pruning.unstructured import layer_rates, live_schedule
 from dpltm.records.batches import Inputs
 
 MAX_ROUNDS = 9_999
-
-MAX_LR = 1e30
-"""Largest step size: single precision ends at 3e38, and some optimizers divide by a tenth or less."""
-
-
-def check_lr(lr: float) -> None:
-    """Raise InputError unless ``lr`` is a step size that single precision can hold, whatever the optimizer."""
-    if not (lr > 0 and math.isfinite(lr)):
-        raise InputError(f"`lr`: {lr} is not a positive number")
-    if lr > MAX_LR:
-        raise InputError(f"`lr`: {lr:g} is more than {MAX_LR:g}; take a smaller one")
 
 
 def train_plain(
@@ -124,7 +113,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Settings of tickets; the defaults are DPLTM's.
+    """Settings of tickets, each of the range that ``GenerateOptions`` gives it; the defaults are DPLTM's.
 
     Attributes:
         rounds: number of pruning rounds T; with the dense network, T + 1 networks are trained.
@@ -151,19 +140,8 @@ class GenerationConfig:
     groups: Groups = ()
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "iterations", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(name, getattr(self, name), "a positive whole number")
         if self.rounds > MAX_ROUNDS:
             raise InputError(f"`rounds`: {self.rounds} is more than the {MAX_ROUNDS} that a ticket set may have")
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise InputError(f"`threads`: {self.threads} is not between 1 and 1024")
-        check_lr(self.lr)
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"`seed`: {self.seed} is not between 0 and 2^63 - 1")
-        CRITERIA.find(self.criterion, among=PLAIN_CRITERIA)
-        if self.scope not in SCOPES:
-            raise InputError(f"`scope`: unknown scope {self.scope!r}; known: {', '.join(SCOPES)}")
         if not 0 <= self.rewind < self.iterations:
             raise InputError(
                 f"`rewind`: {self.rewind} is not a step of the first round, from 0 to {self.iterations - 1}"

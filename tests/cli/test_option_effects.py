@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
+from dpltm.networks.masks import network_id
 from dpltm.options.data import DataOptions
 from dpltm.options.train import TrainRequest
-from dpltm.training.artifacts import weights_id
 from dpltm.training.release import TrainingPlan
 from dpltm.verbs import train as verb
 from outputs import fixed_randomness
@@ -171,7 +171,8 @@ def observed(
     return {
         "plan": (
             training.filtered, training.mechanism, training.lr, training.expected_batch, training.class_weight,
-            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity, weights_id(start),
+            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity,
+            network_id(start.model, start.mask),
             training.before_steps, metrics,
         ),
         "mechanism": (training.entry.mechanisms, answer["privacy"]),
