@@ -23,7 +23,6 @@ from dpltm.criteria import Groups, PruningRound, Schedule, Scope
 from dpltm.errors import DataError, InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
-from dpltm.networks.state import layer_at
 from dpltm.records.dataset import Dataset
 from dpltm.records.schema import Column, Schema, parse_schema
 
@@ -121,7 +120,7 @@ def by_trained_inputs(step: PruningRound) -> Mask:
     """
     first = next(iter(step.live))
     weights = step.trained[first].detach()
-    inputs = 0 if isinstance(layer_at(step.model, first.rpartition(".")[0]), nn.Embedding) else 1
+    inputs = 0 if isinstance(step.model.get_submodule(first.rpartition(".")[0]), nn.Embedding) else 1
     norms = (weights * step.mask[first]).double().transpose(0, inputs).flatten(1).norm(dim=1)
     if sum(map(len, step.groups)) == len(norms):  # else its inputs are no columns: it reads steps, or channels
         columns = norms.square().split([len(variances) for variances in step.groups])

@@ -28,7 +28,7 @@ from dpltm.errors import DpltmError, InputError, first_line, naming
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import network_id
-from dpltm.networks.state import evaluating, put, traceable, weights_of
+from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
@@ -307,9 +307,8 @@ class _Served(nn.Module):
         self._bounds, self._target = network.bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
-        model = build(run.spec)
-        put(model, weights_of(run.model))
-        self._model = traceable(model)
+        self._model = build(run.spec)
+        put(self._model, weights_of(run.model))
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:
