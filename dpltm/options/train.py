@@ -166,12 +166,6 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         section="Computation",
     )
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
-    kernels: str = option(
-        "auto",
-        "How linear layers compute; auto takes sparse products where few weights live. The bound is the same.",
-        choices=("auto", "float64", "dense", "sparse"),
-        hidden=True,
-    )
     head: str | None = option(
         None,
         "dp-sgd, or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",

@@ -368,7 +368,7 @@ class NoisyGradients:
     ) -> None:
         if not isinstance(loss, RecordGradients):
             grouped = plan.groups is not None or records.persons is not None
-            loss = RecordGradients(model, mask, loss, plan.options.compile, plan.options.kernels, grouped=grouped)
+            loss = RecordGradients(model, mask, loss, plan.options.compile, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
         if example is not None:

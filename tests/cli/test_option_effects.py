@@ -93,7 +93,7 @@ CASES = {
     "dry_run": Case("--dry-run"),
     "resume": Case("--resume"),
 }
-SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "kernels", "microbatch")
+SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "microbatch")
 """Settings of steps, which the engine reads from the options of a plan."""
 
 ELSEWHERE = {"fresh": Path(__file__).parent / "test_resume.py"}

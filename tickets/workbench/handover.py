@@ -28,7 +28,7 @@ from dpltm.errors import DpltmError, InputError, first_line, naming
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import network_id
-from dpltm.networks.state import evaluating, put, traceable, weights_of
+from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
@@ -307,9 +307,8 @@ class _Served(nn.Module):
         self._bounds, self._target = network.bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
-        model = build(run.spec)
-        put(model, weights_of(run.model))
-        self._model = traceable(model)
+        self._model = build(run.spec)
+        put(self._model, weights_of(run.model))
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:
@@ -362,22 +361,19 @@ class _Encoding(nn.Module):
         self._size = torch.tensor(sizes, dtype=torch.int64)
         self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
         self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
-        hot = [
-            (at, place)
-            for at, (column, size) in enumerate(zip(places, sizes, strict=True))
-            for place in (*range(size), *((_HOLE,) if column.missing else ()))
-        ]
-        self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
-        self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
-        order = list[int]()
-        first = {name: at for at, name in enumerate(self._numbers)}
-        at_hot = 2 * len(numbers)
-        for column in columns:  # values, then holes of all numbers, then the places
+        hot, order = (
+            list[tuple[int, int]](),
+            list[int](),
+        )  # features: values, then holes of all numbers, then hot places
+        for column in columns:
             if _is_number(column):
-                order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
+                at = numbers.index(column)
+                order += [at, *([len(numbers) + at] if column.missing else [])]
             else:
-                order += range(at_hot, at_hot + column.features)
-                at_hot += column.features
+                at = places.index(column)
+                order += range(2 * len(numbers) + len(hot), 2 * len(numbers) + len(hot) + column.features)
+                hot += [(at, place) for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))]
+        self._owner, self._place = torch.tensor(hot, dtype=torch.int64).view(-1, 2).T
         self._order = torch.tensor(order, dtype=torch.int64)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
