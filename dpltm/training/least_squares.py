@@ -206,7 +206,7 @@ def shares_of(dataset: Dataset) -> dict[str, float]:
 
 
 def names_of(dataset: Dataset) -> list[str]:
-    """Return the names of the releases that the head makes where second moments are measured; no pairs if these are known."""
+    """Return the names of the releases of the head where second moments are measured; no pairs where they are known."""
     known = isinstance(dataset.feature_map, SplineMap) and not dataset.feature_map.screens
     return [name for name in shares_of(dataset) if name != "pairs" or not known]
 
