@@ -79,7 +79,6 @@ def option(
     metavar: str | None = None,
     *,
     section: str | None = None,
-    flag: str | None = None,
     short: str | None = None,
     choices: Collection[str] = (),
     within: Range | None = None,
@@ -92,7 +91,6 @@ def option(
 
     Args:
         section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
-        flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
         choices: the texts that are allowed; those of a registry are read when they are needed.
         within: the numbers that are allowed.
@@ -103,7 +101,6 @@ def option(
     extra = {
         "help": help,
         "section": section,
-        "flag": flag,
         "short": short,
         "choices": choices,
         "within": within,
@@ -297,11 +294,6 @@ def section_of(cls: type, name: str) -> str | None:
     return title
 
 
-def last_part(path: str) -> str:
-    """Return the last part of a path, which says which file it was and not where; the text itself where that is nothing."""
-    return PurePath(path).name or path
-
-
 def recorded(options: Options) -> dict[str, Any]:
     """Return options as an artifact keeps them: all, paths by their last part, since folders tell whose they are."""
     values = {}
@@ -310,6 +302,6 @@ def recorded(options: Options) -> dict[str, Any]:
         metavar = item.metadata["metavar"] or ""
         if isinstance(value, str) and _PATHS & set(re.findall("[A-Z]+", metavar)):
             parts = value.split(",") if metavar.endswith(",...") else [value]
-            value = ",".join(last_part(part) for part in parts)
+            value = ",".join(PurePath(part).name or part for part in parts)
         values[item.name] = value
     return values
