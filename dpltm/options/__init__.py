@@ -294,6 +294,11 @@ def section_of(cls: type, name: str) -> str | None:
     return title
 
 
+def last_part(path: str) -> str:
+    """Return the last part of a path, which says which file it was and not where; the text itself where that is nothing."""
+    return PurePath(path).name or path
+
+
 def recorded(options: Options) -> dict[str, Any]:
     """Return options as an artifact keeps them: all, paths by their last part, since folders tell whose they are."""
     values = {}
@@ -302,6 +307,6 @@ def recorded(options: Options) -> dict[str, Any]:
         metavar = item.metadata["metavar"] or ""
         if isinstance(value, str) and _PATHS & set(re.findall("[A-Z]+", metavar)):
             parts = value.split(",") if metavar.endswith(",...") else [value]
-            value = ",".join(PurePath(part).name or part for part in parts)
+            value = ",".join(last_part(part) for part in parts)
         values[item.name] = value
     return values
