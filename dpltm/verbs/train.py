@@ -339,8 +339,6 @@ def _step_size(plan: TrainingPlan) -> float | None:
     bound = plan.filter.certified_bound(plan.start.mask.live)
     root = math.sqrt(mechanism.steps)
     summed = root
-    if not 0 < bound < math.inf:
-        return None
     if strategy:
         bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
         summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])

@@ -14,13 +14,13 @@ from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
-from dpltm.privacy.entry import NO_LINEAGE, Entry
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import GaussianRelease, Unprotected
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
-from dpltm.training.artifacts import Run, Winner, default_network, fresh, from_round, starting_point
+from dpltm.training.artifacts import Run, default_network, fresh, from_round, starting_point
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
@@ -132,7 +132,6 @@ def test_a_start_that_says_too_little_or_too_much():
         (tickets, {}, "`round` is missing: say which ticket of the set"),
         (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
-        (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
     ):
         assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
     whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)
