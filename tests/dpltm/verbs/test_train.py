@@ -138,13 +138,6 @@ def test_a_start_that_says_too_little_or_too_much():
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
 
 
-def test_a_ticket_made_with_no_mechanism_certifies_nothing_wherever_it_is_trained(ledger):
-    tickets = private_set(Ledger(), seed=3)
-    run = trained(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
-    assert kinds(run.lineage) == ["Unprotected", "NoisySgd"]
-    assert run.privacy.certified.epsilon == math.inf
-
-
 def test_test_records_that_the_ledger_protects(ledger):
     trained(ledger=ledger, dataset=records(2), noise_multiplier=5.0)
     mine, theirs = arrays_of(records(0).train), arrays_of(records(2).train)
