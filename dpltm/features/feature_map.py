@@ -227,14 +227,12 @@ SPLINES = "splines"
 """Name of the kind of maps."""
 
 
-class Columns:
+class Columns(Transform):
     """Values of a table as they are, within the unit range."""
-
-    channel_groups: int | None = None
 
     def __init__(self, knots: int, shape: tuple[int, ...]) -> None:
         del knots
-        self.feature_shape: tuple[int, ...] = (math.prod(shape),)
+        self.feature_shape = (math.prod(shape),)
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.flatten(1)
