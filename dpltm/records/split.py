@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -364,6 +364,10 @@ class Split:
                     step(done)
 
         return self.with_features(keep(mapped()))
+
+    def columns(self, places: Sequence[int] | np.ndarray) -> Split:
+        """Return the same records, closed as before, with their values at some places, ``(..., k)``."""
+        return self.with_features(self._closed.x[..., places])
 
     def with_features(self, x: np.ndarray) -> Split:
         """Return the same records with features that were made of them before, ``(n, ...)``."""
