@@ -64,7 +64,7 @@ from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Column, Schema, as_schema
-from dpltm.records.settle import check_none, checked_features
+from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
@@ -288,9 +288,6 @@ class Columns:
                 values = np.clip((x - low) / (high - low), 0.0, 1.0)
         shaped = values.reshape(len(x), *self.shape) if self.shape else values
         return shaped, lambda rows: rows if self.ends is None else rows.known_by(np.ascontiguousarray(x))
-
-
-IN_SCHEMA = "the schema says what the columns hold"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
