@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 
-from dpltm.errors import InputError
 from dpltm.features import parse
 from dpltm.features.feature_map import GRID, FeatureMap, SplineMap, make_feature_map, map_of
 from dpltm.features.inputs import FeatureStore, network_inputs, take_over_map, with_feature_map
@@ -157,15 +156,6 @@ def test_records_that_a_map_cannot_take():
     assert refused(of_statistics().for_records, (9, 8, 3), (0.0, 255.0)).startswith(
         "`features`: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take"
     )
-
-
-def test_what_no_map_is_made_for():
-    assert refused(plain, text="none") == "`features`: 'none' is no map that is made without data"
-    for shape in ((64,), (4, 4, 4, 4), (8, 8, 5), ()):
-        assert refused(plain, shape) == (
-            "`features`: scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
-            f" {shape}; take unit"
-        )
 
 
 class Rounding:
@@ -369,16 +359,3 @@ def test_an_id_is_of_numbers_slots_and_pairs(splines: SplineMap) -> None:
     ]
     assert len({splines.id, *(other.id for other in others)}) == 5
     assert found.uncentred.id == splines.id
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("splines:1", "`features`: splines:1: K must be 2 to 64; the usual is splines:6"),
-        ("splines+unit", "`features`: splines:6+unit:1: splines stand alone; name them, or the others"),
-    ],
-)
-def test_what_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse(text)
-    assert str(caught.value) == said

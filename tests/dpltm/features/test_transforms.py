@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import NORM
-from dpltm.features.transforms import FourierFeatures, RandomConvolutions, Scattering, Wavelets
+from dpltm.features.transforms import RandomConvolutions, Scattering, Wavelets
 from refusals import refused
 
 
@@ -121,9 +121,15 @@ def test_values_are_averaged_centred_and_scaled():
     np.testing.assert_allclose(found(x).numpy(), expected, atol=1e-5)
 
 
+NO_IMAGE = "scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
+
+
 @pytest.mark.parametrize(
     ("text", "shape", "message"),
     [
+        ("none", (8, 8), "'none' is no map that is made without data"),
+        *(("scatter:2,4", shape, f"{NO_IMAGE} {shape}; take unit") for shape in ((64,), (4, 4, 4, 4), (8, 8, 5), ())),
+        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, such as 8"),
         ("wavelets:5,2", (31, 2), "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31"),
         (
             "wavelets:5,2",
@@ -272,8 +278,3 @@ def test_angles_are_those_of_the_kernel(gamma):
     np.testing.assert_allclose(features @ features.T, kernel, atol=bound)
     assert np.ptp(kernel) > 2 * bound, "another kernel would pass as well"
     np.testing.assert_allclose(np.diag(features @ features.T), 1, atol=1e-5)
-
-
-def test_features_come_in_pairs():
-    for call in (lambda: make_feature_map("fourier:7", (16,), BOUNDS), lambda: FourierFeatures(7, 1.0, (16,))):
-        assert refused(call) == "`features`: fourier:7: features come in pairs; take an even D, such as 8"
