@@ -100,7 +100,6 @@ class FeatureMap:
 
     @property
     def features(self) -> int:
-        """Number of features."""
         return math.prod(self.feature_shape)
 
     @property
@@ -110,7 +109,6 @@ class FeatureMap:
 
     @property
     def uncentred(self) -> FeatureMap:
-        """The same without its centre."""
         return self if self.centre is None else replace(self, centre=None)
 
     @property
@@ -275,7 +273,6 @@ class SplineMap(FeatureMap):
 
     @property
     def kept(self) -> int:
-        """Number of pairs that are kept."""
         return len(self.pairs or ())
 
     @property

@@ -65,7 +65,6 @@ class RawSplit:
 
     @property
     def has_texts(self) -> bool:
-        """Tell whether the records are texts."""
         return self.rows is not None and self.rows._ragged is not None
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
@@ -141,7 +140,6 @@ class Dataset:
 
     @property
     def told_labels(self) -> str:
-        """What its labels are, in words."""
         if self.target is not None:
             return "targets from {:g} to {:g}".format(*self.target)
         return str(self.labels or f"{self.classes} classes")

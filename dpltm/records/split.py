@@ -173,11 +173,16 @@ class Rows:
 
     def taken(self, index: np.ndarray) -> Rows:
         """Return the records at some places, ``(k,)`` whole numbers."""
+        ragged = self._ragged
+        if ragged is not None:
+            values, offsets = ragged
+            texts = [values[offsets[place] : offsets[place + 1]] for place in index]
+            ragged = np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])
         return replace(
             self,
             _cells=self._cells[index],
             _targets=self._targets[index],
-            _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
+            _ragged=ragged,
             _units=None if self._units is None else self._units[index],
         )
 
@@ -270,12 +275,6 @@ def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
     """Little-endian floats, with one zero instead of two; what is too large for float32 is infinite."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.astype(dtype) + np.dtype(dtype).type(0))
-
-
-def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the records ``index`` of ragged arrays (``offsets`` ``(records + 1,)``) as ragged arrays."""
-    texts = [values[offsets[place] : offsets[place + 1]] for place in index]
-    return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -111,7 +111,6 @@ class Table:
 
     @property
     def is_frame(self) -> bool:
-        """Tell whether it is a data frame."""
         return not isinstance(self.source, Path)
 
     @property
