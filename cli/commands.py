@@ -34,7 +34,7 @@ from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
 from dpltm.options import Options, resolve, section_of, value_type
 from dpltm.registry import Deferred
-from dpltm.training.launcher import check_shared
+from dpltm.training.launcher import check_alone
 
 T = TypeVar("T", bound=Options)
 
@@ -91,7 +91,9 @@ class Later(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""
-        check_shared(f"{parent.command_path if parent else 'dpltm'} {self.name}")
+        command = f"{parent.command_path if parent else 'dpltm'} {self.name}"
+        if command != "dpltm train":  # the one that several processes share
+            check_alone(command)
         # the context is the command's own, so that the command itself is what runs
         return self.command.make_context(info_name, args, parent, **extra)
 

@@ -62,7 +62,7 @@ class Console:
             yield lambda *_: None
             return
         self._waiting.close()
-        with _PROGRESS(title, total, self.say) as step:
+        with _PROGRESS(title, total) as step:
             yield step
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from dpltm.audit import Attacked, audit, check_confidence
+from dpltm.audit import Attacked, audit
 from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import ArtifactError, InputError
@@ -26,12 +26,10 @@ from dpltm.tickets.workbench.records import open_dataset
 from dpltm.verbs.audit import audit_tickets, demo, local_bound
 
 MESSAGES = "likelihood ratios of messages of two records"
-MASKS = "made-up records with a feature that no record has, found by masks alone"
 
 
 def attack(request: AuditRequest, progress: Progress) -> dict[str, Any]:
     """Return the JSON answer."""
-    check_confidence(request.confidence)
     target = request.target or ""
     if target == "demo":
         body = _demo(request, progress)
@@ -66,8 +64,8 @@ def _scheme(request: AuditRequest, target: str) -> dict[str, Any]:
     _without_records(request, "the records that a scheme is attacked with are made up")
     answer = load_scheme(Path(target)).answer
     bound = local_bound(answer, request.messages, request.confidence, SecureSource())
-    claim = Attacked(target, answer.certified, answer.nominal, bound)
-    return {**claim.to_json(), "delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
+    facts = {"delta": 0.0, "method": MESSAGES, "canaries": None, "messages": request.messages}
+    return Attacked(target, answer.certified, answer.nominal, bound, facts).to_json()
 
 
 def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str, Any]:
@@ -81,12 +79,9 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
         ) from None
     dataset = open_dataset(request)
     ledger = ledger_of(request.dataset, request, dataset.unit)
-    audited = audit_tickets(
+    return audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
-    )
-    counts = {"canaries": audited.canaries, "correct": audited.correct}
-    masks = {"supermask": audited.supermask, "shuffled_mask": audited.shuffled}
-    return {**audited.to_json(), "delta": 0.0, "method": MASKS, **counts, **masks}
+    ).to_json()
 
 
 def show_findings(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -112,9 +107,9 @@ audit_command = answering(attack, show_findings, lambda body: "certified" in bod
 
 
 SCHEME_FACTS = (
-    "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon", "record_bytes",
+    "records", "features", "values", "bits", "candidates", "classes", "protocol", "epsilon", "alpha", "label_epsilon",
+    "record_bytes",
 )  # fmt: skip
-ENCODED_FACTS = ("records", "features", "values", "bits", "candidates", "record_bytes")
 CLAIM_FACTS = ("protocol", "bits", "epsilon", "alpha", "copies", "label_epsilon", "p", "q")
 
 
@@ -139,14 +134,9 @@ def _show_local(rich: RichConsole, title: str, facts: dict[str, Any], body: dict
 
 
 def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the scheme."""
-    _show_local(rich, f"wrote {body['scheme']}", {key: body.get(key) for key in SCHEME_FACTS}, body)
-
-
-def show_messages(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show the messages that were sent, or would be."""
-    title = "would encode" if body.get("dry_run") else f"wrote {body['messages']}"
-    _show_local(rich, title, {key: body.get(key) for key in ENCODED_FACTS}, body)
+    """Show a scheme, or the messages that were sent by one, or would be."""
+    title = "would encode" if body.get("dry_run") else f"wrote {body.get('messages', body.get('scheme'))}"
+    _show_local(rich, title, {key: body.get(key) for key in SCHEME_FACTS}, body)
 
 
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
@@ -159,5 +149,5 @@ def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
 
 epsilon_command = answering(Deferred("dpltm.tickets.workbench.latent:claim"), show_claim)
 scheme_command = answering(Deferred("dpltm.tickets.workbench.latent:agree"), show_scheme)
-encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_messages)
+encode_command = answering(Deferred("dpltm.tickets.workbench.latent:send"), show_scheme)
 train_command = answering(Deferred("dpltm.tickets.workbench.latent:receive"), show_learned)

@@ -157,7 +157,7 @@ UNSIGNED = (
 PAGE = "only the statement inside the page was compared, not its words and pictures; a card is compared line by line"
 OF_RUN = (
     "compared: the SHA-256 of weights and mask with those that lineage, figures, cards and pages in the folder are of, and"
-    " the certified epsilon with the entries"
+    " the certified epsilon, and what it is stated at, with entries and settings"
 )
 
 

@@ -37,8 +37,8 @@ Each gets a part of the error that is allowed (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +82,9 @@ def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confi
         For a release that is (epsilon, delta)-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``,
         over the coins and the release. It asks nothing of the attack, but that ``guesses`` was fixed before.
     """
-    allowed = 1 - confidence
 
     def excess(epsilon: float) -> float:
-        return p_value(canaries, guesses, correct, epsilon, delta) - allowed
+        return p_value(canaries, guesses, correct, epsilon, delta) - (1 - confidence)
 
     if excess(0.0) >= 0:
         return 0.0
@@ -314,12 +313,16 @@ def guess(scores: np.ndarray, included: np.ndarray, mu: float, confidence: float
 
 @dataclass(frozen=True)
 class Attacked:
-    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound."""
+    """An attacked claim: the certified epsilon, that of its source (None for no claim of its own), and a lower bound.
+
+    ``facts`` are what else the answer tells.
+    """
 
     what: str
     certified: float
     nominal: float | None
     lower_bound: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def violates(self) -> list[str]:
@@ -334,6 +337,7 @@ class Attacked:
             "certified": json_figure(self.certified),
             "nominal": None if self.nominal is None else json_figure(self.nominal),
             "violates": self.violates,
+            **self.facts,
         }
 
 
@@ -361,18 +365,17 @@ class Findings:
     def lower_bound(self) -> float:
         return max(self.one_run, self.f_dp)
 
-    @property
-    def attacked(self) -> Attacked:
+    def attacked(self, what: str = METHOD) -> Attacked:
         nominal = None if self.nominal is None else self.nominal.epsilon
-        return Attacked(METHOD, self.certified.epsilon, nominal, self.lower_bound)
+        return Attacked(what, self.certified.epsilon, nominal, self.lower_bound)
 
     @property
     def violates(self) -> list[str]:
-        return self.attacked.violates
+        return self.attacked().violates
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **self.attacked.to_json(),
+            **self.attacked().to_json(),
             "delta": self.certified.delta,
             "method": METHOD,
             "canaries": self.canaries,
@@ -439,12 +442,10 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
     refutes nothing. The half with the larger scores is taken to be in.
     """
-    flagged = np.zeros(len(scores), dtype=bool)
-    flagged[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
-    one_sided = 1 - (1 - confidence) / 2
-    inside, outside = int(included.sum()), int((~included).sum())
-    alarms = clopper_pearson(int((flagged & ~included).sum()), outside, one_sided)
-    misses = clopper_pearson(int((~flagged & included).sum()), inside, one_sided)
+    order, one_sided = np.argsort(-scores, kind="stable"), 1 - (1 - confidence) / 2
+    flagged, passed = included[order[: len(order) // 2]], included[order[len(order) // 2 :]]
+    alarms = clopper_pearson(int((~flagged).sum()), int((~included).sum()), one_sided)
+    misses = clopper_pearson(int(passed.sum()), int(included.sum()), one_sided)
     if alarms + misses >= 1:
         return 0.0
     return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))

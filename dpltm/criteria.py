@@ -175,9 +175,6 @@ CRITERIA = Registry[Criterion](
     (MAGNITUDE, INPUTS, RANDOM, INIT_MAGNITUDE, SYNFLOW, STRUCTURED, DP_TRAIN),
 )
 
-PLAIN_CRITERIA = CRITERIA.names(lambda criterion: not criterion.under_dp)
-"""Criteria that spend no budget."""
-
 DP_CRITERIA = CRITERIA.names(lambda criterion: criterion.under_dp)
 """Criteria that read private records through a training under DP."""
 

@@ -16,6 +16,8 @@ _RATINGS = (
     " that scripts/make_ratings.py writes"
 )
 
+_START = "give a `start` file with all parameters, by the names of the network; or let its code load them"
+
 GONE: dict[str, str] = {
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
@@ -70,14 +72,15 @@ GONE: dict[str, str] = {
     "latent train --rounds": "leave it out; tickets are made by dpltm generate",
     "latent train --fresh": "a training on messages that was interrupted begins anew; leave it out",
     "loop --ends": "the figure is that of the whole plan; plan fewer steps, or go on from a state (save_every)",
-    "--start-prefix": "give a `start` file whose names are those of the network, or dpltm.train `start_prefix` in Python",
-    "--start-skip": "give a `start` file with all parameters, or dpltm.train `start_skip` in Python",
+    "--start-prefix": _START,
+    "--start-skip": _START,
     "--length": "of a text the last 256 words are kept; in Python dpltm.records.load takes another `length`",
     "train --prunable": "a training prunes nothing; dpltm generate takes it",
     "tune --prunable": "a search prunes nothing; dpltm generate takes it",
     "train --plot": "dpltm report draws accuracy and epsilon over the steps",
     "tickets show --plot": "dpltm report has the table of density and accuracy",
     "audit --plot": "leave it out; the answer has every claim beside its bound",
+    "train --kernels": "leave it out; each layer has what is quicker for it",
     "train --stop-at": "end with the budget (--budget-stop), or take fewer --steps",
     "train --augment": "train behind features (--features drawings, photographs or scatter), or for more steps",
     "x of a Dataset": (

@@ -20,7 +20,7 @@ from dpltm.networks.state import weights_of
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.charts import MAX_METRICS
-from dpltm.tickets.feature_files import Front, write_map
+from dpltm.tickets.feature_files import described, map_json, write_map
 from dpltm.tickets.files import (
     MAX_JSON,
     check_free,
@@ -35,11 +35,7 @@ from dpltm.tickets.files import (
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import WEIGHTS, write_config, write_network
 from dpltm.tickets.tensors import read_any, write_tensors
-from dpltm.tickets.ticket_set import (
-    MAX_SET,
-    check_text,
-    save_ticket_set,
-)
+from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 from dpltm.training.artifacts import PROVENANCES, Parent, ProvenanceKind, Run, TicketSet, check_provenance
 
 _ORIG, _MASK = "_orig", "_mask"
@@ -57,23 +53,20 @@ SHARING_PRIVATE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin that a ticket states once it left its set."""
+    """Origin that a ticket states once it left its set, with its feature map as ``map_json`` has it."""
 
     id: str
     name: str
     provenance: ProvenanceKind
     lineage: Lineage
-    front: Front | None = None
+    feature_map: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, tickets: TicketSet) -> Origin:
-        front = None if tickets.feature_map is None else Front.of(tickets.feature_map)
-        return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, front)
+        return cls(tickets.id, tickets.name, tickets.provenance, tickets.lineage, map_json(tickets.feature_map))
 
     def to_json(self) -> dict[str, Any]:
-        front = None if self.front is None else self.front.to_json()
-        body = {"id": self.id, "name": self.name, "provenance": self.provenance}
-        return {**body, "lineage": to_json(self.lineage), "feature_map": front}
+        return {**vars(self), "lineage": to_json(self.lineage)}
 
     @classmethod
     def from_json(cls, body: object) -> Origin:
@@ -87,10 +80,10 @@ class Origin:
         if body["provenance"] not in PROVENANCES:
             raise ArtifactError(f"provenance {body['provenance']!r:.40} is none of {', '.join(PROVENANCES)}")
         lineage = lineage_from_json(body["lineage"])
-        stated = body["feature_map"]
         check_provenance(body["provenance"], lineage)
-        front = None if stated is None else Front.from_json(stated)
-        return cls(body["id"], body["name"], body["provenance"], lineage, front)
+        if body["feature_map"] is not None:
+            described(body["feature_map"])
+        return cls(**{**body, "lineage": lineage})
 
 
 def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:
@@ -207,22 +200,16 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
 
 def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
     check_free(path)
-    text = _stated(origin)
-    if path.suffix != ".safetensors":
-        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
-    with new_file(path) as staging:
-        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
-
-
-def _stated(origin: Origin) -> str:
-    """Return a file's statement of its origin; InputError if that is too long."""
     text = json.dumps(origin.to_json())
     if len(text) > MAX_METADATA // 2:
         raise InputError(
             f"{origin.name}: {len(origin.lineage.entries)} releases and declarations are too many to go with a file; export"
             " the whole set"
         )
-    return text
+    if path.suffix != ".safetensors":
+        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
+    with new_file(path) as staging:
+        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
 
 
 def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
@@ -230,9 +217,8 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
-    spec = _of_a_kind(tickets.body.spec, tickets.label)
-    ticket = tickets.ticket(number)
-    smaller = _compacted(spec, tickets.body.theta0, ticket.mask)
+    spec, ticket = tickets.body.spec, tickets.ticket(number)
+    smaller = _compacted(spec, tickets.body.theta0, ticket.mask, tickets.label)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
@@ -255,8 +241,8 @@ def compact_run(run: Run, path: Path) -> dict[str, Any]:
     """Write a run whose network is compact and gives the same answers, and return sizes."""
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
-    spec = _of_a_kind(run.spec, run.label)
-    smaller = _compacted(spec, weights_of(run.model), run.mask)
+    spec = run.spec
+    smaller = _compacted(spec, weights_of(run.model), run.mask, run.label)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
@@ -272,13 +258,9 @@ def compact_run(run: Run, path: Path) -> dict[str, Any]:
     return _sizes(spec, run.mask, smaller)
 
 
-def _of_a_kind(spec: Network, label: str) -> ModelSpec:
+def _compacted(spec: Network, values: Mapping[str, Tensor], mask: Mask, label: str) -> Compact:
     if not isinstance(spec, ModelSpec):
         raise InputError(f"{label}: is of {spec.text!a:.100}; only networks of a kind by name can be compacted")
-    return spec
-
-
-def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compact:
     smaller = compact(spec, values, mask)
     if smaller.spec == spec:
         raise InputError(
@@ -288,7 +270,7 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Com
     return smaller
 
 
-def _sizes(spec: ModelSpec, mask: Mask, smaller: Compact) -> dict[str, Any]:
+def _sizes(spec: Network, mask: Mask, smaller: Compact) -> dict[str, Any]:
     """Return networks, their parameters and live coordinates, before and after, as JSON."""
     sides = {"before": (spec, mask), "after": (smaller.spec, smaller.mask)}
     return {

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -41,66 +41,49 @@ SPLINES = "splines"  # key of the columns of a table, and of what is known of th
 ENCODER = "encoder"  # key of the digest of a bundled file that a map computes with; there only where it has one
 
 
-@dataclass(frozen=True)
-class Front:
-    """Description of a feature map: its id, and all of it but the values of its tensors."""
+def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
+    """Return all of a map but its tensors, as JSON; None for no map."""
+    if feature_map is None:
+        return None
+    digest = feature_map.base.digest
+    return {
+        "id": feature_map.id,
+        "text": feature_map.text,
+        "shape": list(feature_map.shape),
+        "bounds": list(feature_map.bounds),
+        "statistics": feature_map.statistics is not None,
+        "components": None,  # of public features, in dpltm 0.2
+        "centred": feature_map.centre is not None,
+        "lineage": to_json(feature_map.lineage),
+        "network": None,  # of dpltm 0.2
+        **({ENCODER: digest} if digest else {}),
+        **({SPLINES: _spline_facts(feature_map)} if isinstance(feature_map, SplineMap) else {}),
+    }
 
-    id: str
-    feature_map: FeatureMap
 
-    @property
-    def text(self) -> str:
-        return self.feature_map.text
+def described(body: Any) -> FeatureMap:
+    """Return the map of a description, its tensors with shapes and no values; ArtifactError if it is something else."""
+    try:
+        return _described(body)
+    except ArtifactError as error:
+        raise ArtifactError(f"feature_map: {error}") from None
+    except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise ArtifactError(_NONE) from None
 
-    @property
-    def has_tensors(self) -> bool:
-        return bool(self.feature_map.tensors)
 
-    def to_json(self) -> dict[str, Any]:
-        described = self.feature_map
-        return {
-            "id": self.id,
-            "text": self.text,
-            "shape": list(described.shape),
-            "bounds": list(described.bounds),
-            "statistics": described.statistics is not None,
-            "components": None,  # of public features, in dpltm 0.2
-            "centred": described.centre is not None,
-            "lineage": to_json(described.lineage),
-            "network": None,  # of dpltm 0.2
-            **({ENCODER: described.base.digest} if described.base.digest else {}),
-            **({SPLINES: _spline_facts(described)} if isinstance(described, SplineMap) else {}),
-        }
-
-    @classmethod
-    def of(cls, feature_map: FeatureMap) -> Front:
-        return cls(feature_map.id, feature_map)
-
-    @classmethod
-    def from_json(cls, body: Any) -> Front:
-        """Read the result of ``to_json``; ArtifactError if it is something else."""
-        try:
-            return cls(body["id"], _described(body))
-        except ArtifactError as error:
-            raise ArtifactError(f"feature_map: {error}") from None
-        except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise ArtifactError(_NONE) from None
-
-    def with_tensors(self, values: Mapping[str, Tensor]) -> FeatureMap | None:
-        """Return the map with these tensors; None where they are none of it, by its id."""
-        described = self.feature_map
-        feature_map = replace(
-            described,
-            statistics=described.statistics and ChannelStatistics(values["mean"], values["deviation"]),
-            centre=values.get(CENTRE),
-        )
-        if isinstance(feature_map, SplineMap):
-            feature_map = replace(feature_map, moments=values.get("moments"))
-        return feature_map if feature_map.id == self.id else None
-
-    def restored(self) -> FeatureMap | None:
-        """Return the map itself; None if it has tensors, or is another than its id says."""
-        return None if self.has_tensors else self.with_tensors({})
+def restored(body: Mapping[str, Any], values: Mapping[str, Tensor] = {}) -> FeatureMap | None:
+    """Return the map of a description, with its tensors; None where they are none of it, by its id."""
+    plain = described(body)
+    if values.keys() != plain.tensors.keys():
+        return None
+    feature_map = replace(
+        plain,
+        statistics=plain.statistics and ChannelStatistics(values["mean"], values["deviation"]),
+        centre=values.get(CENTRE),
+    )
+    if isinstance(feature_map, SplineMap):
+        feature_map = replace(feature_map, moments=values.get("moments"))
+    return feature_map if feature_map.id == body["id"] else None
 
 
 def _spline_facts(described: SplineMap) -> dict[str, Any]:
@@ -114,10 +97,7 @@ def _described(body: Any) -> FeatureMap:
         raise ValueError("keys")
     shape = tuple(body["shape"])
     text = body["text"]
-    for key, gone in (
-        ("network", "the network of a run in front of another"),
-        ("components", "a map onto components"),
-    ):
+    for key, gone in (("network", "the network of a run in front of another"), ("components", "a map onto components")):
         if body[key] is not None:
             raise ArtifactError(f"{gone} is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
@@ -182,26 +162,20 @@ def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | 
     return map_json(feature_map)
 
 
-def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
-    """Return all of a map but its tensors, as JSON; None for no map."""
-    return None if feature_map is None else Front.of(feature_map).to_json()
-
-
-def read_map(folder: Path, where: Path, body: object) -> FeatureMap | None:
+def read_map(folder: Path, where: Path, body: Any) -> FeatureMap | None:
     """Return the map that :func:`write_map` wrote, checked against its id; None where the description has none."""
     try:
-        front = None if body is None else Front.from_json(body)
+        shapes = {} if body is None else {name: tuple(value.shape) for name, value in described(body).tensors.items()}
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
-    shapes = {} if front is None else {name: tuple(value.shape) for name, value in front.feature_map.tensors.items()}
     if not shapes and os.path.lexists(folder / NAME):
         raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
-    if front is None:
+    if body is None:
         return None
     values = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ArtifactError(f"{where}: {_NONE}")
-    feature_map = front.with_tensors({name: torch.from_numpy(value) for name, value in values.items()})
+    feature_map = restored(body, {name: torch.from_numpy(value) for name, value in values.items()})
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
     return feature_map

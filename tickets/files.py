@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,18 +38,16 @@ def as_path(path: str | Path) -> Path:
 
 
 def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
-    """Yield a hidden folder beside ``target`` to write into; it becomes ``target`` if the block ends well, else it goes."""
-    return _new(target, lambda: Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)))
-
-
-def new_file(target: Path) -> contextlib.AbstractContextManager[Path]:
-    """Return a hidden file beside ``target`` to write into, as :func:`new_folder`."""
-    return _new(target, lambda: _hidden_file(target))
+    """Yield a hidden folder beside ``target``, as :func:`new_file`."""
+    return new_file(target, folder=True)
 
 
 @contextlib.contextmanager
-def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
-    """Yield what ``make`` makes beside ``target``, to become it; if the block fails it goes, with folders made for it."""
+def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well.
+
+    Else it goes, with folders that were made for it.
+    """
     check_free(target)
     missing = [parent for parent in target.parents if not parent.exists()]  # deepest first
     staging = target
@@ -57,7 +55,7 @@ def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
         with contextlib.ExitStack() as stack:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                staging = stack.enter_context(_staged_beside(target, make))
+                staging = stack.enter_context(staged_file(target, folder=folder))
             except OSError as error:
                 raise ArtifactError(
                     f"`out`: cannot write to {target.parent}: {error.strerror}; choose another place"
@@ -70,9 +68,9 @@ def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
             staging.rename(target)
             sync(target.parent)
     except BaseException as error:
-        for folder in missing:
+        for parent in missing:
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                parent.rmdir()
         if isinstance(error, ArtifactError):  # nobody looks for what is gone
             error.args = (str(error).replace(str(staging), str(target)),)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -80,19 +78,18 @@ def _new(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
         raise
 
 
-def staged_file(target: Path) -> contextlib.AbstractContextManager[Path]:
-    """Yield a hidden file beside ``target``, as :func:`_staged_beside`."""
-    return _staged_beside(target, lambda: _hidden_file(target))
-
-
 @contextlib.contextmanager
-def _staged_beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
-    """Yield what ``make`` makes beside ``target``, readable by its owner alone; gone at the end, if it was not moved.
+def staged_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a hidden file beside ``target``, readable by its owner alone; gone at the end, if it was not moved.
 
     What processes that died were writing there goes as well. OSError where it cannot be made.
     """
-    _remove_abandoned(target)
-    staging, descriptor = _locked(make)
+    for path in _staged(target):
+        with contextlib.suppress(OSError):
+            if (descriptor := lock(path)) is not None:
+                _remove(path)
+                os.close(descriptor)
+    staging, descriptor = _locked(target, folder)
     try:
         yield staging
     finally:
@@ -102,21 +99,24 @@ def _staged_beside(target: Path, make: Callable[[], Path]) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _hidden_file(target: Path) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_STAGING, dir=target.parent)
+def _hidden(target: Path, folder: bool) -> Path:
+    prefix = f".{target.name}."
+    if folder:
+        return Path(tempfile.mkdtemp(_STAGING, prefix, target.parent))
+    handle, name = tempfile.mkstemp(_STAGING, prefix, target.parent)
     os.close(handle)
     return Path(name)
 
 
-def _locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
-    """Return what ``make`` makes, and its lock, which shows that somebody is at it; None where there are no locks."""
+def _locked(target: Path, folder: bool) -> tuple[Path, int | None]:
+    """Return a hidden file, and its lock, which shows that somebody is at it; None where there are no locks."""
     for _ in range(5):
-        staging = make()
+        staging = _hidden(target, folder)
         with contextlib.suppress(FileNotFoundError):  # somebody tidied up before it was locked
             if (descriptor := lock(staging)) is not None:
                 return staging, descriptor
         _remove(staging)
-    return make(), None
+    return _hidden(target, folder), None
 
 
 def _no_room(path: Path, error: OSError) -> ArtifactError:
@@ -150,14 +150,6 @@ def is_being_written(path: Path) -> bool:
 def _staged(target: Path) -> list[Path]:
     """Files and folders being written to become ``target``, or left by processes that died."""
     return list(target.parent.glob(f".{glob.escape(target.name)}.*{_STAGING}"))
-
-
-def _remove_abandoned(target: Path) -> None:
-    for path in _staged(target):
-        with contextlib.suppress(OSError):
-            if (descriptor := lock(path)) is not None:
-                _remove(path)
-                os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
@@ -305,13 +297,11 @@ class Document:
 
     Attributes:
         keys: all but ``format``, ``schema`` and ``digest``.
-        other: the same kind with another schema, which is read as well.
     """
 
     form: str
     schema: int
     keys: frozenset[str]
-    other: Document | None = None
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document of these contents, with its format, schema and digest."""
@@ -334,9 +324,7 @@ class Document:
 
     def read(self, path: Path, most: int = MAX_JSON) -> dict[str, Any]:
         """The document in a file of at most so many bytes; ArtifactError as :meth:`checked`, or as :func:`read_json`."""
-        body = parse_json(path, read_bytes(path, most))
-        mine = self.other is None or (isinstance(body, dict) and body.get("schema") == self.schema)
-        return (self if mine or self.other is None else self.other).checked(path, body)
+        return self.checked(path, parse_json(path, read_bytes(path, most)))
 
 
 LINEAGE, MAX_LINEAGE = "lineage.json", 2**27

@@ -31,7 +31,7 @@ from dpltm.privacy.entry import MAX_TEXT, RECORD, Entry, Head, Id, entry_from_js
 from dpltm.privacy.ledger import Book, Ledger, canonical, first_digest
 from dpltm.records.catalogue import catalogue
 from dpltm.records.files import SUFFIXES, suffix_of
-from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, sync
+from dpltm.tickets.files import as_path, check_schema, check_writable, parse_json, read_bytes, staged_file, sync
 
 FORMAT, SCHEMA = "dpltm-ledger", 5
 RECORD_FORMAT, RECORD_SCHEMA = "dpltm-ledgers", 1
@@ -359,8 +359,7 @@ def _header_text(home: Id, population: str | None) -> str:
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
     """Put bytes behind the first so many of a file, and on disk."""
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)
+    os.ftruncate(descriptor, size)
     while data:  # a short write says that the disk is full; the next one says why
         data = data[os.write(descriptor, data) :]
     os.fsync(descriptor)
@@ -390,14 +389,11 @@ def _read_key(path: Path, _stamp: tuple[int, int, int]) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put a file, which is locked by another one, in place of itself: whole, on disk, for its owner alone."""
-    staging = path.with_name(f".{path.name}.partial")
-    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        _append(descriptor, 0, data)
-    finally:
-        os.close(descriptor)
-    os.replace(staging, path)
+    """Put a file in place of itself: whole, on disk, for its owner alone."""
+    with staged_file(path) as staging:
+        staging.write_bytes(data)
+        sync(staging)
+        os.replace(staging, path)
 
 
 # --- what this user's ledgers held ---
@@ -430,12 +426,6 @@ def read_record() -> Mapping[Id, Known]:
 
 @lru_cache(maxsize=2)
 def _read_record(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Known]:
-    return _parse_record(path)
-
-
-def _parse_record(path: Path) -> Mapping[Id, Known]:
-    if not path.exists():
-        return {}
     last_uses = dict[Id, Known]()
     header, *lines = read_bytes(path, MAX_LEDGER).split(b"\n")
     check_schema(f"{path}: line 1", parse_json(f"{path}: line 1", header), RECORD_FORMAT, RECORD_SCHEMA)
@@ -456,7 +446,7 @@ def _writing_record() -> Iterator[Callable[[str, Head], None]]:
     path = record_path()
 
     def write(place: str, head: Head) -> None:
-        last_uses = {**_parse_record(path), head.ledger: Known(place, head)}
+        last_uses = {**read_record(), head.ledger: Known(place, head)}
         lines = [
             {"path": last_use.path, "id": home, "count": last_use.head.count, "digest": last_use.head.digest}
             for home, last_use in last_uses.items()

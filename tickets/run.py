@@ -265,7 +265,7 @@ class FoundRun:
         """Return what is wrong with the guarantee that it states; None where its lineage gives none that is weaker."""
         stated, due = section(section(self.result, "privacy"), "certified"), section(self.privacy, "certified")
         of_more = stated.get("adjacency") == "replace-one"  # which its ledger may hold beside
-        for term in ("delta", "unit") if of_more else ("delta", "unit", "adjacency"):
+        for term in ("delta", "unit", "accountant", *(() if of_more else ("adjacency",))):
             if stated and self.entry is not None and stated.get(term) != due.get(term, stated.get(term)):
                 there = f"{stated.get(term)}, but its settings and lineage give {due[term]}"
                 return f"result.json says {term} {there}: {CHANGED}"

@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_bytes
+from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save_file
 from safetensors.torch import load as load_tensors
 from torch import Tensor
@@ -21,10 +22,8 @@ from dpltm.networks.kind import Shapes
 from dpltm.networks.layout import Buffer
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import OwnNetwork
-from dpltm.networks.state import pack
+from dpltm.networks.state import pack, unpack
 from dpltm.tickets.files import read_bytes
-
-NO_BUFFERS: Mapping[str, Buffer] = {}
 
 _SAID_BY_SAFETENSORS = re.compile(r"^.*I/O error: | \(os error \d+\)$")
 
@@ -42,7 +41,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
 
 def read_tensors(
-    path: Path, shapes: Shapes, dtype: str, metadata: int = 0, others: Mapping[str, Buffer] = NO_BUFFERS
+    path: Path, shapes: Shapes, dtype: str, metadata: int = 0, others: Mapping[str, Buffer] | None = None
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
 
@@ -51,16 +50,11 @@ def read_tensors(
             dtype; nothing larger than the expected size is read.
     """
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
-    wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in others.items()}
+    wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in (others or {}).items()}
     expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
-    data = read_bytes(path, expected + _HEADER * (len(wanted) + 1) + metadata, expected)
-    try:
-        tensors = load_bytes(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
-        raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    actual = {name: (value.shape, value.dtype.name) for name, value in tensors.items()}
-    _check_same(path, actual, wanted)
-    return {name: tensors[name] for name in wanted}
+    return _read(
+        path, load_arrays, wanted, expected, expected + metadata, lambda value: (value.shape, value.dtype.name)
+    )
 
 
 def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
@@ -69,29 +63,30 @@ def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]
     Arguments, and errors, as :func:`read_tensors`.
     """
     most = 8 * sum(math.prod(shape) for shape in shapes.values())
+    return _read(path, load_tensors, dict(shapes), 0, most + metadata, lambda value: tuple(value.shape))
+
+
+def _read(
+    path: Path,
+    parse: Callable[[bytes], dict[str, Any]],
+    wanted: Mapping[str, object],
+    least: int,
+    most: int,
+    kind: Callable[[Any], object],
+) -> dict[str, Any]:
+    """Return the tensors in a file, beside whose header there are so many bytes; ``wanted`` is the kind of each."""
+    data = read_bytes(path, most + _HEADER * (len(wanted) + 1), least)
     try:
-        tensors = load_tensors(read_bytes(path, most + _HEADER * (len(shapes) + 1) + metadata))
+        tensors = parse(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError):
         raise ArtifactError(f"{path}: not a valid safetensors file") from None
-    _check_same(path, {name: tuple(value.shape) for name, value in tensors.items()}, dict(shapes))
-    return tensors
-
-
-def _check_same(path: Path, actual: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    actual = {name: kind(value) for name, value in tensors.items()}
     if actual != wanted:
         wrong = next(name for name in sorted({*actual, *wanted}) if actual.get(name) != wanted.get(name))
         raise ArtifactError(
             f"{path}: tensor {wrong!r:.80}: found {actual.get(wrong, 'none')!s:.80}, expected {wanted.get(wrong, 'none')}"
         )
-
-
-def unpack(packed: np.ndarray, shape: tuple[int, ...], path: Path, name: str) -> Tensor:
-    """Return the boolean tensor that ``pack`` packed; padding bits must be zero, so that each mask has one form."""
-    size = math.prod(shape)
-    bits = np.unpackbits(packed)
-    if bits[size:].any():
-        raise ArtifactError(f"{path}: mask {name!r}: padding bits are set")
-    return torch.from_numpy(bits[:size].astype(bool).reshape(shape))
+    return {name: tensors[name] for name in wanted}
 
 
 def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
@@ -109,25 +104,19 @@ def read_masks(
     Args:
         make: makes a mask of its tensors. ArtifactError where it prunes what is frozen.
     """
-    prefixes = tuple(prefixes)
-    packed = read_tensors(
-        path,
-        {join(prefix, name): (-(-math.prod(shape) // 8),) for prefix in prefixes for name, shape in shapes.items()},
-        "uint8",
-    )
-    masks = {
-        prefix: make(
-            {
-                name: unpack(packed[join(prefix, name)], shape, path, join(prefix, name))
-                for name, shape in shapes.items()
-            }
-        )
-        for prefix in prefixes
-    }
-    for prefix, mask in masks.items():
-        for name in mask.frozen:
-            if not bool(mask[name].all()):
-                raise ArtifactError(f"{path}: mask {join(prefix, name)!r}: prunes a parameter that is frozen")
+    forms = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    places = {prefix: {name: join(prefix, name) for name in shapes} for prefix in prefixes}
+    sizes = {place: (-(-forms[name].numel() // 8),) for names in places.values() for name, place in names.items()}
+    packed = read_tensors(path, sizes, "uint8")
+    masks = {}
+    for prefix, names in places.items():
+        mask = make({name: unpack(packed[place], forms[name]) for name, place in names.items()})
+        for name, place in names.items():
+            if not np.array_equal(pack(mask[name]), packed[place]):  # each mask has one form
+                raise ArtifactError(f"{path}: mask {place!r}: padding bits are set")
+            if name in mask.frozen and not bool(mask[name].all()):
+                raise ArtifactError(f"{path}: mask {place!r}: prunes a parameter that is frozen")
+        masks[prefix] = mask
     return masks
 
 
@@ -135,14 +124,10 @@ OUTPUTS = "outputs.safetensors"
 """File of the outputs on made-up records that a network of the user's own is known by."""
 
 
-def buffers_of(network: Network) -> Mapping[str, Buffer]:
-    """Return the buffers of a network, which lie beside its parameters."""
-    return network.buffers if isinstance(network, OwnNetwork) else NO_BUFFERS
-
-
 def read_weights(path: Path, network: Network) -> dict[str, Tensor]:
     """Return parameters and buffers of a network, from a file that holds them and nothing else."""
-    values = read_tensors(path, network.shapes(), "float32", others=buffers_of(network))
+    buffers = network.buffers if isinstance(network, OwnNetwork) else None
+    values = read_tensors(path, network.shapes(), "float32", others=buffers)
     return {name: torch.from_numpy(value) for name, value in values.items()}
 
 

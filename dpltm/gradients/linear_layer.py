@@ -30,9 +30,6 @@ SPARSE, NARROW, SMALL = 0.3, 32, 1024
 on layers from 100 to 4,096 wide: at half of the weights dense products win, at a tenth they take two to four times as
 long. A layer of up to ``SMALL`` weights takes no longer in float64."""
 
-KERNELS = ("auto", "float64", "dense", "sparse")
-"""Kernels that may be asked for; ``auto`` follows the rule."""
-
 WORTH_COMPILING = 1000
 """Live weights of a layer from which on a compiled filter is worth its while."""
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vjp, vmap
+from torch.func import functional_call, grad, vjp, vmap
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -43,27 +43,6 @@ class _WithoutHooks(nn.Module):
         return self.module.forward(*inputs, **keywords)
 
 
-def _called(
-    module: nn.Module, values: Mapping[str, Tensor], inputs: Sequence[Any], keywords: Mapping[str, Any]
-) -> Any:
-    """Call a module with ``values`` in the place of parameters, tied ones everywhere. ``functional_call`` of PyTorch
-    looks layers up as attributes, and finds a method where one is named so (``half``)."""
-    by_parameter = {id(parameter): values[name] for name, parameter in module.named_parameters() if name in values}
-    owners = [
-        (part._parameters, name, parameter)
-        for part in module.modules()
-        for name, parameter in part._parameters.items()
-        if id(parameter) in by_parameter
-    ]
-    try:
-        for parameters, name, parameter in owners:
-            parameters[name] = by_parameter[id(parameter)]  # type: ignore[assignment]
-        return module(*inputs, **keywords)
-    finally:
-        for parameters, name, parameter in owners:
-            parameters[name] = parameter
-
-
 def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> Gradients:
     """Rule for a module without one of its own: its vector-Jacobian product at each record."""
     bare = _WithoutHooks(call.module)
@@ -81,7 +60,7 @@ def by_torch_func(call: Call, records: int, _room: Room, _space: Workspace) -> G
     def of_record(arguments: tuple[Any, dict[str, Any]], cotangents: list[Tensor]) -> dict[str, Tensor]:
         def forward(values: dict[str, Tensor]) -> list[Tensor]:
             inputs, keywords = tree_map(_as_batch, arguments)
-            flat, _ = tree_flatten(_called(bare, values, inputs, keywords))
+            flat, _ = tree_flatten(functional_call(bare, values, tuple(inputs), keywords))
             return [flat[place] for place, _, _ in outputs]
 
         backward = vjp(forward, parameters)[1]
@@ -113,7 +92,7 @@ def whole_model(
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
     def of_record(values: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
-        return loss(_called(model, values, (record.unsqueeze(0),), {}), label.unsqueeze(0)).sum()
+        return loss(functional_call(model, values, record.unsqueeze(0)), label.unsqueeze(0)).sum()
 
     drawn = None if keys is None else (keys, 0)
     per_record = _vectorised(grad(of_record), (None, 0, 0), (parameters, x, y), parameters, model, drawn)

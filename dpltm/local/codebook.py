@@ -33,7 +33,8 @@ TOGETHER = 16
 ALONE_FROM = 6.0
 """Epsilon from which every record has a codebook of its own: coins blur less there, so that shared directions would show."""
 
-NUMBER_BYTES, INDEX_BYTES = 4, 2
+MESSAGE = np.dtype([("codebook", "<u4"), ("index", "<u2")])
+"""Of one record: the number of the codebook, and the candidate."""
 
 MAX_CLASSES = MAX_CATEGORIES // (2 * PAIRS)
 
@@ -49,7 +50,7 @@ class Codebook:
     near: int
 
     protocol: ClassVar[str] = "codebook"
-    record_bytes: ClassVar[int] = NUMBER_BYTES + INDEX_BYTES
+    record_bytes: ClassVar[int] = MESSAGE.itemsize
     labels_are_public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class Codebook:
             source: coins; secret.
 
         Returns:
-            ``(n, 6)`` uint8: the number of the codebook, then the index, least byte first.
+            ``(n, 6)`` uint8: ``MESSAGE``.
 
         Guarantees:
             Each row is ``certified``-locally private (``Response.send``): exactly k candidates are near whatever the record
@@ -108,15 +109,14 @@ class Codebook:
             raise InputError("values: some are not finite numbers; what cannot be compared cannot be encoded")
         if len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
             raise InputError(f"Expected labels from 0 to {self.classes - 1}, not {labels.min()} to {labels.max()}")
-        messages = np.empty((len(scores), self.record_bytes), dtype=np.uint8)
+        messages = np.empty(len(scores), MESSAGE)
         for start in range(0, len(scores), self.records_per_codebook):
             block = slice(start, start + self.records_per_codebook)
-            number = bytes(source.random_bytes(NUMBER_BYTES))
-            near = self.near_candidates(scores[block], labels[block], int.from_bytes(number, "little"))
-            messages[block, :NUMBER_BYTES] = np.frombuffer(number, dtype=np.uint8)
-            reported = self.response.send(near, source).astype("<u2")
-            messages[block, NUMBER_BYTES:] = reported.view(np.uint8).reshape(-1, INDEX_BYTES)
-        return messages
+            number = int.from_bytes(source.random_bytes(4), "little")
+            near = self.near_candidates(scores[block], labels[block], number)
+            messages["codebook"][block] = number
+            messages["index"][block] = self.response.send(near, source)
+        return messages.view(np.uint8).reshape(-1, self.record_bytes)
 
     def near_candidates(self, scores: np.ndarray, labels: np.ndarray, number: int) -> np.ndarray:
         """Return the k candidates of codebook ``number`` nearest to each record, ``(n, k)``, nearest first: private.
@@ -132,8 +132,9 @@ class Codebook:
 
     def check(self, rows: np.ndarray) -> None:
         """Raise InputError if messages, ``(n, 6)``, hold an index that no candidate has."""
-        if len(rows) and indices(rows).max() >= self.candidates:
-            raise InputError(f"an index is {indices(rows).max()}, and there are {self.candidates} candidates")
+        largest = reports(rows)[1].max(initial=0)
+        if largest >= self.candidates:
+            raise InputError(f"an index is {largest}, and there are {self.candidates} candidates")
 
 
 def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -144,6 +145,7 @@ def codewords(number: int, values: int, classes: int) -> tuple[np.ndarray, np.nd
     return directions, np.where(bits & 1, 1.0, -1.0).astype("f4")
 
 
-def indices(rows: np.ndarray) -> np.ndarray:
-    """Of the candidates that messages ``(n, 6)`` report, ``(n,)`` int64."""
-    return np.ascontiguousarray(rows[:, NUMBER_BYTES:]).view("<u2")[:, 0].astype(np.int64)
+def reports(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the codebook and the index of each message ``(n, 6)``, ``(n,)`` int64 both."""
+    messages = np.ascontiguousarray(rows).view(MESSAGE)[:, 0]
+    return messages["codebook"].astype(np.int64), messages["index"].astype(np.int64)

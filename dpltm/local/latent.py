@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpltm.features import metavar
 from dpltm.local import BIT_PROTOCOLS, CODEBOOK, PROTOCOLS, UER, WITH_ALPHA
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, PART, POSITIVE, Options, Range, option
+from dpltm.options import COUNT, EPSILON, PART, STEP_SIZE, Options, Range, option
 from dpltm.options.data import DataOptions, DeltaOptions, FolderOptions, LedgerOptions, RoundOptions
 from dpltm.registry import listed
 
@@ -147,4 +147,4 @@ class TrainRequest(FolderOptions, RoundOptions):
     epochs: float = option(5.0, "Passes over the messages.", "N", within=Range(high=10_000, above=True))
     batch_size: int = option(64, "Messages per step.", "N", within=COUNT)
     optimizer: str = option("sgd", "Optimizer.", choices=tuple(STEP_SIZES))
-    lr: float | None = option(None, "Step size.", "X", shown="by optimizer and inputs", within=POSITIVE)
+    lr: float | None = option(None, "Step size.", "X", shown="by optimizer and inputs", within=STEP_SIZE)

@@ -271,8 +271,3 @@ def public_statistics(
     deviation = np.sqrt(np.maximum(squares / len(x) - np.square(mean), 0.0))
     least = max(MIN_DEVIATION * float(deviation.max()), 1e-12)
     return mean.astype(np.float32), np.maximum(deviation, least).astype(np.float32)
-
-
-def no_statistics(feature_map: FeatureMap) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same for answers to which only the direction of features counts: they stay as they are."""
-    return np.zeros(feature_map.features, np.float32), np.ones(feature_map.features, np.float32)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpltm.features.normalisation import NORM
 from dpltm.local.channels import WHOLE
-from dpltm.local.codebook import NUMBER_BYTES, PAIRS, Codebook, Labels, codewords, indices
+from dpltm.local.codebook import PAIRS, Codebook, Labels, codewords, reports
 from dpltm.local.scheme import LABEL_BYTES, BitStrings, FixedPoint
 
 AT_ONCE = 4096  # messages whose directions are squared together
@@ -83,18 +83,17 @@ def estimates(codebook: Codebook, rows: np.ndarray) -> Estimates:
     size, seen = codebook.values, max(len(rows), 1)
     squared = codebook.labels == "one-hot" and size <= MOST_SQUARED
     total, squares = np.zeros((codebook.classes, size)), np.zeros((size, size) if squared else 0)
-    numbers = np.ascontiguousarray(rows[:, :NUMBER_BYTES]).view("<u4")[:, 0]
-    reported = indices(rows)
+    numbers, indices = reports(rows)
     order = np.argsort(numbers, kind="stable")
     for start in range(0, len(rows), AT_ONCE):
         block, along = order[start : start + AT_ONCE], list[np.ndarray]()
         distinct, starts = np.unique(numbers[block], return_index=True)
-        for number, reports in zip(distinct, np.split(reported[block], starts[1:]), strict=True):
+        for number, reported in zip(distinct, np.split(indices[block], starts[1:]), strict=True):
             directions, signs = codewords(int(number), size, codebook.classes)
-            often = np.bincount(reports, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
+            often = np.bincount(reported, minlength=codebook.candidates).reshape(-1, 2, PAIRS)
             more = often[:, 0] - often[:, 1]  # a direction less its opposite, for each class or for signs
             total += (more if codebook.labels == "one-hot" else signs.T * more) @ directions
-            along.append(directions[reports % PAIRS])
+            along.append(directions[reported % PAIRS])
         if squared:
             z = np.concatenate(along).astype(np.float64)
             squares += z.T @ z
@@ -118,7 +117,7 @@ def frequencies(codebook: Codebook, rows: np.ndarray) -> np.ndarray:
     if codebook.labels == "signed":
         return equal
     count = max(len(rows), 1)
-    often = np.bincount(indices(rows) // (2 * PAIRS), minlength=codebook.classes)
+    often = np.bincount(reports(rows)[1] // (2 * PAIRS), minlength=codebook.classes)
     p, rest = codebook.response.truth / WHOLE, codebook.candidates - codebook.near
     same = p + (1 - p) * (2 * PAIRS - codebook.near) / rest  # chance of an index of the record's own class
     other = (1 - same) / (codebook.classes - 1)

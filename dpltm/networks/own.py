@@ -49,8 +49,6 @@ class OwnModel:
         text: where it came from, as artifacts say it.
         source_sha256: of the file of its code, if it is known.
         start: weights to start from, by name; or a safetensors file.
-        start_prefix: only names that begin with it count, without it.
-        start_skip: patterns of parameters that ``start`` need not have, which start as the code says: a new head.
         start_provenance: what an instance's weights, or those of ``start``, depend on: ``data-free`` or ``public``.
         start_lineage: the same, where they depend on private records: ``run.lineage``.
         freeze: patterns of parameters that are not trained (``fnmatch``).
@@ -63,8 +61,6 @@ class OwnModel:
     text: str
     source_sha256: str | None = None
     start: Mapping[str, Tensor] | Path | None = None
-    start_prefix: str = ""
-    start_skip: tuple[str, ...] = ()
     start_provenance: str | None = None
     start_lineage: Lineage | None = None
     freeze: tuple[str, ...] = ()
@@ -76,19 +72,12 @@ class OwnModel:
     def given_start(self, module: nn.Module) -> dict[str, Tensor] | None:
         """Return the weights that take the place of a module's; None where none were given."""
         if self.start is None:
-            for name in ("start_prefix", "start_skip"):
-                if getattr(self, name):
-                    raise InputError(f"`{name}`: only with `start`; leave it out")
             return None
         weights: Mapping[Any, Any] = read_weights(self.start) if isinstance(self.start, Path) else self.start
         if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
             raise InputError("start", weights, "a state dict, or the path of a safetensors file")
         where = str(self.start) if isinstance(self.start, Path) else "the state dict"
-        prefix = self.start_prefix
-        weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-        if prefix and not weights:
-            raise InputError(f"`start_prefix`: no name in {where} begins with {prefix!r:.80}")
-        return _fitting(module, weights, where, self.start_skip)
+        return _fitting(module, weights, where)
 
     def provenance(self, module: nn.Module, again: Callable[[], nn.Module], has_start: bool) -> StartProvenance:
         """Return what the starting weights depend on; InputError where nobody said so and they are no random draw.
@@ -159,7 +148,7 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
     for name in ("loss", "score", "inputs"):
         if settings.get(name) is not None and not callable(settings[name]):
             raise InputError(name, settings[name], "a function")
-    for name in ("freeze", "prunable", "start_skip"):
+    for name in ("freeze", "prunable"):
         if name in settings and settings[name] is not None:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
@@ -208,22 +197,16 @@ def _matching(patterns: Iterable[str], names: Iterable[str], option: str, what: 
     return chosen
 
 
-def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str, skip: tuple[str, ...]) -> dict[str, Tensor]:
+def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """Return the starting weights of a module among those given; InputError with everything that does not fit."""
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
     aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
-    _matching(skip, wanted, "start_skip", "parameter")
-
-    def skipped(name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in skip)
-
     values: dict[str, Tensor] = {}
     for name, value in weights.items():
         values.setdefault(aliases.get(name, name), value)
-    values = {name: value for name, value in values.items() if not skipped(name)}
     wrong = {
-        "missing": [name for name in wanted if name not in values and not skipped(name)],
+        "missing": [name for name in wanted if name not in values],
         "additional": [name for name in values if name not in wanted],
         "of another shape": [
             f"{name} {tuple(value.shape)} for {tuple(wanted[name].shape)}"

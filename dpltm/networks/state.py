@@ -4,7 +4,6 @@ hold, in which they could keep something of the records."""
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import random
 import struct
@@ -12,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,42 +66,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 OF_PYTORCH = frozenset(vars(nn.Module()))
 """Attributes that PyTorch keeps in every module for itself, which none works without."""
 
+HIDDEN = OF_PYTORCH | {*dir(nn.Module)}
+"""Those, and names of methods: as attributes, by which PyTorch's own functions look layers up, these hide a layer."""
+
 
 def check_names(model: nn.Module, where: str) -> None:
-    """Raise InputError for a layer, by its attribute, in the place of what PyTorch keeps in every module."""
+    """Raise InputError for a layer with the name of what every module of PyTorch has."""
     waiting, met = [model], set[int]()
     while waiting:
         part = waiting.pop()
         met.add(id(part))
         modules = vars(part).get("_modules", {"_modules": None})
-        if reserved := sorted(OF_PYTORCH & modules.keys()):
+        if reserved := sorted(HIDDEN & modules.keys()):
             raise InputError(f"{where} has a layer named `{reserved[0]}`, which PyTorch needs for itself; rename it")
         waiting += [child for child in modules.values() if child is not None and id(child) not in met]
-
-
-def layer_at(model: nn.Module, place: str) -> nn.Module:
-    """Return the module of that name; ``get_submodule`` finds methods, where one is named so (``half``)."""
-    for name in place.split(".") if place else ():
-        model = cast(nn.Module, model._modules[name])
-    return model
-
-
-def traceable(model: nn.Module) -> nn.Module:
-    """Return a module that ``torch.export`` can trace: it looks layers up as attributes, so of one in which a layer is named
-    as a method (``half``) the weights become constants, without a name."""
-    if not any(hasattr(type(part), name) for part in model.modules() for name in part._modules):
-        return model
-    return _Unnamed(model)
-
-
-class _Unnamed(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self._held = (copy.deepcopy(model).eval().requires_grad_(False),)  # the caller's own stays as it is
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self._held[0](x)
-        return outputs
 
 
 _OWN = {*OF_PYTORCH, "_flat_weights", "_flat_weight_refs"}

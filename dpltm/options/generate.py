@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dpltm.criteria import CRITERIA, SCOPES, Criterion
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, EPSILON, FROM_ZERO, POSITIVE, option
+from dpltm.options import COUNT, EPSILON, FROM_ZERO, STEP_SIZE, option
 from dpltm.options.data import (
     DataOptions,
     DeltaOptions,
@@ -83,7 +83,7 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
         None, "Records per step; under DP, expected.", "N", shown=_default(_batch_size), within=COUNT
     )
     lr: float | None = option(
-        None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"), within=POSITIVE
+        None, "Step size.", "X", shown=_default(lambda criterion: f"{criterion.training.lr:g}"), within=STEP_SIZE
     )
     epsilon: float | None = option(
         None,

@@ -7,7 +7,7 @@ from typing import Any
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM, NO_PRE_CLIP, TANH_RANGE, TANH_SCALE
 from dpltm.networks import network_metavar
-from dpltm.options import COUNT, DELTA, EPSILON, NOISE, PART, POSITIVE, Options, option
+from dpltm.options import COUNT, DELTA, EPSILON, NOISE, PART, POSITIVE, STEP_SIZE, Options, option
 from dpltm.options.data import (
     BY_HELP,
     DataOptions,
@@ -120,7 +120,7 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         "X",
         shown="by optimizer: sgd 1, momentum 0.1, adam 0.002, adagrad 0.05; for one layer behind features, by the noise",
         section="Optimizer",
-        within=POSITIVE,
+        within=STEP_SIZE,
     )
     schedule: str | None = option(
         None,
@@ -166,12 +166,6 @@ class TrainOptions(SeedOptions, MetricOptions, OptimizerOptions, NoiseOptions, P
         section="Computation",
     )
     device: str = option("cpu", "Where the network trains.", choices=("cpu", "cuda"))
-    kernels: str = option(
-        "auto",
-        "How linear layers compute; auto takes sparse products where few weights live. The bound is the same.",
-        choices=("auto", "float64", "dense", "sparse"),
-        hidden=True,
-    )
     head: str | None = option(
         None,
         "dp-sgd, or least-squares: one layer behind features, in a few Newton steps, with nothing to tune.",

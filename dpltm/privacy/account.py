@@ -335,6 +335,13 @@ def check_moves(account: Account) -> None:
                 )
 
 
+MEASURED = (
+    ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
+    " schema too (`test`)"
+)
+"""Said of records that were to be measured on exactly."""
+
+
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
     for entry in account.paid:
@@ -342,7 +349,7 @@ def check_declared(account: Account, part: Part, kind: str) -> None:
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records"
-                + ("" if kind == "public" else ", or `eval_private` for a measurement that is paid for")
+                + ("" if kind == "public" else MEASURED)
             )
 
 

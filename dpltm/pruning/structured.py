@@ -21,7 +21,6 @@ from dpltm.errors import InputError, first_line
 from dpltm.networks import Network, build
 from dpltm.networks.kind import PROJECTION
 from dpltm.networks.masks import Mask
-from dpltm.networks.state import layer_at
 
 
 def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mask:
@@ -117,17 +116,18 @@ class Units:
             groups = [
                 group
                 for group in unit_groups(model, example)
-                if _prunable(f"{group.layer}.weight") and self.shapes.keys() & {*group.incoming, *group.outgoing}
+                if _prunable(group.incoming.name)
+                and self.shapes.keys() & {part.name for part in (group.incoming, *group.outgoing)}
             ]
         except InputError:
             raise
         except Exception as error:  # torch-pruning's, on what it does not know
             raise InputError(f"model: its units cannot be told apart: {first_line(error)}") from error
         for number, group in enumerate(groups):
-            for owner, side in ((self.maker, group.incoming), (self.feeder, group.outgoing)):
-                for name, coordinates in side.items():
-                    if name in starts:
-                        owner[starts[name] + coordinates.positions] = len(layers) + coordinates.units
+            for owner, side in ((self.maker, [group.incoming]), (self.feeder, group.outgoing)):
+                for part in side:
+                    if part.name in starts:
+                        owner[starts[part.name] + part.positions] = len(layers) + part.units
             layers += [number] * group.count
         self.layers = torch.tensor(layers, dtype=torch.long)
         owners = torch.cat([self.maker, self.feeder])
@@ -185,17 +185,15 @@ class _Live:
         remaining.alive = self.alive.clone()
         while True:
             gone = weights[remaining.alive[weights]]
-            remaining._drop(gone[sizes[gone].argsort(stable=True)][: remaining.total - live])
+            gone = gone[sizes[gone].argsort(stable=True)][: remaining.total - live]
+            remaining.alive[gone] = False
+            remaining.total -= len(gone)
+            remaining.incoming = remaining.incoming - self._per_unit(self.units.maker[gone])
+            remaining.outgoing = remaining.outgoing - self._per_unit(self.units.feeder[gone])
             useless = ((remaining.outgoing == 0) & (remaining.incoming > 0)).nonzero().squeeze(1).tolist()
             if remaining.total == live or not useless:
                 return remaining
             weights = torch.cat([remaining.units.weights[unit] for unit in useless]).unique()
-
-    def _drop(self, gone: Tensor) -> None:
-        self.alive[gone] = False
-        self.total -= len(gone)
-        self.incoming = self.incoming - self._per_unit(self.units.maker[gone])
-        self.outgoing = self.outgoing - self._per_unit(self.units.feeder[gone])
 
     def works(self) -> bool:
         """True if every weight has a live coordinate; its unit is used, once what leads to no output is gone."""
@@ -262,10 +260,16 @@ NORMS = (*_BY_CHANNEL, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseN
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Flat coordinates of one parameter, before any removal, and the unit of each; both ``(coordinates,)`` int64."""
+    """Flat ``positions`` in one parameter, before any removal, and the unit of each; both ``(coordinates,)`` int64."""
 
+    name: str
     units: Tensor
     positions: Tensor
+
+    @classmethod
+    def of(cls, layer: str, units: Tensor, rows: Tensor) -> Coordinates:
+        """Coordinates in a layer's weight: a row of positions for each of ``units``."""
+        return cls(f"{layer}.weight", units[:, None].expand_as(rows).flatten(), rows.flatten())
 
 
 @dataclass(frozen=True)
@@ -275,14 +279,14 @@ class UnitGroup:
     Behind a GroupNorm a unit is a whole group of channels: the statistics of the others are what they were without it.
 
     Attributes:
-        incoming: per parameter of that layer, weight and bias, the unit that each of its coordinates belongs to.
-        outgoing: per weight of the layers that use them, its coordinates at the inputs that the units feed.
+        incoming: the weight of that layer.
+        outgoing: weights of the layers that use them, at the inputs that the units feed.
     """
 
     layer: str
     count: int
-    incoming: Mapping[str, Coordinates]
-    outgoing: Mapping[str, Coordinates]
+    incoming: Coordinates
+    outgoing: list[Coordinates]
 
 
 def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
@@ -307,12 +311,11 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
         count = len(module.weight)
         group = graph.get_pruning_group(module, out, idxs=list(range(count)))
         numbers = _numbers(group, count)
-        uses = _uses(group, names, module)
-        if not uses or numbers is None or int(numbers.max()) == 0:
+        if numbers is None or int(numbers.max()) == 0:
             continue
-        incoming = _incoming(model, name, numbers)
-        outgoing = _outgoing(model, uses, numbers)
-        yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
+        if outgoing := _uses(group, names, module, numbers):
+            incoming = Coordinates.of(name, numbers, torch.arange(module.weight.numel()).view(count, -1))
+            yield UnitGroup(name, int(numbers.max()) + 1, incoming, outgoing)
 
 
 def _numbers(group: Any, count: int) -> Tensor | None:
@@ -354,12 +357,11 @@ def _trace(model: nn.Module, example: Tensor) -> Any:
         raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
 
 
-Uses = list[tuple[str, Tensor, Tensor]]
-"""Layers that take units in, their inputs, and the output that feeds each; one feeds many behind a flattened convolution."""
+def _uses(group: Any, names: Mapping[int, str], maker: nn.Module, numbers: Tensor) -> list[Coordinates]:
+    """Uses of the units of a group of torch-pruning's; none if something else goes with them.
 
-
-def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> Uses:
-    """Uses of the units of a group of torch-pruning's; none if something else goes with them."""
+    Behind a flattened convolution an output feeds many inputs.
+    """
     import torch_pruning as tp
 
     uses = []
@@ -369,43 +371,10 @@ def _uses(group: Any, names: Mapping[int, str], maker: nn.Module) -> Uses:
             takes_in = item.dep.handler in (tp.prune_linear_in_channels, tp.prune_conv_in_channels)
             if not takes_in or target is maker or getattr(target, "groups", 1) != 1:
                 return []
-            uses.append((names[id(target)], torch.tensor(item.idxs), torch.tensor(item.root_idxs)))
+            columns = torch.arange(target.weight.numel()).view(target.weight.shape).transpose(0, 1).flatten(1)
+            uses.append(Coordinates.of(names[id(target)], numbers[item.root_idxs], columns[item.idxs]))
         elif not isinstance(target, nn.Module) or (
             any(True for _ in target.parameters()) and not isinstance(target, NORMS)
         ):
             return []
     return uses
-
-
-def _parameter(model: nn.Module, layer: str, kind: str) -> tuple[str, Tensor] | None:
-    """Name and flat positions of a layer's weight or bias; tied parameters have the first of their names."""
-    value = getattr(layer_at(model, layer), kind)
-    if value is None:
-        return None
-    name = next(name for name, parameter in model.named_parameters() if parameter is value)
-    return name, torch.arange(value.numel()).view(value.shape)
-
-
-def _incoming(model: nn.Module, layer: str, numbers: Tensor) -> dict[str, Coordinates]:
-    coordinates = {}
-    for kind in ("weight", "bias"):
-        if (parameter := _parameter(model, layer, kind)) is not None:
-            name, places = parameter
-            rows = places.reshape(len(places), -1)
-            coordinates[name] = Coordinates(numbers[:, None].expand_as(rows).flatten(), rows.flatten())
-    return coordinates
-
-
-def _outgoing(model: nn.Module, uses: Uses, numbers: Tensor) -> dict[str, Coordinates]:
-    coordinates: dict[str, Coordinates] = {}
-    for layer, inputs, outputs in uses:
-        parameter = _parameter(model, layer, "weight")
-        assert parameter is not None  # every one of _LAYERS has a weight
-        name, places = parameter
-        columns = places.transpose(0, 1).flatten(1)[inputs]
-        ours = Coordinates(numbers[outputs][:, None].expand_as(columns).flatten(), columns.flatten())
-        if name in coordinates:
-            before = coordinates[name]
-            ours = Coordinates(torch.cat([before.units, ours.units]), torch.cat([before.positions, ours.positions]))
-        coordinates[name] = ours
-    return coordinates

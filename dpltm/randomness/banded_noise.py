@@ -128,9 +128,3 @@ class BandedNoise:
     def keep(self, answer: Tensor, total: Tensor, step: int) -> None:
         """Take in the answer to a step, on the scale of the sum."""
         torch.sub(answer, total, out=self.noise[step % len(self.noise)])
-
-    def resume(self, noise: Tensor) -> None:
-        """Go on with the noise of another process; ValueError for that of another network or strategy."""
-        if noise.shape != self.noise.shape:
-            raise ValueError("other noise")
-        self.noise = noise.to(self.noise)

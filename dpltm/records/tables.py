@@ -376,7 +376,9 @@ def _features(
     if not names:
         raise DataError(f"{table}: is empty; expected a header line and records")
     if label is None and labelled:
-        raise DataError(f"{table}: needs `label` COLUMN to name the label column; it has {shown(names)}")
+        raise DataError(
+            f"{table}: needs `label` COLUMN to name the label column; it has {shown(names)}{separated(names)}"
+        )
     if label is not None:
         table.place(label, "label")
     if units is not None:

@@ -15,7 +15,7 @@ from dpltm.errors import ArtifactError, InputError
 from dpltm.features.feature_map import FeatureMap
 from dpltm.features.inputs import features_of, take_over_map, with_feature_map
 from dpltm.networks import ModelSpec, Network, build, check_takes, model_spec
-from dpltm.networks.masks import Mask, network_id
+from dpltm.networks.masks import Mask
 from dpltm.networks.own import OwnModel
 from dpltm.networks.state import content_id, pack, put
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, lineage_of
@@ -388,11 +388,6 @@ def from_round(tickets: TicketSet, round: int, winner: Winner | None = None) -> 
     model = build(tickets.body.spec)
     put(model, tickets.body.theta0)
     return StartingPoint(tickets.body.spec, model, ticket.mask, tickets, round, lineage_of(tickets, winner))
-
-
-def weights_id(start: StartingPoint) -> str:
-    """Return a digest of weights and mask as they are now."""
-    return network_id(start.model, start.mask)
 
 
 def fresh(spec: Network, seed: int) -> StartingPoint:

@@ -15,7 +15,6 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,16 +131,10 @@ class Canaries:
         if self._replace_one:
             self.observations.scores[:] -= self._log_ratio(-shift - half)
 
-    def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over the coins and the scores of another process; ValueError or KeyError if they are of other canaries."""
-        scores, included = state["scores"], state["included"]
-        if not scores.shape == included.shape == self.observations.scores.shape:
-            raise ValueError("other canaries")
-        self.observations = Observations(np.array(scores), included != 0, self.observations.norms)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Coins and scores, as arrays."""
-        return {"scores": self.observations.scores, "included": self.observations.included.astype(np.uint8)}
+    def state(self) -> dict[str, Tensor]:
+        """Coins and scores; not copied."""
+        scores, included = map(torch.from_numpy, (self.observations.scores, self.observations.included))
+        return {"scores": scores, "included": included.view(torch.uint8)}
 
     def _log_ratio(self, exponent: np.ndarray) -> np.ndarray:
         """ln(1 - q + q e^exponent)."""

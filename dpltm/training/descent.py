@@ -375,7 +375,7 @@ class NoisyGradients:
     ) -> None:
         if not isinstance(loss, RecordGradients):
             grouped = plan.groups is not None or records.persons is not None
-            loss = RecordGradients(model, mask, loss, plan.options.compile, plan.options.kernels, grouped=grouped)
+            loss = RecordGradients(model, mask, loss, plan.options.compile, grouped=grouped)
         self.gradients = loss
         self._example = example = _first(records) if len(records) else None
         if example is not None:
@@ -437,19 +437,14 @@ class NoisyGradients:
 
     def state(self) -> dict[str, Tensor]:
         """What it remembers of its steps, by name; not copied. Noise of the last steps is secret."""
-        state = dict[str, Tensor]()
-        if self.canaries is not None:
-            state = {f"{CANARIES}{name}": torch.from_numpy(value) for name, value in self.canaries.state().items()}
+        state = {} if self.canaries is None else self.canaries.state()
+        state = {f"{CANARIES}{name}": value for name, value in state.items()}
         return state if self.banded is None else {**state, BANDED: self.banded.noise}
 
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
-        """Go on after ``step`` steps of another process, from its state."""
+        """Go on after ``step`` steps of another process, from its state; InputError for that of other settings."""
         self.step = step
-        if self.banded is not None:
-            self.banded.resume(state[BANDED])
-        if self.canaries is not None:
-            canaries = {name: value.numpy() for name, value in state.items() if name.startswith(CANARIES)}
-            self.canaries.resume({name.removeprefix(CANARIES): value for name, value in canaries.items()})
+        restore(self.state(), state)
 
     def _draw(self) -> Sample:
         """Draw the records of a step, by chunk or by group (microbatches, persons), with the number of records of each; and
@@ -587,9 +582,10 @@ class Descent:
         steps, schedule = plan.mechanism.steps, SCHEDULES[plan.options.schedule or "constant"]
         while self.step < steps:
             self.gradients.backward()
-            self._optimizer.step(plan.lr * schedule(self.step / steps))
-            self._average.update()
+            lr = plan.lr * schedule(self.step / steps)
             self.step += 1
+            self._optimizer.step(lr, self.step)
+            self._average.update(self.step)
             if progress is not None:
                 with self._average.in_place():
                     progress(self.step)
@@ -608,25 +604,19 @@ class Descent:
         state = {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
         return state | self.gradients.state()
 
-    @torch.no_grad()
     def resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """Go on after ``step`` steps of another process; InputError for a state of another network, or of other settings."""
-        parameters = self.gradients.parameters
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}, "average": {}}
-        for name, value in state.items():
-            part, _, rest = name.partition("/")
-            if part not in parts:
-                continue
-            like = parameters[int(rest.partition("/")[0])]
-            if value.shape != like.shape:
-                raise InputError(f"checkpoint: {name} has shape {tuple(value.shape)}, not {tuple(like.shape)}")
-            parts[part][rest] = value.to(like)
-        for place, parameter in enumerate(parameters):
-            parameter.copy_(parts["weights"][str(place)])
-        self.step = step
-        self.gradients.resume(step, state)
-        self._optimizer.resume(step, parts["optimizer"])
-        self._average.resume(step, parts["average"])
+        self.step = self.gradients.step = step
+        restore(self.state(), state)
+
+
+@torch.no_grad()
+def restore(state: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy ``saved`` into the tensors of a state; InputError for one of another shape, KeyError for one that is missing."""
+    for name, value in state.items():
+        if saved[name].shape != value.shape:
+            raise InputError(f"checkpoint: {name} has shape {tuple(saved[name].shape)}, not {tuple(value.shape)}")
+        value.copy_(saved[name])
 
 
 def noisy_mean(total: Tensor, noise_std: float, divisor: float, noise: RandomSource) -> Tensor:

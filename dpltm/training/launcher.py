@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 from dpltm.errors import InputError
 
-SHARED = ("dpltm train",)
-"""Commands that several processes share."""
-
 PATIENCE = 2.0
 """Seconds that another rank leaves the first to say why all of them end."""
 
@@ -38,12 +35,6 @@ def check_alone(what: str) -> None:
     place = launched()
     if place is not None and place.size > 1:
         raise InputError(f"{what} works in one process, and torchrun started {place.size}: run it without torchrun")
-
-
-def check_shared(command: str) -> None:
-    """As :func:`check_alone`, of a command that is not among ``SHARED``."""
-    if command not in SHARED:
-        check_alone(command)
 
 
 def speaks() -> bool:

@@ -18,7 +18,7 @@ on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -183,8 +183,8 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
     """
     if not isinstance(dataset.feature_map, SplineMap):
         return dataset
-    before = Before(*(GaussianRelease(1e-3, bound) for bound in (NORM, 1.0, 1.0)))
-    before = before if dataset.feature_map.screens else replace(before, pairs=None)
+    bounds = {"mean": NORM, "labels": 1.0} | ({"pairs": 1.0} if dataset.feature_map.screens else {})
+    before = {name: GaussianRelease(1e-3, bound) for name, bound in bounds.items()}
     options = TrainOptions(head=LEAST_SQUARES)
     mask = Mask({})
     start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
@@ -201,40 +201,24 @@ def table_shares(dataset: Dataset) -> dict[str, float]:
     return TABLE_SHARES | (OF_PERSONS_SHARES if dataset.of_persons else {})
 
 
-@dataclass(frozen=True)
-class Before:
-    """Releases beside the steps of a training, in the order in which they are drawn, ``chances`` after the steps; None where
-    there is no such release."""
+Before = Mapping[str, GaussianRelease]
+"""Releases beside the steps, those that there are, in the order in which they are drawn: ``mean``, ``labels``, ``pairs``,
+``second``; and ``chances`` after the steps."""
 
-    mean: GaussianRelease | None = None
-    labels: GaussianRelease | None = None
-    pairs: GaussianRelease | None = None
-    second: GaussianRelease | None = None
-    chances: GaussianRelease | None = None
 
-    @classmethod
-    def of(cls, mechanisms: tuple[GaussianRelease, ...], dataset: Dataset) -> Before:
-        """Return those of an entry: of others than tables the mean, or both; of a table all but what is left out."""
-        feature_map, names = dataset.feature_map, ["mean", "second"]
-        if len(mechanisms) > 2 and isinstance(feature_map, SplineMap):
-            names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.screens]
-            names = names if len(mechanisms) == len(names) else [name for name in names if name != "second"]
-        return cls(**dict(zip(names, mechanisms, strict=False)))
+def releases_of(mechanisms: tuple[GaussianRelease, ...], dataset: Dataset) -> Before:
+    """Return those of an entry: of others than tables the mean, or both; of a table all but what is left out."""
+    feature_map, names = dataset.feature_map, ["mean", "second"]
+    if len(mechanisms) > 2 and isinstance(feature_map, SplineMap):
+        names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.screens]
+        names = names if len(mechanisms) == len(names) else [name for name in names if name != "second"]
+    return dict(zip(names, mechanisms, strict=False))
 
-    @property
-    def mechanisms(self) -> tuple[GaussianRelease, ...]:
-        """Mechanisms that there are."""
-        releases = (getattr(self, item.name) for item in fields(self))
-        return tuple(mechanism for mechanism in releases if mechanism is not None)
 
-    def share(self, name: str, dataset: Dataset) -> float:
-        """Part of the budget of a release that there is; else 0."""
-        usual = {"mean": MEAN_SHARE, "second": SECOND_SHARE} if self.labels is None else table_shares(dataset)
-        return usual[name] if getattr(self, name) is not None else 0.0
-
-    def shares(self, dataset: Dataset) -> float:
-        """Part of the budget of all of them."""
-        return math.fsum(self.share(item.name, dataset) for item in fields(self))
+def shares_of(before: Before, dataset: Dataset) -> dict[str, float]:
+    """Return the part of the budget of each release."""
+    usual = table_shares(dataset) if "labels" in before else {"mean": MEAN_SHARE, "second": SECOND_SHARE}
+    return {name: usual[name] for name in before}
 
 
 def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
@@ -261,7 +245,7 @@ def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, b
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
     if not measurable or inputs > MOST_INPUTS:
         del by_name["second"]
-    return Before(**by_name)
+    return by_name
 
 
 def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainOptions:
@@ -273,9 +257,8 @@ def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainO
     """
     if options.noise_multiplier is None:
         return options
-    return replace(
-        options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / (1 - before.shares(dataset)))
-    )
+    rest = 1 - math.fsum(shares_of(before, dataset).values())
+    return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
 
 
 def step_size(plan: NoisySteps, dataset: Dataset) -> float:
@@ -332,15 +315,16 @@ def prepared(
         opened: opens the records as they are stored for the map.
     """
     feature_map, records, labels = dataset.feature_map, dataset.records, None
-    if before.mean is None or feature_map is None:
+    if "mean" not in before or feature_map is None:
         return Prepared(feature_map)
+    of_labels, of_pairs, of_second = map(before.get, ("labels", "pairs", "second"))
 
     def sums(
         release: GaussianRelease, width: int, compute: Compute, of_unit: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         return _noisy_sum(release, _rows(opened(), compute, of_unit), width, noise)
 
-    plain, release = feature_map, before.mean
+    plain, release = feature_map, before["mean"]
 
     def moment_sums() -> Tensor:
         return sums(release, plain.moment_count, lambda values, _: plain.moment_rows(values))
@@ -350,21 +334,19 @@ def prepared(
         centre = shrunk(centre, release.noise_std, records)
     feature_map = plain.centred_at(centre)
 
-    if before.labels is not None:
-        of_labels = before.labels
+    if of_labels is not None:
         plainly = Labels.of(dataset)
         counts = released(
             "labels", lambda: sums(of_labels, plainly.width, lambda _, codes: plainly.indicators(codes), plainly.rows)
         )
         labels = plainly.counted(counts, of_labels.noise_std, records)
-    if before.pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
+    if of_pairs is not None and labels is not None and isinstance(feature_map, SplineMap):
         screen = Screen(feature_map, labels)
-        of_pairs = before.pairs
         cross = released("pairs", lambda: sums(of_pairs, screen.width, screen.rows))
         feature_map = replace(feature_map, pairs=screen.kept(cross, of_pairs.noise_std, records))
     second = None
-    if before.second is not None:
-        final, of_second = feature_map, before.second
+    if of_second is not None:
+        final = feature_map
         inputs = _live(final, mask)
         second = released(SECOND, lambda: release_second_moments(
             _rows(opened(), lambda values, _: _with_bias(final.centred(values), inputs) / math.sqrt(_SCALE)),
@@ -663,8 +645,8 @@ def _by_rows(counts: Tensor, labels: Labels, noise_std: float) -> Tensor:
 def head_facts(options: TrainOptions, before: Before) -> dict[str, Any]:
     """Facts of the head."""
     facts: dict[str, Any] = {"head": options.head, "optimizer": "newton"}
-    for name in ("second", *TABLE_SHARES) if before.labels is not None else ("second",):
-        release: GaussianRelease | None = getattr(before, name)
+    for name in ("second", *TABLE_SHARES) if "labels" in before else ("second",):
+        release = before.get(name)
         key = {"second": SECOND, "mean": CENTRE}.get(name, name)
         facts[key] = None if release is None else {"noise_multiplier": release.noise_multiplier}
     return facts
@@ -684,11 +666,11 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
     names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    shares = {name: before.share(name, dataset) for name in names}
-    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if shares[name]]
+    shares = shares_of(before, dataset)
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if name in shares]
     left = ""
-    if before.second is None and dataset.features >= MOST_INPUTS:
+    if "second" not in before and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"
-    elif before.second is None:
+    elif "second" not in before:
         left = "; second moments would be less than their noise, so they are left out"
     return f"`head` least-squares spends {', '.join(parts)}, and the rest on {STEPS} Newton steps{left}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -30,83 +30,66 @@ ADAM_FLOOR, ADAGRAD_FLOOR = 1e-8, 1e-10
 class Optimizer(Protocol):
     """Moves parameters along their gradients."""
 
-    def step(self, lr: float) -> None:
-        """One step of that size; parameters without a gradient stay."""
+    def step(self, lr: float, number: int) -> None:
+        """The step of that size and ``number``, from 1; parameters without a gradient stay."""
 
     def state(self) -> dict[str, Tensor]:
         """State of the steps so far, beside their number; not copied."""
 
-    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """Take over what another one remembered after so many steps."""
-
 
 Move = Callable[[Tensor, Tensor, list[Tensor], float, int], None]
-"""Moves one parameter along its gradient. Given what it remembers of it, empty the first time, step size and step number."""
+"""Moves one parameter along its gradient. Given what it remembers of it, zeros at first, step size and step number."""
 
 
 class PerParameter:
-    """An optimizer that treats each parameter by itself."""
+    """An optimizer that treats each parameter by itself, and remembers ``states`` tensors of it."""
 
-    def __init__(self, move: Move, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, move: Move, states: int, parameters: Sequence[Tensor]) -> None:
         self._move, self._parameters = move, list(parameters)
-        self._states: dict[int, list[Tensor]] = {}
-        self._steps = 0
+        self._states = [[torch.zeros_like(value) for _ in range(states)] for value in self._parameters]
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        self._steps += 1
-        for place, parameter in enumerate(self._parameters):
+    def step(self, lr: float, number: int) -> None:
+        for parameter, state in zip(self._parameters, self._states, strict=True):
             if parameter.grad is not None:
-                self._move(parameter, parameter.grad, self._states.setdefault(place, []), lr, self._steps)
+                self._move(parameter, parameter.grad, state, lr, number)
 
     def state(self) -> dict[str, Tensor]:
-        return {
-            f"{place}/{number}": value for place, values in self._states.items() for number, value in enumerate(values)
-        }
-
-    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        self._steps, self._states = steps, {}
-        for name in sorted(state, key=lambda name: int(name.partition("/")[2])):
-            self._states.setdefault(int(name.partition("/")[0]), []).append(state[name])
+        states = enumerate(self._states)
+        return {f"{place}/{number}": value for place, values in states for number, value in enumerate(values)}
 
 
-def _sgd(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
-    del state, steps
+def _sgd(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
+    del state, number
     parameter.add_(gradient, alpha=-lr)
 
 
-def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
-    del steps
-    if state:
-        state[0].mul_(DECAY).add_(gradient)
-    else:
-        state.append(gradient.clone())
-    parameter.add_(state[0], alpha=-lr)
+def _momentum(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
+    del number
+    parameter.add_(state[0].mul_(DECAY).add_(gradient), alpha=-lr)
 
 
-def _adam(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
+def _adam(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
     """Against the mean gradient over the root of the mean square, both corrected for starting at 0."""
-    if not state:
-        state += [torch.zeros_like(parameter), torch.zeros_like(parameter)]
     mean, square = state
     mean.lerp_(gradient, 1 - DECAY)
     square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
-    root = square.sqrt().div_(math.sqrt(1 - SQUARE_DECAY**steps)).add_(ADAM_FLOOR)
-    parameter.addcdiv_(mean, root, value=-lr / (1 - DECAY**steps))
+    root = square.sqrt().div_(math.sqrt(1 - SQUARE_DECAY**number)).add_(ADAM_FLOOR)
+    parameter.addcdiv_(mean, root, value=-lr / (1 - DECAY**number))
 
 
-def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, steps: int) -> None:
+def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float, number: int) -> None:
     """Against the gradient over the root of the sum of all squares (Duchi, Hazan, Singer 2011)."""
-    del steps
-    if not state:
-        state.append(torch.zeros_like(parameter))
+    del number
     state[0].addcmul_(gradient, gradient)
     parameter.addcdiv_(gradient, state[0].sqrt().add_(ADAGRAD_FLOOR), value=-lr)
 
 
 OPTIMIZERS: dict[str, Callable[[Sequence[Tensor]], Optimizer]] = {
-    name: partial(PerParameter, move)
-    for name, move in {"sgd": _sgd, "momentum": _momentum, "adam": _adam, "adagrad": _adagrad}.items()
+    "sgd": partial(PerParameter, _sgd, 0),
+    "momentum": partial(PerParameter, _momentum, 1),
+    "adam": partial(PerParameter, _adam, 2),
+    "adagrad": partial(PerParameter, _adagrad, 1),
 }
 """By the name that settings have for them."""
 
@@ -126,14 +109,12 @@ class WeightAverage:
     """
 
     def __init__(self, kind: str, parameters: Sequence[nn.Parameter]) -> None:
-        self._kind, self._parameters, self._steps = kind, list(parameters), 0
+        self._kind, self._parameters = kind, list(parameters)
         self._values = [value.detach().clone() for value in self._parameters] if kind != "none" else []
 
     @torch.no_grad()
-    def update(self) -> None:
-        """Take the parameters of another step in."""
-        self._steps += 1
-        t = self._steps
+    def update(self, t: int) -> None:
+        """Take in the parameters after step ``t``, from 1."""
         share = (POWER + 1) / (t + POWER) if self._kind == "poly" else 1 - min(AVERAGE_DECAY, (1 + t) / (10 + t))
         for average, value in zip(self._values, self._parameters, strict=bool(self._values)):
             average.lerp_(value, share)
@@ -141,11 +122,6 @@ class WeightAverage:
     def state(self) -> dict[str, Tensor]:
         """Return the averages, beside the number of steps; not copied. None where it is the parameters themselves."""
         return {str(place): value for place, value in enumerate(self._values)}
-
-    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """Take over the averages of another one after so many steps."""
-        self._steps = steps
-        self._values = [state[str(place)] for place in range(len(state))]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -221,7 +197,8 @@ class NewtonSteps:
             self._solved.append(((kind_of == number).nonzero(), places, values, vectors))
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
+    def step(self, lr: float, number: int) -> None:
+        del number
         weight, bias = self._parameters
         assert weight.grad is not None
         assert bias.grad is not None
@@ -236,6 +213,3 @@ class NewtonSteps:
     def state(self) -> dict[str, Tensor]:
         """It remembers nothing of its steps."""
         return {}
-
-    def resume(self, steps: int, state: Mapping[str, Tensor]) -> None:
-        """It goes on as it began."""

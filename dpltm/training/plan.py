@@ -56,7 +56,6 @@ from dpltm.options import METRICS, TARGET_METRICS, parse_numbers
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
-from dpltm.pruning.generation import check_lr
 from dpltm.records.dataset import Dataset
 from dpltm.records.schema import kept_schema
 
@@ -90,7 +89,6 @@ class NoisySteps:
         if self.tried is not self.filter:  # once, however often a plan is carried on
             check_filter_bound(self.filter)
             object.__setattr__(self, "tried", self.filter)
-        check_lr(self.lr)
         if self.options.compile:
             check_compiles(self.filter)
         if self.class_weight is not None and not all(0 <= weight <= 1 for weight in self.class_weight):

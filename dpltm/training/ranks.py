@@ -102,10 +102,7 @@ class Ranks:
 
     def tell(self, body: Any = None) -> Any:
         """Return the JSON value of rank 0; of the others, the argument is dropped."""
-        data = bytearray(json.dumps(body).encode()) if self.first else bytearray()
-        size = int(self.broadcast(torch.tensor([len(data)], device=self._words)).item())
-        message = torch.frombuffer(data, dtype=torch.uint8) if self.first else torch.empty(size, dtype=torch.uint8)
-        return json.loads(self.broadcast(message.to(self._words)).cpu().numpy().tobytes())
+        return self.gather(body if self.first else None)[0]
 
     def gather(self, body: Any) -> list[Any]:
         """Return the JSON values of all ranks, in order of rank."""
@@ -155,19 +152,18 @@ class Ranks:
         """Raise InputError on all ranks, naming what differs, unless all have the same facts; never shows ``private``."""
         (first, hidden), *others = self.gather([dict(facts), dict(private or {})])
         for rank, (shown, digests) in enumerate(others, 1):
-            for name in {**first, **shown}:
-                expected, present = first.get(name), shown.get(name)
-                if expected != present:
-                    raise InputError(
-                        f"{name}: rank 0 has {expected!s:.80} and rank {rank} {present!s:.80}; start all ranks with the same"
-                        " command, files and versions"
-                    )
-            for name in {**hidden, **digests}:
-                if hidden.get(name) != digests.get(name):
-                    raise InputError(
-                        f"{name}: rank {rank} has others than rank 0; start all ranks with the same command, files and"
-                        " versions"
-                    )
+            differences = [
+                f"{name}: rank 0 has {first.get(name)!s:.80} and rank {rank} {shown.get(name)!s:.80}"
+                for name in {**first, **shown}
+                if first.get(name) != shown.get(name)
+            ]
+            differences += [
+                f"{name}: rank {rank} has others than rank 0"
+                for name in {**hidden, **digests}
+                if hidden.get(name) != digests.get(name)
+            ]
+            if differences:
+                raise InputError(f"{differences[0]}; start all ranks with the same command, files and versions")
 
     def _carry(self, values: Tensor, operate: Callable[[Tensor], object]) -> Tensor:
         """Run an operation of the group, in place, on a device that it works on."""

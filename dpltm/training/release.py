@@ -21,8 +21,10 @@ from dpltm.features.inputs import Services, batched_records, inputs, network_inp
 from dpltm.gradients import Loss, RecordGradients
 from dpltm.networks import Network, build
 from dpltm.networks.evaluation import accuracy, count_correct, skill, target_skill
+from dpltm.networks.masks import network_id
 from dpltm.networks.own_network import OwnNetwork, check_labels
 from dpltm.networks.skill import Skill, TargetSkill
+from dpltm.networks.state import weights_of
 from dpltm.options import recorded
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
 from dpltm.privacy.account import Account, Planned
@@ -44,7 +46,7 @@ from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
-from dpltm.training.artifacts import StartingPoint, weights_id
+from dpltm.training.artifacts import StartingPoint
 from dpltm.training.descent import (
     FIRST,
     Descent,
@@ -52,14 +54,20 @@ from dpltm.training.descent import (
     Scaled,
     cross_entropy,
     plant,
+    restore,
     target_cross_entropy,
     user_cross_entropy,
 )  # fmt: skip
 from dpltm.training.plan import NoisySteps, private_score
 from dpltm.training.ranks import Ranks, together
 
-FOR_TICKETS = "tickets by dp-train"
-"""Purpose of a training that tickets are made of."""
+
+@dataclass(frozen=True, eq=False)
+class Rewound:
+    """Weights after so many ``steps`` of a training, ``theta0``, from which the tickets that are made of it start."""
+
+    steps: int
+    theta0: dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class TrainingPlan(NoisySteps):
         options: with every default that depends on start and records.
         before_steps: releases before the steps.
         evaluations: the count of right answers on the records, if one is paid for.
-        purpose: what its entry says that it is; of ``FOR_TICKETS``, the epsilon that is asked for must be a certified one.
+        rewound: of a training that tickets are made of; then the epsilon that is asked for must be a certified one.
         facts: by which interrupted work is known again.
         ledger: that pays, and holds what is declared of the test split.
         account: what counts with it.
@@ -128,12 +136,12 @@ class TrainingPlan(NoisySteps):
     facts: Mapping[str, Any]
     ledger: Ledger
     services: Services
-    before_steps: head.Before = head.Before()  # noqa: RUF009  (a frozen value)
+    before_steps: head.Before = field(default_factory=dict)
     evaluations: tuple[Guarantee, ...] = ()
     beside: tuple[Entry, ...] = ()
     account: Account = Account()  # noqa: RUF009  (a frozen value)
     notes: tuple[str, ...] = ()
-    purpose: str = "training"
+    rewound: Rewound | None = None
     paid: Entry | None = None
     loss_scale: float = 1.0
     ranks: Ranks | None = None
@@ -145,8 +153,9 @@ class TrainingPlan(NoisySteps):
         """What pays for all of it: a draft until it is drawn, then as it is on record."""
         if self.paid is not None:
             return self.paid
-        mechanisms = (*self.before_steps.mechanisms, self.mechanism, *self.evaluations)
-        words = f"{self.purpose}, {self.filtered}, {self.start.mask.live:,} live weights"
+        mechanisms = (*self.before_steps.values(), self.mechanism, *self.evaluations)
+        purpose = "training" if self.rewound is None else "tickets by dp-train"
+        words = f"{purpose}, {self.filtered}, {self.start.mask.live:,} live weights"
         return Entry("release", self.part, mechanisms, words, facts_digest(self.facts), unit=self.dataset.unit)
 
     @property
@@ -158,6 +167,7 @@ class TrainingPlan(NoisySteps):
     def resolved(self) -> dict[str, Any]:
         """What was settled, public and known before it starts: the answer to a dry run, and a part of ``to_json``."""
         options, before, feature_map = self.options, self.before_steps, self.dataset.feature_map
+        mean = before.get("mean")
         columns = columns_read(self.dataset.schema, self.start.mask, feature_map)
         return {
             "ticket_set": None if self.start.tickets is None else self.start.tickets.label,
@@ -168,7 +178,7 @@ class TrainingPlan(NoisySteps):
             "schedule": options.schedule,
             "average": options.average,
             **({"bands": len(self.strategy)} if self.strategy else {}),
-            "centre": None if before.mean is None else {"noise_multiplier": before.mean.noise_multiplier},
+            "centre": None if mean is None else {"noise_multiplier": mean.noise_multiplier},
             "features": None if feature_map is None else feature_map.text,
             **(head.head_facts(options, before) if options.head == LEAST_SQUARES else {}),
             **({} if columns is None else {"columns": columns}),
@@ -226,7 +236,7 @@ class TrainingPlan(NoisySteps):
         def descent() -> Descent:
             gradients = prepare(plan, sources, plan.inputs.open(secret))
             least_squares = plan.options.head == LEAST_SQUARES
-            newton = head.newton(plan.start, plan.dataset, before.second, begun) if least_squares else None
+            newton = head.newton(plan.start, plan.dataset, before.get("second"), begun) if least_squares else None
             return Descent(gradients, newton)
 
         drawn = Drawn(plan, secret, sources, begun, released, together(ranks, descent))
@@ -330,8 +340,8 @@ class Drawn:
 
         def measure(done: int) -> None:
             nonlocal note
-            if done == mechanism.steps and plan.before_steps.chances is not None:
-                self._calibrate(plan.before_steps.chances)
+            if done == mechanism.steps and "chances" in plan.before_steps:
+                self._calibrate(plan.before_steps["chances"])
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
                 epsilon = json_figure(odometer.after(done))
@@ -345,6 +355,8 @@ class Drawn:
             def between() -> None:
                 nonlocal shown
                 self.seconds = time.perf_counter() - began
+                if plan.rewound is not None and descent.step == plan.rewound.steps:
+                    plan.rewound.theta0.update(weights_of(plan.start.model))
                 if plan.checkpoints.offer(self._checkpoint):
                     shown = note
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{shown}")
@@ -428,9 +440,14 @@ class Drawn:
             "metrics": self.metrics,
             "seconds": self.seconds,
         }
-        tensors = descent.state() | self.released.tensors
+        tensors = descent.state() | self.released.tensors | self._rewound()
         values = {name: value.cpu().numpy() for name, value in tensors.items()}
         return Checkpoint(f"step {descent.step} of {plan.mechanism.steps}", state, values)
+
+    def _rewound(self) -> dict[str, torch.Tensor]:
+        """Weights that tickets start from, as a checkpoint names them; not copied."""
+        rewound = self.plan.rewound
+        return {} if rewound is None else {f"theta0/{name}": value for name, value in rewound.theta0.items()}
 
     def resume(self, latest: Checkpoint) -> None:
         """Go to where a checkpoint was taken; ArtifactError for a damaged one. InputError on a machine with other kernels:
@@ -446,6 +463,7 @@ class Drawn:
                 raise ValueError(step)
             tensors = {name: torch.from_numpy(np.array(value)) for name, value in latest.tensors.items()}
             self.descent.resume(step, tensors)
+            restore(self._rewound(), tensors)
             self.metrics = [dict(line) for line in latest.state["metrics"]]
             self.seconds = float(latest.state["seconds"])
 
@@ -470,7 +488,7 @@ def settled_together(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> Traini
     }
     private = {
         "records of `dataset`": dataset.train.digest(b"ranks"),
-        "starting weights and mask": weights_id(start),
+        "starting weights and mask": network_id(start.model, start.mask),
     }
     ranks.agree(shown, private)
     return replace(plan, ranks=ranks)

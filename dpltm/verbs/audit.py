@@ -16,16 +16,15 @@ a claim that is far too small falls at once; of one that holds, the bound comes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from dpltm.audit import Attacked, audit, check_confidence, epsilon_bound, least_canaries, pair_bound
+from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
 from dpltm.features.inputs import Services, network_inputs, tensors
-from dpltm.local.codebook import NUMBER_BYTES, Codebook
+from dpltm.local.codebook import Codebook, reports
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy, check_no_target
@@ -50,21 +49,7 @@ CONTROLS = 5
 """Shuffled masks that a mask is compared with."""
 
 
-@dataclass(frozen=True)
-class MaskFindings(Attacked):
-    """Outcome of an attack on a ticket set; the lower bound is on epsilon at delta 0 of making tickets.
-
-    Attributes:
-        canaries, correct: how many, and how many guesses of them were right.
-        supermask: test accuracy of the starting weights under the mask of the last round, trained on nothing here; None
-            where there is no test split.
-        shuffled: the mean of the same under masks with as many live weights in each layer, elsewhere.
-    """
-
-    canaries: int
-    correct: int
-    supermask: float | None
-    shuffled: float | None
+MASKS = "made-up records with a feature that no record has, found by masks alone"
 
 
 def audit_tickets(
@@ -76,7 +61,7 @@ def audit_tickets(
     confidence: float = 0.95,
     unprotected: bool = False,
     coins: RandomSource | None = None,
-) -> MaskFindings:
+) -> Attacked:
     """Make one round of tickets anew, as the set was made, on the records and canaries, and look at their masks.
 
     Args:
@@ -86,13 +71,20 @@ def audit_tickets(
         unprotected: whether the ledger may hold releases with a guarantee, which ends with this.
         coins: of the audit, and the seed of the tickets.
 
+    Returns:
+        A lower bound on epsilon at delta 0 of making tickets; the number of ``canaries``, and of guesses that are
+        ``correct``; test accuracy of the starting weights under the mask of the last round, trained on nothing here
+        (``supermask``), and its mean under masks with as many live weights in each layer, elsewhere
+        (``shuffled_mask``), None where there is no test split.
+
     Raises:
         InputError: tickets that this attack is not for, or too few features that no record has; nothing is entered then.
 
     Guarantees:
-        None to the records: what is found depends on them as it is. It is for whoever owns them.
+        If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
+        1 - ``confidence``. None to the records: what is found depends on them as it is. It is for whoever owns them.
     """
-    _check(tickets, dataset, confidence)
+    _check(tickets, dataset)
     coins = SecureSource() if coins is None else coins
     dataset.train.check(lambda records: check_unset(len(unset_features(records.x)), confidence))
     account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
@@ -124,14 +116,16 @@ def audit_tickets(
     moved = out_of_order(
         pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
     )
-    correct, bound = mask_bound(moved, included, confidence)
+    correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
+    bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
     assert claims.nominal is not None  # that nothing is counted for such tickets
-    figures = (claims.certified.epsilon, claims.nominal.epsilon, bound)
-    supermask = _supermask(tickets, dataset, ledger, services)
-    return MaskFindings(tickets.label, *figures, len(moved), correct, *supermask)
+    supermask, shuffled = _supermask(tickets, dataset, ledger, services)
+    facts = {"delta": 0.0, "method": MASKS, "canaries": len(moved), "correct": correct}
+    facts |= {"supermask": supermask, "shuffled_mask": shuffled}
+    return Attacked(tickets.label, claims.certified.epsilon, claims.nominal.epsilon, bound, facts)
 
 
-def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
+def _check(tickets: TicketSet, dataset: Dataset) -> None:
     if tickets.provenance != "private":
         raise InputError(
             f"{tickets.label}: tickets of provenance {tickets.provenance} have a guarantee for private records, or cost"
@@ -145,7 +139,6 @@ def _check(tickets: TicketSet, dataset: Dataset, confidence: float) -> None:
         raise InputError(
             f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
         )
-    check_confidence(confidence)
     check_no_target(dataset, "the attack on a set")
     if dataset.labels is not None:
         raise InputError(f"{tickets.label}: the attack is on class numbers, and not on {dataset.labels}")
@@ -164,18 +157,13 @@ def _supermask(
     if dataset.test is None:
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
-    body = tickets.body
-    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
-    own, *others = (_untrained(candidate, test) for candidate in (body, *shuffled))
-    return own, sum(others) / CONTROLS
-
-
-def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    model = build(tickets.spec)
-    mask = tickets.tickets[-1].mask
-    put(model, tickets.theta0)
-    mask.apply(model)
-    return accuracy(model, *test, score=tickets.spec.score)
+    body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
+    shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS))
+    for candidate in (body, *shuffled):
+        put(model, candidate.theta0)
+        candidate.tickets[-1].mask.apply(model)
+        figures.append(accuracy(model, *test, score=body.spec.score))
+    return figures[0], sum(figures[1:]) / CONTROLS
 
 
 def unset_features(x: np.ndarray) -> np.ndarray:
@@ -213,20 +201,6 @@ def check_unset(canaries: int, confidence: float) -> None:
         )
 
 
-def mask_bound(moved: np.ndarray, included: np.ndarray, confidence: float) -> tuple[int, float]:
-    """Return how many guesses are right that a canary is in where its weights are out of order, and a bound from them.
-
-    Args:
-        included: fair coins of the canaries.
-
-    Guarantees:
-        If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
-        1 - ``confidence``.
-    """
-    canaries, correct = len(moved), int(((moved > 0) == included).sum())
-    return correct, epsilon_bound(canaries, canaries, correct, 0.0, confidence)
-
-
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 AT_ONCE = 2**24
@@ -239,9 +213,6 @@ def local_bound(answer: BitStrings | Codebook, messages: int, confidence: float,
     Guarantees:
         If ``answer`` is epsilon-locally private, the bound exceeds epsilon with probability at most 1 - ``confidence``.
     """
-    check_confidence(confidence)
-    if messages < 20:
-        raise InputError(f"`messages`: {messages} are too few to tell anything; take at least 20, such as 2000")
     first, second = (
         _of_codebook(answer, record, messages, coins)
         if isinstance(answer, Codebook)
@@ -282,9 +253,8 @@ def _of_codebook(answer: Codebook, record: int, messages: int, coins: RandomSour
     labels = np.array([0, 1])
     scores = np.zeros(messages)
     for at in range(messages):
-        (row,) = answer.randomise(values[[record]], labels[[record]], coins)
-        number, index = (int.from_bytes(part.tobytes(), "little") for part in (row[:NUMBER_BYTES], row[NUMBER_BYTES:]))
-        first, second = answer.near_candidates(values, labels, number)
+        (number,), (index,) = reports(answer.randomise(values[[record]], labels[[record]], coins))
+        first, second = answer.near_candidates(values, labels, int(number))
         scores[at] = float(index in first) - float(index in second)
     return scores
 
@@ -320,9 +290,7 @@ def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: i
         services.progress.say(f"training: {name}")
         start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), seed)
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
-        audited = audit(run, confidence=confidence)
-        nominal = None if audited.nominal is None else audited.nominal.epsilon
-        rows.append(Attacked(name, audited.certified.epsilon, nominal, audited.lower_bound))
+        rows.append(audit(run, confidence=confidence).attacked(name))
     services.progress.say("sending messages")
     bound = local_bound(UER, MESSAGES, confidence, SecureSource())
     return [*rows, Attacked("LATENT's UER, one record", UER.certified, UER.nominal, bound)]

@@ -7,12 +7,10 @@ are post-processing of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
@@ -28,7 +26,7 @@ from dpltm.options import parse_numbers
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private, check_unprotected
-from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, reading
+from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoints
 from dpltm.privacy.entry import Entry, Lineage, lineage_of
 from dpltm.privacy.ledger import Ledger, facts_digest
 from dpltm.privacy.mechanisms import Unprotected
@@ -45,7 +43,7 @@ from dpltm.records.units import at_unit
 from dpltm.registry import listed
 from dpltm.training import least_squares as head
 from dpltm.training.artifacts import DEFAULT_NETWORK, ProvenanceKind, TicketSet, fresh, in_front, with_start
-from dpltm.training.release import FOR_TICKETS, TrainingPlan
+from dpltm.training.release import Rewound, TrainingPlan
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
 from dpltm.verbs.train import settle as settle_training
@@ -169,10 +167,8 @@ def plan(
         return settled
     start = fresh(spec, options.seed)
     training_options = _training_options(settled)
-    settled_training = replace(
-        settle_training(start, dataset, training_options, ledger, services), purpose=FOR_TICKETS
-    )
-    training = training_plan(settled_training, book, own=own)
+    settled_training = settle_training(start, dataset, training_options, ledger, services)
+    training = training_plan(replace(settled_training, rewound=Rewound(options.rewind, {})), book, own=own)
     price(training, book)
     return replace(settled, training=training)
 
@@ -272,49 +268,15 @@ def _training_options(plan: Generation) -> TrainOptions:
     )
 
 
-class Rewound(Checkpoints):
-    """Checkpoints of a training that hold ``theta0`` as well: its weights after so many ``steps``."""
-
-    def __init__(self, checkpoints: Checkpoints, model: nn.Module, steps: int) -> None:
-        super().__init__(checkpoints.latest)
-        self._kept_by, self._model, self._steps, self._done = checkpoints, model, steps, 0
-        self.theta0 = weights_of(model)
-        if self.latest is not None and self.latest.tensors:  # of a step, and not of the key before the first
-            with reading():
-                self._done, tensors = int(self.latest.state["step"]), self.latest.tensors
-                self.theta0 = {name: torch.from_numpy(tensors[f"theta0/{name}"].copy()) for name in self.theta0}
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        """See :meth:`Checkpoints.keep`."""
-        self._kept_by.keep(checkpoint)
-
-    def offer(self, make: Callable[[], Checkpoint]) -> bool:
-        """See :meth:`Checkpoints.offer`; it comes once a step."""
-        self._done += 1
-        if self._done == self._steps:
-            self.theta0 = weights_of(self._model)
-
-        def joined() -> Checkpoint:
-            rewound = {f"theta0/{name}": value.numpy() for name, value in self.theta0.items()}
-            checkpoint = make()
-            return replace(checkpoint, tensors={**checkpoint.tensors, **rewound})
-
-        return self._kept_by.offer(joined)
-
-    def forget(self) -> None:
-        """See :meth:`Checkpoints.forget`."""
-        self._kept_by.forget()
-
-
 def _under_dp(plan: Generation, checkpoints: Checkpoints) -> tuple[Tickets, Lineage]:
     """Make tickets of a network trained under DP; predictors are that network under each mask."""
     config, spec, dataset, ledger = plan.config, plan.spec, plan.dataset, plan.ledger
     start = fresh(spec, config.seed)
     options = _training_options(plan)
-    rewound = Rewound(checkpoints, start.model, config.rewind)
+    rewound = Rewound(config.rewind, weights_of(start.model))
     arguments = start, dataset, options, ledger, plan.services
     with threads(config.threads):
-        run = train_start(*arguments, checkpoints=rewound, own=plan.own, purpose=FOR_TICKETS)
+        run = train_start(*arguments, checkpoints=checkpoints, own=plan.own, rewound=rewound)
     tickets = generation.prune_once(spec, rewound.theta0, weights_of(run.model), config)
     if dataset.test is None:
         return tickets, run.lineage

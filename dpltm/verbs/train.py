@@ -19,6 +19,7 @@ from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make
 from dpltm.gradients.linear_layer import compiler_at_hand
 from dpltm.networks import Network, for_inputs
 from dpltm.networks.evaluation import DIVERGED, check_loss, check_priced, check_score, has_diverged
+from dpltm.networks.masks import network_id
 from dpltm.networks.own_network import as_trained, check_scored_rows, network_notes, source_facts
 from dpltm.options import METRICS, TARGET_METRICS
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
@@ -52,12 +53,12 @@ from dpltm.records.subgroups import check_column
 from dpltm.records.units import at_unit
 from dpltm.registry import changed, listed
 from dpltm.training import least_squares as head
-from dpltm.training.artifacts import Run, StartingPoint, weights_id
+from dpltm.training.artifacts import Run, StartingPoint
 from dpltm.training.canaries import check_canaries
 from dpltm.training.optimizers import DECAY
 from dpltm.training.plan import check_metric, class_weights, noisy_steps, private_score
 from dpltm.training.ranks import Ranks
-from dpltm.training.release import FOR_TICKETS, TrainingPlan, settled_together
+from dpltm.training.release import Rewound, TrainingPlan, settled_together
 
 LEARNING_RATES = {"sgd": 1.0, "momentum": 0.1, "adam": 0.002, "adagrad": 0.05}
 """Default step sizes, for clip norm 1."""
@@ -90,14 +91,14 @@ def train_start(
     checkpoints: Checkpoints = NOT_KEPT,
     ranks: Ranks | None = None,
     own: bool = False,
-    purpose: str = "training",
+    rewound: Rewound | None = None,
 ) -> Run:
     """Pay for a training and carry it out, or resume one; of several ranks, rank 0 alone pays, samples and adds noise.
 
     Args:
         checkpoints: keep the key, then the state, beside the result and never in it.
         ranks: that share the work; None is one process.
-        purpose: of its plan.
+        rewound: of its plan.
 
     Guarantees:
         What is refused costs nothing. The entry is on record before any noisy value that it pays for is drawn.
@@ -107,7 +108,7 @@ def train_start(
     services = services or Services()
     arguments = start, dataset, options, ledger, services
     settled = settle(*arguments) if ranks is None else settled_together(ranks, lambda: settle(*arguments))
-    settled = replace(settled, checkpoints=checkpoints, purpose=purpose)
+    settled = replace(settled, checkpoints=checkpoints, rewound=rewound)
     if options.compile and compiler_at_hand():
         services.progress.say("compiling the filter")
 
@@ -172,7 +173,7 @@ def settle(
         "ticket": None if start.tickets is None else start.tickets.id,
         "round": start.round,
         "model": start.spec.identity,
-        "weights": weights_id(start),
+        "weights": network_id(start.model, start.mask),
         "features": None if feature_map is None else feature_map.uncentred.id,
         # which no sampling rate tells where all records are in every step
         **({"public": [dataset.records, dataset.target]} if options.head == LEAST_SQUARES else {}),
@@ -434,13 +435,13 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
         noise = _whole_noise(options, mechanism, before)
         return head.releases(dataset, settled.start.mask, mechanism, noise, mechanism.bits)
     if options.centre is None:
-        return head.Before()
+        return {}
     check_quantities(dataset, "`centre`")
     if dataset.feature_map is None:
         raise InputError(f"`centre`: {head.NEEDS_FEATURES}")
     noise = _whole_noise(options, mechanism, before) / math.sqrt(options.centre)
     bound = SENSITIVITY * (2.0 if mechanism.adjacency == "replace-one" else 1.0)
-    return head.Before(GaussianRelease(noise, bound, adjacency=mechanism.adjacency, bits=mechanism.bits))
+    return {"mean": GaussianRelease(noise, bound, adjacency=mechanism.adjacency, bits=mechanism.bits)}
 
 
 def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) -> float:
@@ -523,7 +524,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
     account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
     counts: tuple[Guarantee, ...]
     if entered is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
-        before_steps, counts = head.Before.of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)
+        before_steps, counts = head.releases_of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)
         (paid,) = entered.of(NoisySgd)
         mechanism = replace(draft, steps=paid.steps, noise_multiplier=paid.noise_multiplier)
         account = account.without(entered)
@@ -532,11 +533,11 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         before_steps = _before_steps(settled, before)
         price = options.eval_private
         counts = () if price is None else (Guarantee(price, adjacency=draft.adjacency),)
-        before = replace(before, others=(*before_steps.mechanisms, *counts))
+        before = replace(before, others=(*before_steps.values(), *counts))
         step_options = (
             head.for_steps(options, before_steps, settled.dataset) if options.head == LEAST_SQUARES else options
         )
-        certified = settled.purpose == FOR_TICKETS
+        certified = settled.rewound is not None
         mechanism = _with_noise(step_options, draft, before, settled.services, certified=certified)
     check_canaries(options.audit, live, mechanism.noise_multiplier)
     if isinstance(mechanism, BandedSgd):
@@ -587,7 +588,7 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
     Over T steps k records add at most k q T bounds in any direction, and the noise is sigma sqrt(T) bounds: that of
     sigma / (q sqrt(T)) records.
     """
-    dataset, mechanism, chances = plan.dataset, plan.mechanism, plan.before_steps.chances
+    dataset, mechanism, chances = plan.dataset, plan.mechanism, plan.before_steps.get("chances")
     whom = "persons" if dataset.of_persons else "records"
     bound = 2.0 if mechanism.adjacency == "replace-one" else 1.0
     hidden = HIDES * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
@@ -628,7 +629,7 @@ def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool
         notes += test_notes(plan.dataset) or ([] if plan.dataset.catalogued else [NO_TEST])
     if options.head == LEAST_SQUARES:
         notes.append(head.releases_note(before, plan.dataset))
-    elif before.mean is not None:
+    elif "mean" in before:
         notes.append(
             f"features are centred at their noisy mean, released for {100 * (options.centre or 0):g} % of the budget"
         )

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from dpltm.cli.main import run
+from dpltm.networks.masks import network_id
 from dpltm.options.data import DataOptions
 from dpltm.options.train import TrainRequest
-from dpltm.training.artifacts import weights_id
 from dpltm.training.release import TrainingPlan
 from dpltm.verbs import train as verb
 from outputs import fixed_randomness
@@ -93,7 +93,7 @@ CASES = {
     "dry_run": Case("--dry-run"),
     "resume": Case("--resume"),
 }
-SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "kernels", "microbatch")
+SETTINGS = ("optimizer", "schedule", "average", "physical_batch", "precision", "compile", "microbatch")
 """Settings of steps, which the engine reads from the options of a plan."""
 
 ELSEWHERE = {"fresh": Path(__file__).parent / "test_resume.py"}
@@ -171,7 +171,8 @@ def observed(
     return {
         "plan": (
             training.filtered, training.mechanism, training.lr, training.expected_batch, training.class_weight,
-            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity, weights_id(start),
+            {name: getattr(training.options, name) for name in SETTINGS}, start.spec.identity,
+            network_id(start.model, start.mask),
             training.before_steps, metrics,
         ),
         "mechanism": (training.entry.mechanisms, answer["privacy"]),

@@ -220,6 +220,7 @@ def test_a_damaged_run_shows_what_there_is(trained: Any, name: str) -> None:
         ("epsilon", 0.1, "certified epsilon 0.1, but its lineage gives 0.99"),
         ("delta", 1e-6, "delta 1e-06, but its settings and lineage give 1e-05"),
         ("unit", "patient", "unit patient, but its settings and lineage give record"),
+        ("accountant", "ma", "accountant ma, but its settings and lineage give pld"),
         ("adjacency", "replace-one", "certified epsilon 0.99"),  # as which it costs more
     ],
 )

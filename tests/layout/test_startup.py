@@ -25,7 +25,7 @@ PROGRAMS = {
     "a training, and every optimizer": (
         "import torch; from dpltm.training.optimizers import OPTIMIZERS;"
         "p = torch.ones(3, requires_grad=True); p.grad = torch.ones(3);"
-        f"[make([p]).step(0.1) for make in OPTIMIZERS.values()]; {RUN.format(TRAIN)}",
+        f"[make([p]).step(0.1, 1) for make in OPTIMIZERS.values()]; {RUN.format(TRAIN)}",
         ["torch._dynamo", "sklearn", "matplotlib", "kymatio", "dp_accounting", "scipy.signal", "scipy.stats"],
     ),
 }  # fmt: skip

@@ -28,7 +28,7 @@ from dpltm.tickets.export import (
     import_torch_prune,
     read_origin,
 )
-from dpltm.tickets.feature_files import Front
+from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.files import new_folder, write_json, write_lineage
 from dpltm.tickets.run import load_run, write_run
 from dpltm.tickets.store import problems
@@ -39,7 +39,7 @@ from refusals import told
 from set_entries import DRAWN, LINEAGES, MOMENTS, entered
 from sets import store_set
 
-FRONT = Front.of(make_feature_map("unit:1", (12,), (0.0, 1.0)))
+FRONT = map_json(make_feature_map("unit:1", (12,), (0.0, 1.0)))
 ORIGIN = Origin("cd" * 32, "a name", "public", LINEAGES["public"])
 ORIGINS = {
     **{name: replace(ORIGIN, provenance=name, lineage=lineage) for name, lineage in LINEAGES.items()},
@@ -286,7 +286,7 @@ BODY = ORIGINS["dp"].to_json()
         ),
         *(json.dumps({**BODY, key: value}) for key, value in (("more", 1), ("lineage", []), ("name", "two\nlines"))),
         *(json.dumps({**BODY, "provenance": kind}) for kind in ("public", "private", "unknown", ["dp"])),
-        *(json.dumps({**BODY, "feature_map": value}) for value in ({}, "unit:1", {**FRONT.to_json(), "id": 5})),
+        *(json.dumps({**BODY, "feature_map": value}) for value in ({}, "unit:1", {**FRONT, "id": 5})),
     ],
     ids=lambda text: text[:60],
 )

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from importlib.resources import files
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from dpltm.errors import DpltmError, InputError, first_line, naming
 from dpltm.networks import build
 from dpltm.networks.evaluation import DIVERGED, has_diverged
 from dpltm.networks.masks import network_id
-from dpltm.networks.state import evaluating, put, traceable, weights_of
+from dpltm.networks.state import evaluating, put, weights_of
 from dpltm.privacy.account import Account
 from dpltm.privacy.describe import guarantee
 from dpltm.privacy.entry import Lineage
@@ -65,7 +64,6 @@ ABOUT = "dpltm"
 _INNER = "dpltm:"  # beginning of names inside the file, which no column may have
 
 _HOLE, _OTHER = -1, -2  # of a category
-_LAST_DAY = date.max.toordinal()
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,11 @@ class _Network:
         table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
         if self.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
-            columns = [_column_settings(column) for column in self.read]
+            stated = ("name", "kind", "missing", "other", "buckets", "marks")
+            columns = [
+                {**{name: getattr(column, name) for name in stated}, "values": list(_places(column))}
+                for column in self.read
+            ]
             return {**table, "names": names, "missing": schema.missing, "matrix": False, "columns": columns}
         if self.run.columns is None or self.run.spec.tables:
             return None
@@ -279,17 +281,6 @@ def _is_number(column: Column) -> bool:
     return column.kind in ("number", "date")
 
 
-def _column_settings(column: Column) -> dict[str, Any]:
-    settings: dict[str, Any] = {name: getattr(column, name) for name in ("name", "kind", "missing", "other")}
-    if column.kind == "category":
-        settings["values"] = list(_places(column))
-    if column.kind == "hashed":
-        settings["buckets"] = column.buckets
-    if column.kind == "number":
-        settings["marks"] = column.marks
-    return settings
-
-
 def _places(column: Column) -> dict[str, int]:
     return {spelling: place for place, spellings in enumerate(column.values) for spelling in spellings}
 
@@ -316,9 +307,8 @@ class _Served(nn.Module):
         self._bounds, self._target = network.bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
-        model = build(run.spec)
-        put(model, weights_of(run.model))
-        self._model = traceable(model)
+        self._model = build(run.spec)
+        put(self._model, weights_of(run.model))
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         if self._encoding is not None:
@@ -371,22 +361,19 @@ class _Encoding(nn.Module):
         self._size = torch.tensor(sizes, dtype=torch.int64)
         self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
         self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
-        hot = [
-            (at, place)
-            for at, (column, size) in enumerate(zip(places, sizes, strict=True))
-            for place in (*range(size), *((_HOLE,) if column.missing else ()))
-        ]
-        self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
-        self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
-        order = list[int]()
-        first = {name: at for at, name in enumerate(self._numbers)}
-        at_hot = 2 * len(numbers)
-        for column in columns:  # values, then holes of all numbers, then the places
+        hot, order = (
+            list[tuple[int, int]](),
+            list[int](),
+        )  # features: values, then holes of all numbers, then hot places
+        for column in columns:
             if _is_number(column):
-                order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
+                at = numbers.index(column)
+                order += [at, *([len(numbers) + at] if column.missing else [])]
             else:
-                order += range(at_hot, at_hot + column.features)
-                at_hot += column.features
+                at = places.index(column)
+                order += range(2 * len(numbers) + len(hot), 2 * len(numbers) + len(hot) + column.features)
+                hot += [(at, place) for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))]
+        self._owner, self._place = torch.tensor(hot, dtype=torch.int64).view(-1, 2).T
         self._order = torch.tensor(order, dtype=torch.int64)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -507,13 +494,10 @@ _UNSET = "SETTINGS: dict[str, Any] = {}"
 
 
 def _write_programs(folder: Path, network: _Network) -> None:
-    program = files("dpltm.tickets").joinpath("predict.py")
-    settings = network.settings
-    (folder / "predict.py").write_text(program.read_text("utf-8"), encoding="utf-8")
-    if settings is not None:
-        source = files("dpltm.records").joinpath("encode.py").read_text("utf-8")
-        literal = repr(json.dumps(settings))
-        source = source.replace(_UNSET, f"SETTINGS: dict[str, Any] = json.loads(\n    {literal}\n)", 1)
+    (folder / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
+    if network.settings is not None:
+        set_up = f"SETTINGS: dict[str, Any] = json.loads(\n    {json.dumps(network.settings)!r}\n)"
+        source = Path(encode.__file__).read_text("utf-8").replace(_UNSET, set_up, 1)
         (folder / "encode.py").write_text(source, encoding="utf-8")
 
 
@@ -526,9 +510,9 @@ def _readme(about: Mapping[str, Any], *, table: bool) -> str:
 
 
 def _compared(network: _Network, folder: Path) -> tuple[float, int]:
-    """Return the largest difference from dpltm's answers on made-up records; DpltmError where it is too large.
+    """Return the largest difference from dpltm's answers on made-up records, and how many these were.
 
-    And how many records these were.
+    Raises DpltmError where it is too large.
     """
     run = network.run
     if network.schema is None:
@@ -614,16 +598,13 @@ def _cells(column: Column, parts: np.ndarray, schema: Schema, first: int) -> lis
             spelled = map(repr, wide) if usual else (f"{value:,.6f}".translate(marks) for value in wide)
             plain = [text + column.suffix for text in spelled]
         case "date":
-            plain = [date.fromordinal(min(max(round(day), 1), _LAST_DAY)).isoformat() for day in wide]
+            plain = [date.fromordinal(min(max(round(day), 1), date.max.toordinal())).isoformat() for day in wide]
         case "category" | "label":
-            all_spellings = [spelling for spellings in column.values for spelling in spellings]
-            in_encoding = (
-                spelling.encode(schema.encoding, "ignore").decode(schema.encoding) for spelling in all_spellings
-            )
             plain = [
                 spelling
-                for spelling, encoded in zip(all_spellings, in_encoding, strict=True)
-                if spelling == encoded not in schema.missing
+                for spelling in _places(column)
+                if spelling not in schema.missing
+                and spelling == spelling.encode(schema.encoding, "ignore").decode(schema.encoding)
             ]
         case _:
             plain = [f"word {part:.3f}" for part in parts]

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,7 @@ from dpltm.local.latent import (
     SchemeRequest,
     TrainRequest,
 )
-from dpltm.local.scheme import (
-    ROWS,
-    BitStrings,
-    FixedPoint,
-    Scheme,
-    channel_statistics,
-    no_statistics,
-    public_statistics,
-)
+from dpltm.local.scheme import ROWS, BitStrings, FixedPoint, Scheme, channel_statistics, public_statistics
 from dpltm.local.server import Messages, best_codebook, nearest_mean
 from dpltm.networks import ModelSpec, build, for_inputs, kind_name
 from dpltm.networks.evaluation import accuracy, check_no_target
@@ -63,7 +55,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_lr, check_trained, train_plain
+from dpltm.pruning.generation import check_trained, shuffled_batches, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
@@ -104,7 +96,7 @@ def claim(request: EpsilonRequest, progress: Progress = SILENT) -> dict[str, Any
             f"{request.copies} copies of a record are {request.copies} releases, which the claim does not count"
         )
     return {
-        **{field.name: getattr(request, field.name) for field in fields(request)},
+        **asdict(request),
         "p": [bit.chances[0] for bit in bits.pattern],
         "q": [bit.chances[1] for bit in bits.pattern],
         "nominal": (request.epsilon or 0.0) + label,
@@ -142,16 +134,12 @@ def answer_of(options: SchemeOptions, values: int = 1, classes: int = 2) -> BitS
             "`label_epsilon` is missing: what the response that sends the label may spend, such as 1; or public, if labels"
             " are no secret"
         )
-    label = None
-    if options.label_epsilon != "public":
-        try:
-            label = float(options.label_epsilon)
-        except ValueError:
-            raise InputError(
-                f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public"
-            ) from None
-        if label not in EPSILON:
-            raise InputError("label_epsilon", label, EPSILON.describe("a number"))
+    try:
+        label = None if options.label_epsilon == "public" else float(options.label_epsilon)
+    except ValueError:
+        raise InputError(f"`label_epsilon`: {options.label_epsilon!r:.40} is neither a number nor public") from None
+    if label is not None and label not in EPSILON:
+        raise InputError("label_epsilon", label, EPSILON.describe("a number"))
     return BitStrings(values, classes, form, options.protocol, epsilon, options.alpha, label)
 
 
@@ -180,8 +168,8 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
         progress.say(f"fitting features to {public.name}")
         spaced = np.linspace(0, len(x) - 1, min(MAX_STATISTICS_RECORDS, len(x))).astype(int)
         feature_map = replace(feature_map, statistics=channel_statistics(feature_map, x[spaced]), lineage=lineage)
-    if isinstance(answer, Codebook):
-        return Scheme(feature_map, *no_statistics(feature_map), answer, lineage)
+    if isinstance(answer, Codebook):  # only the direction of features counts: they stay as they are
+        return Scheme(feature_map, np.zeros(width, np.float32), np.ones(width, np.float32), answer, lineage)
     rows = x[:MAX_STATISTICS_RECORDS]
     with progress.progress(f"statistics of features of {public.name}", len(rows)) as step:
         return Scheme(feature_map, *public_statistics(feature_map, rows, step), answer, lineage)
@@ -192,8 +180,7 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
     out = Path(request.out or "")
     files.check_free(out)
     answer_of(request)
-    public_options = DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds)
-    public = open_dataset(public_options)
+    public = open_dataset(DataOptions(dataset=request.public, classes=request.classes, bounds=request.bounds))
     ledger = ledger_of(request.public, request, public.unit)
     scheme = make_scheme(public, request, ledger, progress)
     save_scheme(out, scheme)
@@ -202,19 +189,9 @@ def agree(request: SchemeRequest, progress: Progress) -> dict[str, Any]:
 
 
 def _facts(scheme: Scheme) -> dict[str, Any]:
-    answer = scheme.answer
-    return {
-        "id": scheme.id,
-        "features": scheme.feature_map.text,
-        "values": answer.values,
-        "classes": answer.classes,
-        "protocol": answer.protocol,
-        "epsilon": answer.epsilon,
-        **answer.facts,
-        "record_bytes": answer.record_bytes,
-        "nominal": answer.nominal,
-        "certified": answer.certified,
-    }
+    facts = ("values", "classes", "protocol", "epsilon", "record_bytes", "nominal", "certified")
+    stated = {name: getattr(scheme.answer, name) for name in facts}
+    return {"id": scheme.id, "features": scheme.feature_map.text, **stated, **scheme.answer.facts}
 
 
 # --- The owners' side: messages -------------------------------------------------------------------------------------
@@ -263,12 +240,6 @@ def encoding(
     return Once(entry, lineage_of(scheme, dataset), drawn)
 
 
-def encoding_notes(scheme: Scheme, dataset: Dataset) -> list[str]:
-    """Return what to know of the messages of a dataset."""
-    size = "the number of messages shows how many records there are"
-    return [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
-
-
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
     """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
@@ -307,13 +278,14 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = ledger.book.own_account(paid.lineage) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
-    report = statement(account, request.delta, notes=encoding_notes(scheme, dataset))
+    size = "the number of messages shows how many records there are"
+    notes = [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
     return {
         **({"dry_run": True} if request.dry_run else {}),
         "messages": str(out),
         "records": records,
         **_facts(scheme),
-        "privacy": report.to_json(),
+        "privacy": statement(account, request.delta, notes=notes).to_json(),
     }
 
 
@@ -321,8 +293,6 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
 
 COMPARED_ROWS, MIN_COMPARED_BYTES = 100, 64
 """Messages that tell two files apart, where these have as many bytes: coins of so many are never the same."""
-
-MODEL = "mlp:128"
 
 ROWS_SEEN = 10_000  # messages that accuracy in training is measured on, at most
 
@@ -386,8 +356,9 @@ def learn(
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
-    steps = _steps(options, None if isinstance(answer, Codebook) else records)
     spec = _spec(answer, options)
+    if not isinstance(answer, Codebook) and options.batch_size > records:
+        raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
     measured_on = None
     if test is not None:
         _check_fits(scheme, test)
@@ -403,7 +374,7 @@ def learn(
     else:
         sent = Messages(rows, answer, inputs=options.inputs)
         epsilon = json_figure(certified)
-        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, steps, options, measured_on, progress)]
+        metrics = [line | {"epsilon": epsilon} for line in _train(model, sent, options, measured_on, progress)]
         few = Messages(rows[:ROWS_SEEN], answer, inputs=options.inputs)
         training = accuracy(model, few, few.labels, chunk=CHUNK)
     seconds = time.perf_counter() - began
@@ -432,55 +403,42 @@ def learn(
     return Learned(spec, model, facts, metrics)
 
 
-def check_server_options(options: TrainRequest) -> None:
-    """Raise InputError for options that are out of range or contradict each other, whatever the messages."""
-    _steps(options, max(1, options.batch_size))
-
-
-def _steps(options: TrainRequest, bits: int | None) -> int:
-    """Steps of a training on so many messages of bits; None of a codebook, where most options do nothing."""
-    if bits is None and options.inputs is not None:
-        raise InputError("`inputs`: of bits; messages of a codebook are no bits, so leave it out")
-    if bits is not None and not 1 <= options.batch_size <= bits:
-        raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {bits}, the messages at hand")
-    check_lr(options.lr or 1.0)
-    return max(1, round(options.epochs * (bits or 0) / options.batch_size))
-
-
 def _train(
-    model: nn.Module, sent: Messages, steps: int, options: TrainRequest, measured_on: Asked | None, progress: Progress
+    model: nn.Module, sent: Messages, options: TrainRequest, measured_on: Asked | None, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
+    done, epoch = 0, len(sent) // options.batch_size
+    steps = max(1, round(options.epochs * len(sent) / options.batch_size))
     draw = torch.Generator().manual_seed(options.seed + 2**32)
-    done = 0
-    epoch = len(sent) // options.batch_size
-    batches = Batches(len(sent), options.batch_size, draw)
+    batches = shuffled_batches(len(sent), options.batch_size, draw)
     records = (sent, sent.labels)
     share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]
     if options.optimizer != "sgd":
         descent = getattr(torch.optim, options.optimizer.capitalize())(model.parameters(), descent)
+    left_out = list(model.children())[-1].register_forward_pre_hook(
+        lambda layer, batch: functional.dropout(batch[0], options.dropout, layer.training)
+    )
     with progress.progress("training on messages", steps) as step, threads(options.threads), torch.random.fork_rng([]):
         torch.manual_seed(options.seed + 2**33)
         for end in (*range(epoch, steps, epoch * math.ceil(steps / epoch / MAX_POINTS)), steps):
             watch = lambda taken, start=done: step(start + taken, "no more epsilon is spent")  # noqa: E731
-            left_out = list(model.children())[-1].register_forward_pre_hook(
-                lambda _, batch: functional.dropout(batch[0], options.dropout)
-            )
             train_plain(model, Mask.dense(model), records, batches, end - done, descent, watch)
-            left_out.remove()
             yield {"step": (done := end), "accuracy": measured_on and accuracy(model, *measured_on[1:], chunk=CHUNK)}
+    left_out.remove()
 
 
 def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     """Return the network: a linear one for a codebook, since all that its messages tell is in the means of classes."""
     if isinstance(answer, Codebook):
+        if options.inputs is not None:
+            raise InputError("`inputs`: of bits; messages of a codebook are no bits, so leave it out")
         if options.model is not None:
             raise InputError(
                 "`model`: messages of a codebook tell the means of classes, hence a linear network; leave it out"
             )
         return ModelSpec("mlp", answer.values, answer.classes)
-    name = options.model or MODEL
+    name = options.model or "mlp:128"
     if kind_name(name) not in for_inputs("vectors"):
         raise InputError(f"`model`: {name} does not take bits; take mlp:WIDTH,WIDTH,..., such as mlp:128")
     return ModelSpec(name, answer.channel.bits, answer.classes)
@@ -491,24 +449,17 @@ Asked = tuple[Inputs, Inputs, Tensor]
 
 
 def _of_test(scheme: Scheme, test: Split, options: TrainRequest, progress: Progress) -> Asked:
-    answer, plain, sent = scheme.answer, list[np.ndarray](), list[np.ndarray]()
-    opened = test.open(Public("accuracy of what a server learned, which has no ledger"))
+    answer, blocks = scheme.answer, list[np.ndarray]()
+    x, y = test.open(Public("accuracy of what a server learned, which has no ledger"))
     with progress.progress("features of the test records", len(test)) as step:
         for start in range(0, len(test), ROWS):
-            x, y = (values[start : start + ROWS] for values in opened)
-            scores = scheme.scores(x)
-            if isinstance(answer, Codebook):
-                plain.append(scores)
-            else:
-                plain.append(answer.without_coins(scores, y))
-                sent.append(answer.randomise(scores, y, FastSource()))
+            blocks.append(scheme.scores(x[start : start + ROWS]))
             step(min(start + ROWS, len(test)))
-    labels = torch.tensor(opened.y)
-    rows = np.concatenate(plain)  # labels as they are, not those of messages
+    scores, labels = np.concatenate(blocks), torch.tensor(y)  # labels as they are, not those of messages
     if isinstance(answer, Codebook):
-        return torch.from_numpy(rows), torch.zeros(0), labels
-    as_is = Messages(rows, answer, randomised=False, inputs=options.inputs)
-    return as_is, Messages(np.concatenate(sent), answer, inputs=options.inputs), labels
+        return torch.from_numpy(scores), torch.zeros(0), labels
+    as_is = Messages(answer.without_coins(scores, y), answer, randomised=False, inputs=options.inputs)
+    return as_is, Messages(answer.randomise(scores, y, FastSource()), answer, inputs=options.inputs), labels
 
 
 def receive(request: TrainRequest, progress: Progress) -> dict[str, Any]:
@@ -667,21 +618,14 @@ def read_messages(path: Path, scheme: Scheme) -> Received:
         raise ArtifactError(f"{path}: {error}; it is damaged") from None
 
 
-def save_learned(
-    target: Path,
-    scheme: Scheme,
-    learned: Learned,
-    result: Mapping[str, Any],
-    lineage: Lineage,
-) -> None:
+def save_learned(target: Path, scheme: Scheme, learned: Learned, result: Mapping[str, Any], lineage: Lineage) -> None:
     """Write a network that was trained on messages.
 
     From a codebook it is a run like any other, whose network takes features. From bits it is one on messages: its folder
     has no ``config.json``.
     """
-    spec = learned.spec
-    model = learned.model
-    mask = Mask.dense(learned.model)
+    spec, model = learned.spec, learned.model
+    mask = Mask.dense(model)
     with files.new_folder(target) as folder:
         stated = {"format": "dpltm-latent-run", "schema": 2, "scheme": scheme.id}
         files.write_json(folder / "result.json", {**result, **stated})

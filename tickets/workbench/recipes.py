@@ -85,7 +85,7 @@ COMMANDS: Mapping[str, tuple[type[Options], Callable[[Any], object]]] = {
     "transfer": (TransferRequest, str),  # whose options say all by themselves
     "latent scheme": (latent_options.SchemeRequest, latent.answer_of),
     "latent encode": (latent_options.EncodeRequest, str),
-    "latent train": (latent_options.TrainRequest, latent.check_server_options),
+    "latent train": (latent_options.TrainRequest, str),
 }
 """Of each command its options, and what refuses them together."""
 

@@ -93,13 +93,13 @@ def test_scores_are_log_likelihood_ratios(rate, replace_one):
 def test_coins_and_scores_go_on_in_another_process():
     first, second = canaries(Clip(1.0)), canaries(Clip(1.0), seed=1)
     first.observe(torch.arange(100.0), 1.0, 2.0)
-    second.resume(first.state())
+    training.restore(second.state(), first.state())
     assert (second.observations.included == first.observations.included).all()
     for one in (first, second):
         one.observe(torch.arange(100.0), 1.0, 2.0)
     assert (second.observations.scores == first.observations.scores).all()
-    with pytest.raises(ValueError, match="other canaries"):
-        canaries(Clip(1.0), count=19).resume(first.state())
+    with pytest.raises(InputError, match="scores has shape"):
+        training.restore(canaries(Clip(1.0), count=19).state(), first.state())
 
 
 def records(width=20):

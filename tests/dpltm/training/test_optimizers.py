@@ -26,14 +26,14 @@ PEERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-def moved(step: Callable[[list[torch.Tensor], float], None], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+def moved(step: Callable[[float, int], None], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """The parameters after 30 steps of changing size; of one of them the gradient is always 0."""
     generator = torch.Generator().manual_seed(0)
     for count in range(30):
         for parameter in parameters:
             parameter.grad = torch.randn(parameter.shape, generator=generator)
         parameters[1].grad *= 0
-        step(parameters, 0.5 / (count + 1))
+        step(0.5 / (count + 1), count + 1)
     return parameters
 
 
@@ -47,13 +47,13 @@ def test_bits_are_those_of_torch(name: str) -> None:
     start, ours, theirs = made(), made(), made()
     own, peer = OPTIMIZERS[name](ours), PEERS[name](theirs, lr=1.0)
 
-    def by_peer(parameters: list[torch.Tensor], lr: float) -> None:
-        del parameters
+    def by_peer(lr: float, number: int) -> None:
+        del number
         for group in peer.param_groups:
             group["lr"] = lr
         peer.step()
 
-    moved(lambda _, lr: own.step(lr), ours)
+    moved(own.step, ours)
     moved(by_peer, theirs)
     assert not torch.equal(ours[0], start[0])
     for one, other in zip(ours, theirs, strict=True):
@@ -66,7 +66,7 @@ def test_a_parameter_without_a_gradient_stays(name: str) -> None:
     before = parameters[2].detach().clone()
     for parameter in parameters[:2]:
         parameter.grad = torch.ones_like(parameter)
-    OPTIMIZERS[name](parameters).step(0.1)
+    OPTIMIZERS[name](parameters).step(0.1, 1)
     assert torch.equal(parameters[2], before)
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dpltm.errors import InputError
-from dpltm.features.feature_map import FeatureMap, make_feature_map
+from dpltm.features.feature_map import make_feature_map
 from dpltm.networks import ModelSpec
 from dpltm.options.tickets import ImportOptions
 from dpltm.privacy.ledger import Ledger
@@ -14,6 +15,7 @@ from dpltm.privacy.mechanisms import Unprotected
 from dpltm.pruning.generation import GenerationConfig, without_data
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.export import Origin
+from dpltm.tickets.feature_files import map_json
 from dpltm.tickets.workbench.stages import front_of_import, imported_set
 from dpltm.training.artifacts import Parent
 from refusals import refused
@@ -32,16 +34,8 @@ def stated(front: Any = None) -> Origin:
     return Origin("ef" * 32, "theirs", "dp", RELEASED, front)
 
 
-class Front:
-    """Of a map that has tensors, or that has none."""
-
-    text = "unit:1"
-
-    def __init__(self, has_tensors: bool) -> None:
-        self.has_tensors = has_tensors
-
-    def restored(self) -> FeatureMap | None:
-        return None if self.has_tensors else make_feature_map("unit", (6, 6), (0.0, 255.0))
+UNIT = make_feature_map("unit", (6, 6), (0.0, 255.0))
+PLAIN, WITH_TENSORS = map_json(UNIT), map_json(UNIT.centred_at(torch.zeros(36)))
 
 
 def test_a_file_speaks_for_itself() -> None:
@@ -76,8 +70,8 @@ def test_what_stands_in_front_of_an_imported_network() -> None:
     assert front(None)[1][0].startswith("t does not say what stands in front of its network;")
     for origin, features in (
         (None, "unit"),
-        (stated(Front(has_tensors=False)), None),
-        (stated(Front(has_tensors=False)), "unit"),
+        (stated(PLAIN), None),
+        (stated(PLAIN), "unit"),
     ):
         dataset, notes = front(origin, features)
         assert (dataset.feature_map is None, notes) == (False, [])
@@ -85,9 +79,9 @@ def test_what_stands_in_front_of_an_imported_network() -> None:
     other = "is not what the network in t stands behind, unit:1; leave it out"
     for origin, features, message in (
         (stated(), "unit", "`features`: the network in t takes records as they are; leave it out"),
-        (stated(Front(True)), None, tensors),
-        (stated(Front(True)), "unit", tensors),
-        (stated(Front(False)), "scatter:1,2", f"`features`: scatter:1,2 {other}"),
-        (stated(Front(False)), "none", f"`features`: none {other}"),
+        (stated(WITH_TENSORS), None, tensors),
+        (stated(WITH_TENSORS), "unit", tensors),
+        (stated(PLAIN), "scatter:1,2", f"`features`: scatter:1,2 {other}"),
+        (stated(PLAIN), "none", f"`features`: none {other}"),
     ):
         assert refused(front, origin, features).startswith(message)
