@@ -97,7 +97,10 @@ def _described(body: Any) -> FeatureMap:
         raise ValueError("keys")
     shape = tuple(body["shape"])
     text = body["text"]
-    for key, gone in (("network", "the network of a run in front of another"), ("components", "a map onto components")):
+    for key, gone in (
+        ("network", "the network of a run in front of another"),
+        ("components", "a map onto components"),
+    ):
         if body[key] is not None:
             raise ArtifactError(f"{gone} is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
