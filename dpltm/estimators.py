@@ -63,7 +63,7 @@ from dpltm.records.arrays import from_arrays, records_of
 from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
-from dpltm.records.schema import Column, Schema, as_schema
+from dpltm.records.schema import Schema, as_schema
 from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
@@ -431,6 +431,7 @@ class TicketEstimator(BaseEstimator):
         of_table = self.record_shape is None
         features = x.shape[1] if schema is None else schema.features
         self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        self._label = None if schema is None else schema.labels
         self._warned = False
         targets, declared = self._encoded(y)
         whose = None if units is None else np.asarray(units)
@@ -451,10 +452,6 @@ class TicketEstimator(BaseEstimator):
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
         raise NotImplementedError
-
-    def _label_column(self) -> Column | None:
-        schema = self._columns.schema
-        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
 
     def _options(self) -> dict[str, Any]:
         """Return the options of a training, as parameters state them."""
@@ -765,8 +762,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        label = self._label_column()
-        classes = self.classes
+        label, classes = self._label, self.classes
         if label is None:
             numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
             labels = (
@@ -794,14 +790,10 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return codes, {"classes": None if label is None and self.classes is None else len(labels)}
 
     def _codes(self, y: np.ndarray, whose: str) -> np.ndarray:
-        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
-
-        Args:
-            known: where all labels are from.
-        """
+        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
         fix = "declare every label with `classes`"
         spelled = y.tolist()
-        if self._label_column() is not None:
+        if self._label is not None:
             whose = "of the schema"
             fix = "add it there"
             spelled = Cells.of_objects(list(y)).records()
@@ -898,8 +890,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        label = self._label_column()
-        ends = self.target_bounds
+        label, ends = self._label, self.target_bounds
         if label is not None and label.is_target:
             check_none(IN_SCHEMA, target_bounds=ends)
             ends = label.bounds

@@ -214,19 +214,15 @@ def resolve(
     Raises:
         InputError: see :class:`Options`; or an unknown key of the section.
     """
-    values, problems = _read(cls, section)
+    values, problems = read_section(cls, section)
     if problems:
         raise InputError(f"`config` {source}: {problems[0]}")
     return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
-def section_problems(cls: type[Options], section: Mapping[str, Any]) -> list[str]:
-    """Return everything that is wrong with a configuration section by itself: keys, types, choices, ranges."""
-    return _read(cls, section)[1]
-
-
-def _read(cls: type[Options], section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of a section by name of the field, and what is wrong with the others."""
+def read_section(cls: type[Options], section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of a configuration section by name of the field, and what is wrong with the others by themselves:
+    keys, types, choices, ranges."""
     items = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
     problems = []

@@ -34,7 +34,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
-from dpltm.options import Options, resolve, section_problems
+from dpltm.options import Options, read_section, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
@@ -123,7 +123,7 @@ def _checked(command: str, section: dict[str, Any]) -> dict[str, Any]:
     if own in section and not isinstance(section[own], str):
         problems.append(f"{own}: {section[own]!r:.80} is not the name of a set")
     options = {key: value for key, value in section.items() if key not in (own, *decided)}
-    if problems := problems + section_problems(COMMANDS[command][0], options):
+    if problems := problems + read_section(COMMANDS[command][0], options)[1]:
         raise ValueError(problems)
     return section
 

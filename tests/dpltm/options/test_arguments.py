@@ -7,7 +7,7 @@ import pytest
 
 from dpltm.errors import InputError
 from dpltm.local.latent import TrainRequest as LatentTraining
-from dpltm.options import arguments, resolve, section_problems
+from dpltm.options import arguments, read_section, resolve
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.run import RunRequest
@@ -94,7 +94,7 @@ def test_the_range_of_an_option_holds_wherever_its_value_is_from(cls, given, exp
     )
     assert refused(arguments, cls, given) == message
     assert refused(resolve, cls, given, {}) == message
-    assert section_problems(cls, {name.replace("_", "-"): value}) == [message]
+    assert read_section(cls, {name.replace("_", "-"): value})[1] == [message]
 
 
 def test_what_is_needed_is_missed_wherever_it_should_be_from():
