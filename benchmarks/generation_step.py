@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import Batches, train_plain
+from dpltm.pruning.generation import shuffled_batches, train_plain
 
 RECORDS, FEATURES, CLASSES, BATCH, LR = 60_000, 784, 10, 400, 0.1
 
@@ -53,7 +53,7 @@ def main() -> None:
         }
     )
     mask.apply(ticket)
-    batches = Batches(RECORDS, BATCH, generator)
+    batches = shuffled_batches(RECORDS, BATCH, generator)
     times: dict[str, list[float]] = {"bare": [], "generate": []}
     for _ in range(arguments.repeats + 1):
         began = time.perf_counter()

@@ -36,7 +36,7 @@ from dpltm.local.server import Estimates, Messages, best_codebook, nearest_mean,
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
-from dpltm.pruning.generation import Batches, train_plain
+from dpltm.pruning.generation import shuffled_batches, train_plain
 from dpltm.randomness.noise import SecureSource
 from dpltm.records import Dataset, Public, load
 
@@ -106,7 +106,7 @@ def bits(x: np.ndarray, private: Dataset, test: np.ndarray, epsilon: float, sign
     answer = BitStrings(signs, CLASSES, FixedPoint(0, 0), "rappor", epsilon / 2, None, epsilon / 2)
     sent = Messages(answer.randomise(x[:, :signs], private.train.open(PUBLIC).y, SecureSource()), answer)
     model = build(ModelSpec("mlp", signs, CLASSES), seed)
-    batches = Batches(len(sent), 1000, torch.Generator().manual_seed(seed))
+    batches = shuffled_batches(len(sent), 1000, torch.Generator().manual_seed(seed))
     train_plain(model, Mask.dense(model), (sent[:], sent.labels), batches, 600, 0.02)
     plain = Messages(answer.without_coins(test[:, :signs], private.test.open(PUBLIC).y), answer, randomised=False)
     return accuracy(model, plain[:], torch.from_numpy(private.test.open(PUBLIC).y))

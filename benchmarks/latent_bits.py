@@ -31,7 +31,7 @@ from dpltm.local.latent import SchemeOptions, TrainRequest
 from dpltm.local.scheme import ROWS, BitStrings, FixedPoint, Scheme
 from dpltm.networks import ModelSpec, build
 from dpltm.privacy.ledger import Ledger
-from dpltm.pruning.generation import Batches
+from dpltm.pruning.generation import shuffled_batches
 from dpltm.randomness.noise import FastSource
 from dpltm.records import Public, load
 from dpltm.tickets.workbench.latent import learn, make_scheme
@@ -80,7 +80,7 @@ def train(
     kernel, before = shared(rows, rows, answer), times(rows, weight, answer)
     kernel_of_test, before_of_test = shared(test[0], rows, answer), times(test[0], weight, answer)
     moved, per_epoch = torch.zeros(len(rows), units), len(rows) // batch
-    batches = Batches(len(rows), batch, torch.Generator().manual_seed(seed + 2**32))
+    batches = shuffled_batches(len(rows), batch, torch.Generator().manual_seed(seed + 2**32))
 
     def right(start: Tensor, inner: Tensor, labels: Tensor) -> float:
         outputs = (start + inner @ moved + bias).relu() @ second.T + last

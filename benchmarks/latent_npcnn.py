@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, dropout
 
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
-from dpltm.pruning.generation import Batches
+from dpltm.pruning.generation import shuffled_batches
 from dpltm.records import Public, load
 
 PUBLIC = Public("a benchmark")
@@ -32,7 +32,10 @@ SEEN = 5000  # training records that accuracy in training is measured on
 
 def train(spec: ModelSpec, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
     model = build(spec, 0)
-    optimizer, batches = torch.optim.Adam(model.parameters()), Batches(len(x), 64, torch.Generator().manual_seed(0))
+    optimizer, batches = (
+        torch.optim.Adam(model.parameters()),
+        shuffled_batches(len(x), 64, torch.Generator().manual_seed(0)),
+    )
     torch.manual_seed(0)
     hook = list(model.children())[-1].register_forward_pre_hook(lambda _, given: dropout(given[0], 0.25))
     for _ in range(epochs * (len(x) // 64)):

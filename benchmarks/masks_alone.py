@@ -48,7 +48,7 @@ def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     looked_at = {"ticket": sets}
     for control in CONTROLS:
         looked_at[control] = [
-            carry_over(tickets, tickets.spec, control, seed=FIRST_SEED + at).tickets for at, tickets in enumerate(sets)
+            carry_over(tickets, tickets.spec, control, seed=FIRST_SEED + at)[0] for at, tickets in enumerate(sets)
         ]
     for number, ticket in enumerate(sets[0].tickets):
         found = {name: [untrained(one, number, test) for one in these] for name, these in looked_at.items()}

@@ -82,10 +82,9 @@ def epsilon_bound(canaries: int, guesses: int, correct: int, delta: float, confi
         For a release that is (epsilon, delta)-DP, the bound exceeds epsilon with probability at most 1 - ``confidence``,
         over the coins and the release. It asks nothing of the attack, but that ``guesses`` was fixed before.
     """
-    allowed = 1 - confidence
 
     def excess(epsilon: float) -> float:
-        return p_value(canaries, guesses, correct, epsilon, delta) - allowed
+        return p_value(canaries, guesses, correct, epsilon, delta) - (1 - confidence)
 
     if excess(0.0) >= 0:
         return 0.0
@@ -443,12 +442,10 @@ def gaussian_epsilon(scores: np.ndarray, included: np.ndarray, delta: float, con
     canaries of one run are independent trials and the trade-off function is Gaussian. Neither is certain, so the figure
     refutes nothing. The half with the larger scores is taken to be in.
     """
-    flagged = np.zeros(len(scores), dtype=bool)
-    flagged[np.argsort(-scores, kind="stable")[: len(scores) // 2]] = True
-    one_sided = 1 - (1 - confidence) / 2
-    inside, outside = int(included.sum()), int((~included).sum())
-    alarms = clopper_pearson(int((flagged & ~included).sum()), outside, one_sided)
-    misses = clopper_pearson(int((~flagged & included).sum()), inside, one_sided)
+    order, one_sided = np.argsort(-scores, kind="stable"), 1 - (1 - confidence) / 2
+    flagged, passed = included[order[: len(order) // 2]], included[order[len(order) // 2 :]]
+    alarms = clopper_pearson(int((~flagged).sum()), int((~included).sum()), one_sided)
+    misses = clopper_pearson(int(passed.sum()), int(included.sum()), one_sided)
     if alarms + misses >= 1:
         return 0.0
     return gdp.epsilon(delta, float(ndtri(1 - alarms) - ndtri(misses)))

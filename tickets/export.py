@@ -35,11 +35,7 @@ from dpltm.tickets.files import (
 from dpltm.tickets.model_card import sources
 from dpltm.tickets.run import WEIGHTS, write_config, write_network
 from dpltm.tickets.tensors import read_any, write_tensors
-from dpltm.tickets.ticket_set import (
-    MAX_SET,
-    check_text,
-    save_ticket_set,
-)
+from dpltm.tickets.ticket_set import MAX_SET, check_text, save_ticket_set
 from dpltm.training.artifacts import PROVENANCES, Parent, ProvenanceKind, Run, TicketSet, check_provenance
 
 _ORIG, _MASK = "_orig", "_mask"
@@ -204,22 +200,16 @@ def import_torch_prune(path: Path, spec: Network) -> Tickets:
 
 def _write(path: Path, origin: Origin, tensors: Mapping[str, np.ndarray]) -> None:
     check_free(path)
-    text = _stated(origin)
-    if path.suffix != ".safetensors":
-        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
-    with new_file(path) as staging:
-        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
-
-
-def _stated(origin: Origin) -> str:
-    """Return a file's statement of its origin; InputError if that is too long."""
     text = json.dumps(origin.to_json())
     if len(text) > MAX_METADATA // 2:
         raise InputError(
             f"{origin.name}: {len(origin.lineage.entries)} releases and declarations are too many to go with a file; export"
             " the whole set"
         )
-    return text
+    if path.suffix != ".safetensors":
+        raise ArtifactError(f"`out`: {path}: tensors are written as safetensors; name it {path.stem}.safetensors")
+    with new_file(path) as staging:
+        write_tensors(staging, tensors, metadata={_ORIGIN: text})  # of several keys the order would vary
 
 
 def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
@@ -227,9 +217,8 @@ def compact_set(tickets: TicketSet, number: int, path: Path) -> dict[str, Any]:
 
     Starting weights are those of the set. Units without live inputs stay: their biases are constants that train.
     """
-    spec = _of_a_kind(tickets.body.spec, tickets.label)
-    ticket = tickets.ticket(number)
-    smaller = _compacted(spec, tickets.body.theta0, ticket.mask)
+    spec, ticket = tickets.body.spec, tickets.ticket(number)
+    smaller = _compacted(spec, tickets.body.theta0, ticket.mask, tickets.label)
     dense = Ticket(0, Mask.dense(smaller.model), None, None)
     body = Tickets(smaller.spec, weights_of(smaller.model), (dense, Ticket(1, smaller.mask, None, None)))
     # pruned starting weights are those of the set as well, though the mask keeps them at zero
@@ -252,8 +241,8 @@ def compact_run(run: Run, path: Path) -> dict[str, Any]:
     """Write a run whose network is compact and gives the same answers, and return sizes."""
     if run.path is None:
         raise ArtifactError(f"{run.label}: lies in no folder; save it first")
-    spec = _of_a_kind(run.spec, run.label)
-    smaller = _compacted(spec, weights_of(run.model), run.mask)
+    spec = run.spec
+    smaller = _compacted(spec, weights_of(run.model), run.mask, run.label)
     with new_folder(path) as folder:
         for name in ("metrics.jsonl", "environment.json"):
             (folder / name).write_bytes(read_bytes(run.path / name, MAX_METRICS))
@@ -269,13 +258,9 @@ def compact_run(run: Run, path: Path) -> dict[str, Any]:
     return _sizes(spec, run.mask, smaller)
 
 
-def _of_a_kind(spec: Network, label: str) -> ModelSpec:
+def _compacted(spec: Network, values: Mapping[str, Tensor], mask: Mask, label: str) -> Compact:
     if not isinstance(spec, ModelSpec):
         raise InputError(f"{label}: is of {spec.text!a:.100}; only networks of a kind by name can be compacted")
-    return spec
-
-
-def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Compact:
     smaller = compact(spec, values, mask)
     if smaller.spec == spec:
         raise InputError(
@@ -285,7 +270,7 @@ def _compacted(spec: ModelSpec, values: Mapping[str, Tensor], mask: Mask) -> Com
     return smaller
 
 
-def _sizes(spec: ModelSpec, mask: Mask, smaller: Compact) -> dict[str, Any]:
+def _sizes(spec: Network, mask: Mask, smaller: Compact) -> dict[str, Any]:
     """Return networks, their parameters and live coordinates, before and after, as JSON."""
     sides = {"before": (spec, mask), "after": (smaller.spec, smaller.mask)}
     return {

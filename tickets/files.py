@@ -297,13 +297,11 @@ class Document:
 
     Attributes:
         keys: all but ``format``, ``schema`` and ``digest``.
-        other: the same kind with another schema, which is read as well.
     """
 
     form: str
     schema: int
     keys: frozenset[str]
-    other: Document | None = None
 
     def sealed(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a document of these contents, with its format, schema and digest."""
@@ -326,9 +324,7 @@ class Document:
 
     def read(self, path: Path, most: int = MAX_JSON) -> dict[str, Any]:
         """The document in a file of at most so many bytes; ArtifactError as :meth:`checked`, or as :func:`read_json`."""
-        body = parse_json(path, read_bytes(path, most))
-        mine = self.other is None or (isinstance(body, dict) and body.get("schema") == self.schema)
-        return (self if mine or self.other is None else self.other).checked(path, body)
+        return self.checked(path, parse_json(path, read_bytes(path, most)))
 
 
 LINEAGE, MAX_LINEAGE = "lineage.json", 2**27

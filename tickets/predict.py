@@ -77,13 +77,10 @@ def main() -> None:
             heads = ["prediction"] if names is None else ["label", *(f"p {name}" for name in names)]
             rows.writerow([*(no_formula(name) for name, _ in first), *heads])
             for place, output in enumerate(outputs):
-                label = (
-                    []
-                    if names is None
-                    else ["" if np.isnan(output).any() else no_formula(names[int(output.argmax())])]
-                )
-                figures = [f"{value:.9g}" for value in np.atleast_1d(output)]
-                rows.writerow([*(no_formula(cells[place]) for _, cells in first), *label, *figures])
+                written = [no_formula(cells[place]) for _, cells in first]
+                if names is not None:
+                    written.append("" if np.isnan(output).any() else no_formula(names[int(output.argmax())]))
+                rows.writerow([*written, *(f"{value:.9g}" for value in np.atleast_1d(output))])
     except (OSError, ValueError, KeyError, csv.Error) as error:
         sys.exit(f"predict.py: {error}")
 

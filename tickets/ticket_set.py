@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ _KEYS = frozenset(
     {"id", "predictors_id", "name", "created", "dpltm", "model", "features", "classes", "criterion", "provenance"}
 ) | {"lineage", "parent", "config", "feature_map", "tickets", "card"}
 _OWN_DOCUMENT = files.Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
-_DOCUMENT = files.Document("dpltm-ticket-set", 4, _KEYS, _OWN_DOCUMENT)
+_DOCUMENT = files.Document("dpltm-ticket-set", 4, _KEYS)
 
 _WINNER = files.Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
@@ -245,7 +245,9 @@ def card_is_as_written(path: Path) -> bool:
 def described(path: Path) -> dict[str, Any]:
     """Return the description of a set, before it is compared with anything else; ArtifactError where it is none."""
     where = path / "tickets.json"
-    document = _DOCUMENT.read(where)
+    body = files.parse_json(where, files.read_bytes(where, files.MAX_JSON))
+    plain = isinstance(body, dict) and body.get("schema") == _DOCUMENT.schema
+    document = (_DOCUMENT if plain else _OWN_DOCUMENT).checked(where, body)
     if not isinstance(document["card"], str) or not re.fullmatch("[0-9a-f]{64}", document["card"]):
         raise ArtifactError(f"{where}: card is not a SHA-256")
     return document
@@ -267,22 +269,16 @@ def _predictors(path: Path, stated: object, rounds: list[str], masks: Mapping[st
     return predictors
 
 
-@dataclass(frozen=True)
-class TicketRow:
-    """What a description tells of a ticket."""
-
-    round: int
-    density: float
-    live: int
-    accuracy: float | None
-
-
 def ticket_rows(tickets: Tickets, *, measured: bool = True) -> list[dict[str, Any]]:
     """Return the tickets of a set as JSON, here and in answers; accuracies are null unless ``measured``."""
     return [
-        asdict(TicketRow(ticket.round, ticket.mask.density, ticket.mask.live, ticket.accuracy if measured else None))
+        _row(ticket.round, ticket.mask) | {"accuracy": ticket.accuracy if measured else None}
         for ticket in tickets.tickets
     ]
+
+
+def _row(number: int, mask: Mask) -> dict[str, Any]:
+    return {"round": number, "density": mask.density, "live": mask.live}
 
 
 def _size(where: Path, document: Mapping[str, Any]) -> tuple[Network, int]:
@@ -312,12 +308,12 @@ def _ticket(where: str, number: int, row: object, mask: Mask, values: Mapping[st
     for name, live in mask.items() if values else ():
         predictor[name] = torch.zeros(live.shape)
         predictor[name][live] = torch.from_numpy(values[f"{number}/{name}"])
-    stated = value_from_json(TicketRow, row, where)
-    if stated != TicketRow(number, mask.density, mask.live, stated.accuracy):
+    measured = row.get("accuracy", ...) if isinstance(row, dict) else ...
+    if row != _row(number, mask) | {"accuracy": measured}:
         raise ArtifactError(f"{where}: its round, live or density disagrees with its place and its mask")
-    if stated.accuracy is not None and not 0 <= stated.accuracy <= 1:
-        raise ArtifactError(f"{where}: accuracy {stated.accuracy:g} is not between 0 and 1")
-    return Ticket(number, mask, stated.accuracy, predictor or None)
+    if measured is not None and not (isinstance(measured, float) and 0 <= measured <= 1):
+        raise ArtifactError(f"{where}: accuracy {measured!r:.40} is not between 0 and 1")
+    return Ticket(number, mask, measured, predictor or None)
 
 
 def check_size(where: str, spec: Network, masks: int) -> None:
@@ -355,20 +351,21 @@ def winner_path(tickets: TicketSet) -> Path:
     return folder_of(tickets) / "winner.json"
 
 
-def last_winner(tickets: TicketSet) -> Winner | None:
-    """Return the winner of the last draw; None where there is no record of any. ArtifactError as :func:`load_winner`."""
-    has_file = tickets.path is not None and os.path.lexists(winner_path(tickets))
-    return load_winner(tickets) if has_file else None
-
-
 def load_winner(tickets: TicketSet) -> Winner:
-    """Return the winner of the last draw."""
-    path = winner_path(tickets)
-    if not os.path.lexists(path):
+    """Return the winner of the last draw; ArtifactError where there is no record of any, or it is damaged."""
+    winner = last_winner(tickets)
+    if winner is None:
         raise ArtifactError(
             f"{tickets.label}: no winner was drawn yet; run dpltm select {tickets.label}, or name a round as"
             f" {tickets.label}@ROUND"
         )
+    return winner
+
+
+def last_winner(tickets: TicketSet) -> Winner | None:
+    """Return the winner of the last draw; None where there is no record of any."""
+    if tickets.path is None or not os.path.lexists(path := winner_path(tickets)):
+        return None
     body = _WINNER.read(path, files.MAX_LINEAGE)
     number, facts = body["round"], body["facts"]
     plain = isinstance(number, int) and not isinstance(number, bool) and isinstance(facts, dict)

@@ -8,6 +8,7 @@ so that what is certified is what the coins do, to the last bit of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
@@ -109,22 +110,15 @@ class Channel:
         words[:, :width] = packed
         received = np.empty_like(packed)
         at_a_time = max(1, BLOCK // wide)
-        columns = self._columns(wide)
+        place = np.arange(wide * 64) % len(self.pattern)
+        masks = [np.packbits(place == number).view(np.uint64) for number in range(len(self.pattern))]
         for start in range(0, len(packed), at_a_time):
             block = words[start : start + at_a_time].view(np.uint64)
-            sent = _below(block, columns, source).view(np.uint8)
+            sent = _below(block, masks, self.pattern, source).view(np.uint8)
             received[start : start + at_a_time] = sent[:, :width]
         if beyond:
             received[:, -1] &= 256 - (1 << beyond)
         return received
-
-    def _columns(self, wide: int) -> list[tuple[np.ndarray, int, int]]:
-        """Return each pattern bit's place in the words of a record, and its two thresholds."""
-        place = np.arange(wide * 64) % len(self.pattern)
-        return [
-            (np.packbits(place == number).view(np.uint64), bit.one, bit.zero)
-            for number, bit in enumerate(self.pattern)
-        ]
 
 
 def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None) -> Channel:
@@ -161,23 +155,25 @@ def chance(value: Decimal, rounding: str = ROUND_FLOOR) -> int:
     return min(max(int((value * WHOLE).to_integral_value(rounding)), 1), WHOLE - 1)
 
 
-def _below(bits: np.ndarray, columns: list[tuple[np.ndarray, int, int]], source: RandomSource) -> np.ndarray:
+def _below(bits: np.ndarray, masks: Sequence[np.ndarray], pattern: Sequence[Bit], source: RandomSource) -> np.ndarray:
     """Return ones where a uniform number of 64 bits is below its bit's threshold, 64 of them a word: ``(n, words)``.
+
+    ``masks`` have the places of each bit of the pattern in the words of a record.
 
     Numbers are drawn from their highest bit on, all of a word at once, and only as far as it takes to tell them from the
     thresholds: some eight random bits each, for words of 64.
     """
     flat = bits.reshape(-1)
-    places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask, _, _ in columns]
+    places = [np.broadcast_to(mask, bits.shape).reshape(-1) for mask in masks]
     below = np.zeros_like(flat)
     left = np.full_like(flat, ~np.uint64(0))
     at = np.arange(len(flat))
     for height in range(63, -1, -1):
         threshold = np.zeros_like(flat)
-        for place, (_, one, zero) in zip(places, columns, strict=True):
-            if one >> height & 1:
+        for place, bit in zip(places, pattern, strict=True):
+            if bit.one >> height & 1:
                 threshold |= place & flat
-            if zero >> height & 1:
+            if bit.zero >> height & 1:
                 threshold |= place & ~flat
         drawn = np.frombuffer(source.random_bytes(8 * len(flat)), dtype=np.uint64)
         below[at] |= left & threshold & ~drawn
@@ -193,11 +189,6 @@ def log_ratio(a: int, b: int) -> float:
     with localcontext() as context:
         context.prec = 50
         return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
-
-
-def log_distance(a: int, b: int) -> float:
-    """|ln(a / b)|, rounded up: chances that are rounded may make likelier what was to be less likely."""
-    return max(log_ratio(a, b), log_ratio(b, a))
 
 
 def rounded_up(value: Fraction) -> float:
@@ -237,7 +228,10 @@ class Response:
     @property
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
-        return log_distance(self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near)
+        near, other = self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near
+        return max(
+            log_ratio(near, other), log_ratio(other, near)
+        )  # rounded coins may make another answer the likelier
 
     @property
     def chances(self) -> tuple[float, float]:

@@ -8,6 +8,8 @@ post-processing.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,40 +77,11 @@ def train_plain(
         parameter.grad = None
 
 
-class Batches:
-    """Index batches ``(batch_size,)`` int64 without end, one shuffled epoch after another; a short rest is left out."""
-
-    def __init__(self, records: int, batch_size: int, generator: torch.Generator) -> None:
-        self._records, self._size, self._generator = records, batch_size, generator
-        self._parts: tuple[Tensor, ...] = ()
-        self._epoch = generator.get_state()
-        self._taken = 0
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return self
-
-    def __next__(self) -> Tensor:
-        if self._taken == len(self._parts):
-            self._shuffle()
-        self._taken += 1
-        return self._parts[self._taken - 1]
-
-    def state(self) -> tuple[Tensor, int]:
-        """The generator's state before this epoch, and the batches taken of it."""
-        return self._epoch, self._taken
-
-    def resume(self, epoch: Tensor, taken: int) -> None:
-        self._generator.set_state(epoch)
-        self._epoch, self._taken = epoch, 0
-        if taken:
-            self._shuffle()
-            self._taken = taken
-
-    def _shuffle(self) -> None:
-        self._epoch = self._generator.get_state()
-        self._taken = 0
-        order = torch.randperm(self._records, generator=self._generator)
-        self._parts = order[: self._records - self._records % self._size].split(self._size)
+def shuffled_batches(records: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield index batches ``(batch_size,)`` int64 without end, one shuffled epoch after another, without a short rest."""
+    while True:
+        order = torch.randperm(records, generator=generator)
+        yield from order[: records - records % batch_size].split(batch_size)
 
 
 @dataclass(frozen=True)
@@ -178,72 +151,66 @@ Evaluation = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, str]
 """Records that rounds are measured on, their labels, and in place of accuracy a metric as ``skill`` has it."""
 
 
+@dataclass
 class Rounds:
     """Train, prune, rewind, round after round.
 
     ``schedule`` has the live weights after each round. Accuracies are measured on ``evaluation``, if there is one.
     """
 
-    def __init__(
-        self,
-        spec: Network,
-        x: Inputs,
-        y: Tensor,
-        config: GenerationConfig,
-        schedule: Schedule,
-        evaluation: Evaluation | None,
-    ) -> None:
-        self._x, self._y, self._config, self._schedule, self._evaluation = x, y, config, schedule, evaluation
-        self._spec = spec
-        self._model = build(spec, config.seed)
-        self._initial = self.theta0 = weights_of(self._model)
-        self._batches = Batches(len(x), config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
-        self._mask = dense_mask(spec)
-        self.tickets = list[Ticket]()
-        self._done = 0  # steps of all rounds so far
+    spec: Network
+    x: Inputs
+    y: Tensor
+    config: GenerationConfig
+    schedule: Schedule
+    evaluation: Evaluation | None
 
-    def run(
-        self, progress: Callable[[int, int], None] | None = None, between: Callable[[], object] | None = None
-    ) -> None:
-        """Run all rounds that are left; ``between`` is called after ``progress``, and may ask for ``checkpoint``."""
-        config = self._config
+    def __post_init__(self) -> None:
+        config = self.config
+        self._model = build(self.spec, config.seed)
+        self._initial = self.theta0 = weights_of(self._model)
+        generator = torch.Generator().manual_seed(config.seed + 2**32)
+        self._batches = shuffled_batches(len(self.x), config.batch_size, generator)
+        self._mask = dense_mask(self.spec)
+        self.tickets = list[Ticket]()
+        self.done = 0  # steps of all rounds so far
+
+    def run(self, between: Callable[[], object]) -> None:
+        """Run all rounds that are left; ``between`` is called now and then, and may ask for ``checkpoint``."""
+        config = self.config
 
         def train(end: int) -> None:
-            start = self._done
+            start = self.done
 
             def report(steps: int) -> None:
-                self._done = start + steps
-                if progress is not None:
-                    progress(self._done, config.steps)
-                if between is not None:
-                    between()
+                self.done = start + steps
+                between()
 
             batches = _drawing(self._batches, config.seed, start)
             with torch.random.fork_rng(devices=[]):
-                records, loss = (self._x, self._y), self._spec.loss
+                records, loss = (self.x, self.y), self.spec.loss
                 train_plain(self._model, self._mask, records, batches, end - start, config.lr, report, loss)
             check_trained(weights_of(self._model))
 
         while True:
-            if config.rewind and self._done <= config.rewind:
+            if config.rewind and self.done <= config.rewind:
                 train(config.rewind)
                 self.theta0 = weights_of(self._model)
             train(config.iterations + len(self.tickets) * (config.iterations - config.rewind))
-            score = None if self._evaluation is None else self._score(*self._evaluation)
+            score = None if self.evaluation is None else self._score(*self.evaluation)
             self.tickets.append(Ticket(len(self.tickets), self._mask, score, weights_of(self._model)))
-            if len(self.tickets) == len(self._schedule):
+            if len(self.tickets) == len(self.schedule):
                 return
             self._prune()
 
     def _score(self, x: Inputs, y: Tensor, metric: str = "accuracy") -> float:
         judged = None if metric == "accuracy" else skill(self._model, x, y, metric=metric)
         if judged is None or judged.estimate is None:  # records of one class, which have no ranks
-            return accuracy(self._model, x, y, score=self._spec.score)
+            return accuracy(self._model, x, y, score=self.spec.score)
         return judged.estimate.value
 
     def checkpoint(self, beside: Mapping[str, Any]) -> Checkpoint:
         """Return where it stands, with what else the state holds."""
-        epoch, taken = self._batches.state()
         masks = {f"masks/{ticket.round}": ticket.mask for ticket in self.tickets} | {"mask": self._mask}
         weights = {f"predictors/{ticket.round}": ticket.predictor or {} for ticket in self.tickets}
         weights |= {"theta0": self.theta0, "model": weights_of(self._model)}
@@ -252,9 +219,9 @@ class Rounds:
             f"{part}/{name}": value.numpy() for part, values in weights.items() for name, value in values.items()
         }
         return Checkpoint(
-            f"round {len(self.tickets)}, step {self._done} of {self._config.steps}",
-            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self._done, "taken": taken, **beside},
-            {"epoch": epoch.numpy(), **bits, **numbers},
+            f"round {len(self.tickets)}, step {self.done} of {self.config.steps}",
+            {"scores": [ticket.accuracy for ticket in self.tickets], "done": self.done, **beside},
+            bits | numbers,
         )
 
     def resume(self, latest: Checkpoint) -> None:
@@ -274,20 +241,20 @@ class Rounds:
                 Ticket(number, mask(f"masks/{number}"), score, weights(f"predictors/{number}"))
                 for number, score in enumerate(state["scores"])
             ]
-            self._done = int(state["done"])
-            self._batches.resume(torch.from_numpy(tensors["epoch"].copy()), int(state["taken"]))
+            self.done = int(state["done"])
+            collections.deque(itertools.islice(self._batches, self.done), 0)  # those of the steps that were done
 
     def _prune(self) -> None:
-        config, live = self._config, self._schedule[len(self.tickets)]
+        config, live = self.config, self.schedule[len(self.tickets)]
         step = PruningRound(
-            self._model, self._initial, self._mask, live, config.scope, self._x[:1], config.seed, config.groups
+            self._model, self._initial, self._mask, live, config.scope, self.x[:1], config.seed, config.groups
         )
         self._mask = _next_mask(config.criterion, step)
         put(self._model, self.theta0)
         self._mask.apply(self._model)
 
 
-def _drawing(batches: Batches, seed: int, step: int) -> Iterator[Tensor]:
+def _drawing(batches: Iterator[Tensor], seed: int, step: int) -> Iterator[Tensor]:
     """Yield batches, each after what a network draws at random in that step was seeded by its number."""
     for number, index in enumerate(batches, start=step):
         torch.default_generator.manual_seed(seed + 2**35 + number)
@@ -339,10 +306,16 @@ def generate(
     if config.batch_size > len(x):
         raise InputError(f"`batch_size`: {config.batch_size} is more than the {len(x)} records; give at most {len(x)}")
     rounds = Rounds(spec, x, y, config, make_schedule(spec, config), evaluation)
+
+    def between() -> None:
+        if progress is not None:
+            progress(rounds.done, config.steps)
+        checkpoints.offer(lambda: rounds.checkpoint(beside or {}))
+
     with threads(config.threads):
         if checkpoints.latest is not None:
             rounds.resume(checkpoints.latest)
-        rounds.run(progress, lambda: checkpoints.offer(lambda: rounds.checkpoint(beside or {})))
+        rounds.run(between)
     return Tickets(spec, rounds.theta0, tuple(rounds.tickets))
 
 

@@ -185,17 +185,15 @@ class _Live:
         remaining.alive = self.alive.clone()
         while True:
             gone = weights[remaining.alive[weights]]
-            remaining._drop(gone[sizes[gone].argsort(stable=True)][: remaining.total - live])
+            gone = gone[sizes[gone].argsort(stable=True)][: remaining.total - live]
+            remaining.alive[gone] = False
+            remaining.total -= len(gone)
+            remaining.incoming = remaining.incoming - self._per_unit(self.units.maker[gone])
+            remaining.outgoing = remaining.outgoing - self._per_unit(self.units.feeder[gone])
             useless = ((remaining.outgoing == 0) & (remaining.incoming > 0)).nonzero().squeeze(1).tolist()
             if remaining.total == live or not useless:
                 return remaining
             weights = torch.cat([remaining.units.weights[unit] for unit in useless]).unique()
-
-    def _drop(self, gone: Tensor) -> None:
-        self.alive[gone] = False
-        self.total -= len(gone)
-        self.incoming = self.incoming - self._per_unit(self.units.maker[gone])
-        self.outgoing = self.outgoing - self._per_unit(self.units.feeder[gone])
 
     def works(self) -> bool:
         """True if every weight has a live coordinate; its unit is used, once what leads to no output is gone."""

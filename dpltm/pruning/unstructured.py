@@ -75,7 +75,11 @@ def keep_topk(scores: Mapping[str, Tensor], mask: Mask, live: Mapping[str, int],
     if scope == "layer":
         alive_next = {name: _topk(flat[name], alive[name], count) for name, count in live.items()}
     else:
-        alive_next = dict(zip(live, _topk_overall(flat, alive, sum(live.values())), strict=True))
+        safe = torch.cat([_topk(flat[name], alive[name], 1) for name in live])
+        others = torch.cat(list(alive.values())) & ~safe
+        chosen = _topk(torch.cat(list(flat.values())), others, sum(live.values()) - int(safe.sum()))
+        parts = (chosen | safe).split([len(values) for values in flat.values()])
+        alive_next = dict(zip(live, parts, strict=True))
     return mask.replaced({name: values.view_as(mask[name]) for name, values in alive_next.items()})
 
 
@@ -87,13 +91,6 @@ def _topk(scores: Tensor, alive: Tensor, count: int) -> Tensor:
     alive_next = alive.clone()
     alive_next[positions[order[: len(positions) - count]]] = False
     return alive_next
-
-
-def _topk_overall(scores: Mapping[str, Tensor], alive: Mapping[str, Tensor], count: int) -> tuple[Tensor, ...]:
-    safe = torch.cat([_topk(scores[name], alive[name], 1) for name in scores])
-    others = torch.cat([alive[name] for name in scores]) & ~safe
-    chosen = _topk(torch.cat(list(scores.values())), others, count - int(safe.sum()))
-    return (chosen | safe).split([len(values) for values in scores.values()])
 
 
 def by_trained_weights(step: PruningRound) -> Mask:
@@ -148,8 +145,10 @@ def synflow_scores(model: nn.Module, weights: Mapping[str, Tensor], mask: Mask, 
     and 3). Of ``example`` only the shape matters."""
     flow = copy.deepcopy(model).double().eval()
     for layer in flow.modules():
-        if isinstance(layer, (nn.Embedding, *_THROUGH)):
-            layer.register_forward_hook(_sum_of_rows if isinstance(layer, nn.Embedding) else _same)
+        if isinstance(layer, nn.Embedding):
+            layer.register_forward_hook(lambda table, _, rows: table.weight.sum(0).expand_as(rows))
+        elif isinstance(layer, _THROUGH):
+            layer.register_forward_hook(lambda _, inputs, __: inputs[0])
     with torch.no_grad():
         for name, value in flow.named_parameters():
             value.copy_(weights[name].double().abs() * mask[name] * (value.ndim >= 2))
@@ -170,17 +169,6 @@ _THROUGH = (
     nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm,
 )  # fmt: skip
 """Activations and norms: everything flows, as through a ReLU; where they saturate, or divide, nothing would."""
-
-
-def _same(layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
-    del layer, outputs
-    return inputs[0]
-
-
-def _sum_of_rows(table: nn.Module, inputs: tuple[Tensor], rows: Tensor) -> Tensor:
-    del inputs
-    assert isinstance(table, nn.Embedding)
-    return table.weight.sum(0).expand_as(rows)
 
 
 def by_flow(step: PruningRound) -> Mask:

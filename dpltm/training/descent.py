@@ -246,14 +246,7 @@ class SampleSums:
                 for batch in batches:
                     weights = None if self._weights is None else weights_of(batch.y, self._weights, batch.groups)
                     self._gradients.filtered_sum(
-                        batch.x,
-                        batch.y,
-                        self.filter,
-                        weights,
-                        batch.chunks,
-                        self._total,
-                        batch.groups,
-                        batch.keys,
+                        batch.x, batch.y, self.filter, weights, batch.chunks, self._total, batch.groups, batch.keys
                     )
         except Exception as error:
             full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
@@ -504,11 +497,6 @@ class NoisyGradients:
             self._mask.apply(self._model)
             self._masked = True
 
-    def clear(self) -> None:
-        """Take the gradients away again."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
 
 def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
     """Add the canaries of its plan to a training that has not begun; InputError for more than live coordinates."""
@@ -592,7 +580,8 @@ class Descent:
             if between is not None:
                 between()
         self._average.settle()  # the parameters are the average for good
-        self.gradients.clear()
+        for parameter in self.gradients.parameters:
+            parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """Parameters, optimizer and average, by name; not copied."""

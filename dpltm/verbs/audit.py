@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
@@ -82,7 +81,8 @@ def audit_tickets(
         InputError: tickets that this attack is not for, or too few features that no record has; nothing is entered then.
 
     Guarantees:
-        None to the records: what is found depends on them as it is. It is for whoever owns them.
+        If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
+        1 - ``confidence``. None to the records: what is found depends on them as it is. It is for whoever owns them.
     """
     _check(tickets, dataset)
     coins = SecureSource() if coins is None else coins
@@ -116,7 +116,8 @@ def audit_tickets(
     moved = out_of_order(
         pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
     )
-    correct, bound = mask_bound(moved, included, confidence)
+    correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
+    bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
     assert claims.nominal is not None  # that nothing is counted for such tickets
     supermask, shuffled = _supermask(tickets, dataset, ledger, services)
     facts = {"delta": 0.0, "method": MASKS, "canaries": len(moved), "correct": correct}
@@ -156,18 +157,13 @@ def _supermask(
     if dataset.test is None:
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
-    body = tickets.body
-    shuffled = [carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS)]
-    own, *others = (_untrained(candidate, test) for candidate in (body, *shuffled))
-    return own, sum(others) / CONTROLS
-
-
-def _untrained(tickets: Tickets, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    model = build(tickets.spec)
-    mask = tickets.tickets[-1].mask
-    put(model, tickets.theta0)
-    mask.apply(model)
-    return accuracy(model, *test, score=tickets.spec.score)
+    body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
+    shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at)[0] for at in range(CONTROLS))
+    for candidate in (body, *shuffled):
+        put(model, candidate.theta0)
+        candidate.tickets[-1].mask.apply(model)
+        figures.append(accuracy(model, *test, score=body.spec.score))
+    return figures[0], sum(figures[1:]) / CONTROLS
 
 
 def unset_features(x: np.ndarray) -> np.ndarray:
@@ -203,20 +199,6 @@ def check_unset(canaries: int, confidence: float) -> None:
             f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
             f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
         )
-
-
-def mask_bound(moved: np.ndarray, included: np.ndarray, confidence: float) -> tuple[int, float]:
-    """Return how many guesses are right that a canary is in where its weights are out of order, and a bound from them.
-
-    Args:
-        included: fair coins of the canaries.
-
-    Guarantees:
-        If making tickets is (epsilon, 0)-DP for one record more or less, the bound exceeds epsilon with probability at most
-        1 - ``confidence``.
-    """
-    canaries, correct = len(moved), int(((moved > 0) == included).sum())
-    return correct, epsilon_bound(canaries, canaries, correct, 0.0, confidence)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from functools import partial
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
+from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, check_quantities
 from dpltm.features.normalisation import SENSITIVITY
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
@@ -153,7 +154,8 @@ def settle(
     steps = options
     if options.head == LEAST_SQUARES:
         steps, start, dataset = head.settled(options, start, dataset)
-        filter = head.filter_of(dataset, filter)
+        if isinstance(dataset.feature_map, SplineMap):  # where no gradient is clipped
+            filter = make_filter("clip", clip_norm=head.LONGEST)
     rate, count, batch = sampling_of(steps, dataset)
     participations = participations_of(options.sampling)
     kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)

@@ -55,14 +55,6 @@ class LayerReport:
 
 
 @dataclass(frozen=True)
-class Transferred:
-    """Tickets for the other network, and layer by layer where they come from."""
-
-    tickets: Tickets
-    layers: tuple[LayerReport, ...]
-
-
-@dataclass(frozen=True)
 class TransferredSet:
     """A ticket set for other records, the source of each of its layers, and notes for a reader."""
 
@@ -100,12 +92,12 @@ def transfer(
     else:
         target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    carried = carry_over(body, target, mode, fresh, options.seed)
+    carried, layers = carry_over(body, target, mode, fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
     of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
-        body=replace(carried.tickets, spec=started_at(target, carried.tickets.theta0)),
+        body=replace(carried, spec=started_at(target, carried.theta0)),
         name=options.name or tickets.name,
         criterion=tickets.criterion,
         provenance=with_start(tickets.provenance, target),
@@ -115,7 +107,7 @@ def transfer(
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, carried.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
+    return TransferredSet(result, layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
 def _by_name(
@@ -158,7 +150,7 @@ def one_round(tickets: Tickets, number: int) -> Tickets:
 
 def carry_over(
     tickets: Tickets, target: Network, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
-) -> Transferred:
+) -> tuple[Tickets, tuple[LayerReport, ...]]:
     """The same tickets for ``target``, with as many rounds, nested.
 
     Args:
@@ -170,7 +162,8 @@ def carry_over(
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
 
     Returns:
-        Predictors only where nothing at all was changed, and never accuracies, which were measured on other records.
+        The tickets, and layer by layer where they come from. They have predictors only where nothing at all was changed, and
+        never accuracies, which were measured on other records.
 
     Raises:
         InputError: not one layer can be kept; or a projection that is dropped has no live weight.
@@ -212,7 +205,7 @@ def carry_over(
         weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
         layer = name.removesuffix(".weight")
         layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
-    return Transferred(moved, tuple(layers))
+    return moved, tuple(layers)
 
 
 def _check_projected(tickets: Tickets) -> None:

@@ -361,22 +361,19 @@ class _Encoding(nn.Module):
         self._size = torch.tensor(sizes, dtype=torch.int64)
         self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
         self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
-        hot = [
-            (at, place)
-            for at, (column, size) in enumerate(zip(places, sizes, strict=True))
-            for place in (*range(size), *((_HOLE,) if column.missing else ()))
-        ]
-        self._owner = torch.tensor([at for at, _ in hot], dtype=torch.int64)
-        self._place = torch.tensor([place for _, place in hot], dtype=torch.int64)
-        order = list[int]()
-        first = {name: at for at, name in enumerate(self._numbers)}
-        at_hot = 2 * len(numbers)
-        for column in columns:  # values, then holes of all numbers, then the places
+        hot, order = (
+            list[tuple[int, int]](),
+            list[int](),
+        )  # features: values, then holes of all numbers, then hot places
+        for column in columns:
             if _is_number(column):
-                order += [first[column.name], *([len(numbers) + first[column.name]] if column.missing else [])]
+                at = numbers.index(column)
+                order += [at, *([len(numbers) + at] if column.missing else [])]
             else:
-                order += range(at_hot, at_hot + column.features)
-                at_hot += column.features
+                at = places.index(column)
+                order += range(2 * len(numbers) + len(hot), 2 * len(numbers) + len(hot) + column.features)
+                hot += [(at, place) for place in (*range(sizes[at]), *((_HOLE,) if column.missing else ()))]
+        self._owner, self._place = torch.tensor(hot, dtype=torch.int64).view(-1, 2).T
         self._order = torch.tensor(order, dtype=torch.int64)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
 from dpltm.privacy.statement import json_figure, statement
 from dpltm.progress import SILENT, Progress
-from dpltm.pruning.generation import Batches, check_trained, train_plain
+from dpltm.pruning.generation import check_trained, shuffled_batches, train_plain
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records.batches import Inputs
 from dpltm.records.catalogue import catalogue
@@ -240,12 +240,6 @@ def encoding(
     return Once(entry, lineage_of(scheme, dataset), drawn)
 
 
-def encoding_notes(scheme: Scheme, dataset: Dataset) -> list[str]:
-    """Return what to know of the messages of a dataset."""
-    size = "the number of messages shows how many records there are"
-    return [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
-
-
 def _check_fits(scheme: Scheme, dataset: Dataset) -> None:
     """Raise InputError unless records of the dataset are of the shape, range and classes that were agreed on."""
     agreed = scheme.feature_map
@@ -284,13 +278,14 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = ledger.book.own_account(paid.lineage) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
-    report = statement(account, request.delta, notes=encoding_notes(scheme, dataset))
+    size = "the number of messages shows how many records there are"
+    notes = [*scheme.notes, *bounds_notes(dataset), size, *unit_notes(dataset)]
     return {
         **({"dry_run": True} if request.dry_run else {}),
         "messages": str(out),
         "records": records,
         **_facts(scheme),
-        "privacy": report.to_json(),
+        "privacy": statement(account, request.delta, notes=notes).to_json(),
     }
 
 
@@ -414,7 +409,8 @@ def _train(
     """Train on messages of bits; yield steps and accuracy on randomised test records after whole epochs."""
     done, epoch = 0, len(sent) // options.batch_size
     steps = max(1, round(options.epochs * len(sent) / options.batch_size))
-    batches = Batches(len(sent), options.batch_size, torch.Generator().manual_seed(options.seed + 2**32))
+    draw = torch.Generator().manual_seed(options.seed + 2**32)
+    batches = shuffled_batches(len(sent), options.batch_size, draw)
     records = (sent, sent.labels)
     share = min(1.0, FEW_BITS / sent[:1].shape[1]) if options.inputs == "bits" else 1.0
     descent: float | Optimizer = options.lr or share * STEP_SIZES[options.optimizer]

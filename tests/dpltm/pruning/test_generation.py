@@ -17,7 +17,6 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.networks.masks import Mask
 from dpltm.privacy.checkpoint import Checkpoint
 from dpltm.pruning.generation import (
-    Batches,
     GenerationConfig,
     Tickets,
     generate,
@@ -25,6 +24,7 @@ from dpltm.pruning.generation import (
     prune_once,
     pruning_rates,
     scheduled_densities,
+    shuffled_batches,
     train_plain,
     weights_of,
     without_data,
@@ -97,7 +97,7 @@ def are_the_largest(mask: Mask, values: Mapping[str, Tensor], among: Mask, scope
 def by_hand(config: GenerationConfig, masks: Iterable[Mask], rewinds: bool) -> list[list[Tensor]]:
     """theta0, and the weights at the end of every round."""
     x, y = toy_data()
-    batches = Batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
+    batches = shuffled_batches(40, config.batch_size, torch.Generator().manual_seed(config.seed + 2**32))
 
     def train(start: list[Tensor], mask: list[Tensor], steps: int) -> list[Tensor]:
         values = [(value * keep).detach().requires_grad_() for value, keep in zip(start, mask, strict=True)]
@@ -207,7 +207,7 @@ def test_training_learns_something_and_accuracies_are_of_the_predictors():
 
 
 def test_batches_go_through_shuffled_epochs_and_leave_a_short_rest_out():
-    batches = Batches(10, 4, torch.Generator().manual_seed(0))
+    batches = shuffled_batches(10, 4, torch.Generator().manual_seed(0))
     seen = set()
     for _ in range(50):
         epoch = [next(batches), next(batches)]

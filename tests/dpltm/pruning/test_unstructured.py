@@ -47,18 +47,6 @@ def test_exactly_k_of_equal_weights_go_the_first_ones():
     assert after["w.weight"].flatten().tolist() == [False] * 6 + [True] * 14
 
 
-@given(hnp.arrays(np.float32, (3, 4)), hnp.arrays(bool, (3, 4)), rates, st.booleans())
-def test_the_largest_live_weights_stay_whatever_their_sign(weights, kept, rate, everywhere):
-    """As ``keep_topk`` of magnitudes has it; biases stay."""
-    trained, scope = {"w.weight": torch.from_numpy(weights)}, "global" if everywhere else "layer"
-    alive = torch.from_numpy(kept | (np.arange(12) == 7).reshape(3, 4))
-    mask = Mask({"w.weight": alive, "b": torch.ones(3, dtype=torch.bool)})
-    live = {"w.weight": max(1, int(alive.sum() * rate))}
-    after = by_trained_weights(step(trained, mask, live, scope))
-    assert after.same_as(keep_topk({"w.weight": trained["w.weight"].abs()}, mask, live, scope))
-    assert bool(after["b"].all())
-
-
 FRACTION = "is not between 0 and 1; a rate is a fraction of live weights"
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpltm.audit import audit
+from dpltm.audit import audit, epsilon_bound
 from dpltm.features.inputs import Services
 from dpltm.local.channels import Response
 from dpltm.local.codebook import Codebook
@@ -23,7 +23,7 @@ from dpltm.records import Arrays, Dataset, Split, from_arrays, load
 from dpltm.training.artifacts import Run, fresh
 from dpltm.verbs import audit as stage
 from dpltm.verbs import audit as verb
-from dpltm.verbs.audit import local_bound, mask_bound, out_of_order, unset_features, with_canaries
+from dpltm.verbs.audit import local_bound, out_of_order, unset_features, with_canaries
 from dpltm.verbs.generate import generate, plan
 from dpltm.verbs.train import train_start
 from opened import arrays_of
@@ -128,7 +128,7 @@ def test_the_mask_alone_refutes_what_is_claimed():
     apart, look = ledger.entries
     assert (apart.kind, bool(look.of(Unprotected))) == ("excluded", True)
     assert found.facts["canaries"] == EMPTY
-    assert found.lower_bound > 1
+    assert found.lower_bound == epsilon_bound(EMPTY, EMPTY, found.facts["correct"], 0.0, 0.95) > 1
     assert found.nominal == pytest.approx(0.1)
     assert found.violates == ["nominal"], "nothing is certified for such tickets, so nothing certified falls"
     assert 0 <= found.facts["shuffled_mask"] <= 1
@@ -214,15 +214,6 @@ def test_features_that_no_record_has():
     assert more.dtype == np.uint8
     assert more[:2].tolist() == x.tolist()
     assert more[2:].tolist() == [[[255, 0], [0, 0]], [[0, 0], [255, 0]]]
-
-
-def test_the_bound_counts_guesses_of_both_kinds():
-    included = np.arange(40) % 2 == 0
-    correct, perfect = mask_bound(np.where(included, 3, 0), included, 0.95)
-    chance = 0.05 ** (1 / 40)
-    assert correct == 40
-    assert perfect == pytest.approx(np.log(chance / (1 - chance)), abs=1e-6)
-    assert mask_bound(np.zeros(40), included, 0.95) == (20, 0)
 
 
 BITS = BitStrings(20, 5, FixedPoint(4, 5), "uer", 0.5, 7.0, 1.0)

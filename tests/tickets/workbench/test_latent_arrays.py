@@ -24,7 +24,7 @@ from dpltm.privacy.ledger import Ledger
 from dpltm.privacy.mechanisms import Guarantee, NoisySgd, over_two_steps
 from dpltm.privacy.release import Paid, pay, price
 from dpltm.privacy.statement import statement
-from dpltm.pruning.generation import Batches
+from dpltm.pruning.generation import shuffled_batches
 from dpltm.randomness.noise import FastSource, KeyedSource
 from dpltm.records import Dataset, from_arrays
 from dpltm.tickets.workbench import latent
@@ -166,38 +166,10 @@ def test_the_entry_is_on_record_before_the_first_coin(
     assert set(entered) == {1}
 
 
-def z_scores() -> np.ndarray:
-    """Of the private records by the statistics of the public ones, all in float64, by hand."""
-
-    def features(x: np.ndarray) -> np.ndarray:
-        flat = x.reshape(len(x), -1) / 127.5 - 1
-        flat = flat - flat.mean(1, keepdims=True)
-        return 8 * flat / np.linalg.norm(flat, axis=1, keepdims=True)
-
-    public, mine = features(arrays_of(PUBLIC.train).x), features(arrays_of(PRIVATE.train).x)
-    deviation = public.std(0)
-    return (mine - public.mean(0)) / np.maximum(deviation, 1e-3 * deviation.max())
-
-
-def test_bits_and_labels_are_randomised_as_much_as_was_agreed_on(ledger: Ledger) -> None:
-    """Shares of 57,408 signs and 897 labels, each within six deviations; the coins are fresh."""
-    scheme = agreed(epsilon=64.0, label_epsilon="0.5")
-    rows = sent(scheme, ledger)
-    scores = z_scores()
-    sure = np.abs(scores) > 1e-3  # rounding cannot turn these round
-    kept = (np.unpackbits(rows[:, :8], axis=1) == (scores < 0))[sure]
-    chance = math.e / (1 + math.e)
-    assert abs(kept.mean() - chance) < 6 * math.sqrt(chance * (1 - chance) / kept.size)
-    labels = rows[:, 8].astype(int) + 256 * rows[:, 9].astype(int)
-    assert labels.max() < 10
-    truth = math.exp(0.5) / (math.exp(0.5) + 9)
-    assert abs((labels == arrays_of(PRIVATE.train).y).mean() - truth) < 6 * math.sqrt(truth * (1 - truth) / 897)
-
-
 def test_labels_declared_public_are_said_to_be(ledger: Ledger) -> None:
     scheme = agreed(label_epsilon="public", format="0,1")
     account = price(encoding(scheme, PRIVATE, SEND, ledger), ledger.book)
-    assert "labels are sent as they are: declared public, and not counted" in latent.encoding_notes(scheme, PRIVATE)
+    assert "labels are sent as they are: declared public, and not counted" in scheme.notes
     assert account.epsilon(1e-5) == pytest.approx(128)
     assert sent(scheme, ledger)[:, -2].tolist() == arrays_of(PRIVATE.train).y.tolist()
     assert ledger.entries[0].words == "one message of each record by rappor, labels declared public"
@@ -368,7 +340,7 @@ def test_training_is_that_of_an_independent_loop(strong: Scheme, files: list[np.
     found = learned(strong, files, TESTED, **options)
     rows, model = np.concatenate(files), build(ModelSpec("mlp:8", 64, 10), 0)
     x, y = torch.from_numpy(np.unpackbits(rows[:, :-2], axis=1)).float(), torch.from_numpy(strong.answer.labels(rows))
-    batches, (first, last) = Batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
+    batches, (first, last) = shuffled_batches(1097, 100, torch.Generator().manual_seed(2**32)), (model.fc1, model.fc2)
     steps = (torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam)(model.parameters(), 0.05)
     torch.manual_seed(2**33)
     for _ in range(33):
@@ -433,15 +405,6 @@ def test_messages_of_one_record_are_counted_by_its_ledger() -> None:
 
 def claim(**options: Any) -> dict[str, Any]:
     return latent.claim(EpsilonRequest(**options))
-
-
-@pytest.mark.parametrize(
-    ("options", "certified"),
-    [({"protocol": "uer", "alpha": 7.0}, 262983.6), ({"protocol": "moue-hs", "alpha": 7.0}, 0.4375)],
-)
-def test_the_figures_of_the_paper_and_what_they_are_worth(options: dict[str, Any], certified: float) -> None:
-    found = claim(**options, bits=92160, epsilon=0.5)
-    assert (found["nominal"], found["certified"]) == (0.5, pytest.approx(certified, rel=1e-6))
 
 
 def test_one_hot_strings_are_worth_what_is_claimed_for_them() -> None:

@@ -150,13 +150,6 @@ def test_a_scheme_that_was_changed(key):
         assert told(load_scheme, S).startswith("s/scheme.json: ")
 
 
-@pytest.mark.usefixtures("there")
-def test_a_scheme_that_was_damaged():
-    text = (S / "scheme.json").read_text()
-    (S / "scheme.json").write_text(text.replace(SAID.words, "statistics"))
-    assert told(load_scheme, S) == f"s/scheme.json: {DAMAGED}"
-
-
 def test_the_lineage_of_a_scheme_holds_that_of_its_features(tmp_path):
     """Nobody may drop what a network in front cost."""
     scheme = of_images()
