@@ -60,11 +60,11 @@ from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records.arrays import from_arrays, records_of
-from dpltm.records.cells import Cells
+from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import check_none, checked_features
+from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
@@ -290,9 +290,6 @@ class Columns:
         return shaped, lambda rows: rows if self.ends is None else rows.known_by(np.ascontiguousarray(x))
 
 
-IN_SCHEMA = "the schema says what the columns hold"
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
     """Common part of both estimators: parameters, one training, and the account of all of them."""
@@ -516,6 +513,11 @@ class TicketEstimator(BaseEstimator):
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
         if not reset:
             check_is_fitted(self)
+        labels = np.asarray(y[0]) if y else np.empty(0)
+        if labels.dtype == object and labels.ndim and None in (texts := list(map(text_of, labels.flat))):
+            raise InputError(
+                f"`y`: no label at record {texts.index(None)} (counted from 0); leave out records that have none"
+            )
         keys = list(X.columns) if is_frame(X) else []
         if spare := index_columns([str(key) for key in keys]):
             X = X[[key for at, key in enumerate(keys) if at not in spare]]
@@ -543,9 +545,9 @@ class TicketEstimator(BaseEstimator):
                     " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
                 ) from None
             raise
-        x, *labels = checked if y else (checked,)
+        x, *targets = checked if y else (checked,)
         x = x.toarray() if sparse.issparse(x) else x
-        return (x, *labels) if y else x
+        return (x, *targets) if y else x
 
     def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,

@@ -13,21 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, Transform
 from dpltm.features.transforms import check_resizable, colours_first
 from dpltm.records.files import bundled_tensors
 
 SIDE = 32  # pixels of an image's side
 
 
-class Photographs:
+class Photographs(Transform):
     """Units of the dictionary along the ``count`` directions in which painted scenes differ most; every image by itself."""
-
-    channel_groups: int | None = None
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
         check_resizable("photographs", shape)
-        self.feature_shape: tuple[int, ...] = (count,)
+        self.feature_shape = (count,)
         self._filters, self._offset, self._mean, self._directions, scale = _bundled()  # now: before anything is spent
         self._kept = scale.argsort(stable=True)[:count]
         self._scale = scale[self._kept]

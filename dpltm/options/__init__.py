@@ -211,30 +211,21 @@ def resolve(
     Raises:
         InputError: see :class:`Options`; or an unknown key of the section.
     """
-    values, problems = read_section(cls, section)
-    if problems:
-        raise InputError(f"`config` {source}: {problems[0]}")
-    return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
-
-
-def read_section(cls: type[Options], section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of a configuration section by name of the field, and what is wrong with the others by themselves:
-    keys, types, choices, ranges."""
     items = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
-    problems = []
+    where = "" if source is None else f"`config` {source}: "
     for key, value in section.items():
         name = key.replace("-", "_")
         if name not in items:
             near = did_you_mean(key, [other.replace("_", "-") for other in items])
             reason = _gone(cls, name)
-            problems.append(f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason)
-            continue
+            unknown = f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason
+            raise InputError(where + unknown)
         try:
             values[name] = checked(items[name], value)
         except InputError as error:
-            problems.append(str(error))
-    return values, problems
+            raise InputError(f"{where}{error}") from None
+    return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
 def _command(cls: type) -> str:

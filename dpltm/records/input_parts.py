@@ -49,7 +49,6 @@ class InputPart:
 
     @property
     def size(self) -> int:
-        """Values of one record."""
         return math.prod(self.shape)
 
     def bounds(self, bounds: tuple[float, float]) -> tuple[float, float]:

@@ -52,6 +52,12 @@ def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _ends(value: object) -> tuple[float, float] | None:
+    """Return both ends of a range; None for anything else."""
+    low, high = map(number, value) if isinstance(value, list) and len(value) == 2 else (None, None)
+    return None if low is None or high is None else (low, high)
+
+
 def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
     """Return the names of the features of a table as one text; their number, where they are too many to read."""
     named = config.get("columns") or facts.get("columns")
@@ -98,14 +104,14 @@ def run_subject(
         weights: digest of its weights and mask.
     """
     options, facts, part = section(config, "options"), section(config, "resolved"), section(config, "part")
-    bounds, notes = config.get("bounds"), section(result, "privacy").get("notes")
-    low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
+    notes, target = section(result, "privacy").get("notes"), _ends(config.get("target"))
+    low, high = _ends(config.get("bounds")) or (None, None)
     settings: dict[str, Any] = {
         "dataset": text(part.get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
-        **target_settings(config),
+        **({} if target is None else {"classes": None, "target_low": target[0], "target_high": target[1]}),
         "parameters": parameters,
         "feature_map": text(section(config, "feature_map").get("text")),
         "low": low,
@@ -137,14 +143,6 @@ def run_subject(
         },
         **terms_of_run(config),
     )
-
-
-def target_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the public range of the target that a run predicts, in place of classes; nothing of one that tells classes."""
-    ends = config.get("target")
-    if not isinstance(ends, list) or len(ends) != 2 or None in (range_of_target := [number(end) for end in ends]):
-        return {}
-    return {"classes": None, "target_low": range_of_target[0], "target_high": range_of_target[1]}
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

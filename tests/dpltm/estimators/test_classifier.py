@@ -593,6 +593,15 @@ def test_a_pickled_ledger_is_not_opened_where_its_file_holds_less(tmp_path, monk
         pickle.loads(pickled)
 
 
+@pytest.mark.parametrize("hole", [None, np.nan, pandas.NA])
+def test_a_record_without_a_label_is_refused_by_its_place(hole):
+    x, y = table()
+    labels = pandas.Series(y, dtype=object)
+    labels[7] = hole
+    with pytest.raises(InputError, match=r"`y`: no label at record 7 \(counted from 0\); leave out records"):
+        classifier().fit(x, labels)
+
+
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
 def test_a_fit_that_is_refused_leaves_the_last_one_whole(kind):
     x, y = table()

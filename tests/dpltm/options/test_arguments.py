@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpltm.local.latent import TrainRequest as LatentTraining
-from dpltm.options import arguments, read_section, resolve
+from dpltm.options import arguments, resolve
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.run import RunRequest
@@ -89,7 +89,7 @@ def test_the_range_of_an_option_holds_wherever_its_value_is_from(cls, given, exp
     )
     assert refused(arguments, cls, given) == message
     assert refused(resolve, cls, given, {}) == message
-    assert read_section(cls, {name.replace("_", "-"): value})[1] == [message]
+    assert refused(resolve, cls, {}, {name.replace("_", "-"): value}) == message
 
 
 def test_what_is_needed_is_missed_wherever_it_should_be_from():
