@@ -24,11 +24,11 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.pruning.generation import Tickets
 from dpltm.records import Dataset, Public, load
 from dpltm.tickets.store import find_set
-from dpltm.verbs.transfer import Mode, carry_over
+from dpltm.verbs.transfer import carry_over
 
 PUBLIC = Public("a benchmark")
 
-CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
+CONTROLS = ("shuffled-mask", "mask-only")
 
 FIRST_SEED = 2**20
 """Of the controls' own draws; far from the seeds that sets are made with."""

@@ -157,8 +157,10 @@ class TicketSet:
         return all(ticket.predictor is not None for ticket in self.body.tickets)
 
 
-def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
-    """Raise ArtifactError for a provenance that the lineage beside it does not bear out."""
+def check_provenance(provenance: Any, lineage: Lineage) -> None:
+    """Raise ArtifactError for what is no provenance, or one that the lineage beside it does not bear out."""
+    if provenance not in PROVENANCES:
+        raise ArtifactError(f"provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
     releases = [entry for entry in lineage.entries if entry.kind == "release"]
     borne_out = {
         "data-free": True,

@@ -35,7 +35,6 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 
 import numpy as np
@@ -66,7 +65,7 @@ from dpltm.records.batches import Batch, Records
 from dpltm.records.dataset import LEVELS
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
-from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
+from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, NewtonSteps, PerParameter, WeightAverage
 from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 
@@ -285,17 +284,6 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """A loss over a public scale: residuals longer than that are clipped where the norm of inputs is fixed."""
-
-    loss: Loss
-    scale: float
-
-    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.loss(outputs, labels) / self.scale
-
-
 def target_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of targets that are numbers, one value a record, or person: the cross-entropy of both ends of their
     range, weighed by where between them a target lies (Papke and Wooldridge 1996). Its gradient is (chance - target) times
@@ -406,11 +394,6 @@ class NoisyGradients:
         self.step += 1
 
     @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on each live coordinate of a sum."""
-        return self.plan.mechanism.noise_std
-
-    @property
     def kernels(self) -> dict[str, str]:
         """What ranks must have in common, since a record may be computed on another when one leaves."""
         return {"bits that passes of made-up records leave": self.gradients.kernels_digest}
@@ -465,11 +448,12 @@ class NoisyGradients:
         """
         if self._first:
             query = total if self.banded is None else self.banded.query(total, self.step)
-            mean = noisy_mean(query, self.noise_std, self.plan.divisor, self._noise)
+            noise_std = self.plan.mechanism.noise_std
+            mean = noisy_mean(query, noise_std, self.plan.divisor, self._noise)
             if self.banded is not None:
                 self.banded.keep(mean.double() * self.plan.divisor, total, self.step)
             if self.canaries is not None:
-                self.canaries.observe(mean, self.plan.divisor, self.noise_std)
+                self.canaries.observe(mean, self.plan.divisor, noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             mean = torch.empty(self.gradients.live, dtype=self._flat.dtype, device=self._flat.device)
@@ -543,7 +527,7 @@ class Descent:
     steps follow to the last bit.
     """
 
-    def __init__(self, gradients: NoisyGradients, optimizer: Optimizer | None = None) -> None:
+    def __init__(self, gradients: NoisyGradients, optimizer: PerParameter | NewtonSteps | None = None) -> None:
         self.gradients, self.step = gradients, 0
         self._optimizer = optimizer or OPTIMIZERS[gradients.plan.options.optimizer](gradients.parameters)
         gradients.apply_mask()  # or the average would begin with weights that are pruned

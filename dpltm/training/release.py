@@ -51,7 +51,6 @@ from dpltm.training.descent import (
     FIRST,
     Descent,
     NoisyGradients,
-    Scaled,
     cross_entropy,
     plant,
     restore,
@@ -275,10 +274,11 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
 
 
 def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
-    """Return the loss that a network is trained by, one value a record, or person; over a ``scale``."""
+    """Return the loss that a network is trained by, one value a record, or person; over a public ``scale``: residuals longer
+    than that are clipped where the norm of inputs is fixed."""
     usual = user_cross_entropy if dataset.of_persons else spec.loss or cross_entropy
     loss = usual if dataset.target is None else target_cross_entropy
-    return loss if scale == 1 else Scaled(loss, scale)
+    return loss if scale == 1 else lambda outputs, labels: loss(outputs, labels) / scale
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -30,11 +29,6 @@ from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
-
-Mode = Literal["ticket", "drop-projection", "mask-only", "shuffled-mask", "random"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
-Fresh = Literal["sparse", "dense"]
 
 
 @dataclass(frozen=True)
@@ -78,23 +72,22 @@ def transfer(
         model: a network of the user's own for them; None for the tickets' kind.
     """
     check_no_target(dataset, "tickets transfer")
-    mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
     # a first layer that stood behind a projection has no columns by name
-    trained_columns = None if mode == "drop-projection" else columns_in(tickets.config)
+    trained_columns = None if options.mode == "drop-projection" else columns_in(tickets.config)
     dataset, columns, notes = _by_name(trained_columns, dataset, tickets.label)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
         body = one_round(body, tickets.ticket(round).round)
-    if mode == "drop-projection":
+    if options.mode == "drop-projection":
         check_kind_takes(body.spec.text, dataset)
         target: Network = without_projection(body.spec, dataset.features, dataset.classes)
     else:
         target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    carried, layers = carry_over(body, target, mode, fresh, options.seed)
+    carried, layers = carry_over(body, target, options.mode, options.fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
-    of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
+    of_table = dataset.schema if options.mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
         body=replace(carried, spec=started_at(target, carried.theta0)),
@@ -149,7 +142,7 @@ def one_round(tickets: Tickets, number: int) -> Tickets:
 
 
 def carry_over(
-    tickets: Tickets, target: Network, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
+    tickets: Tickets, target: Network, mode: str = "ticket", fresh: str = "sparse", seed: int = 0
 ) -> tuple[Tickets, tuple[LayerReport, ...]]:
     """The same tickets for ``target``, with as many rounds, nested.
 
@@ -256,7 +249,7 @@ def _kept_weights(
     return weights
 
 
-def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
+def _mask(old: Tensor, relation: str, mode: str, order: Tensor) -> Tensor:
     """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
     if relation == "repeated":
         old = old.expand(order.shape).clone()
