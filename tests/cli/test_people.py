@@ -71,6 +71,14 @@ def test_all_stages_protect_persons(cli, entries):
     assert found["privacy"]["certified"]["unit"] == "who"
     assert certified(found) <= 6
     assert any("at most 3 of each count" in note for note in found["privacy"]["notes"])
+    public = f"--dataset t.csv {TABLE} --ledger {LEDGER} --json"
+    cli(f"tune {public} --model mlp:4 --steps 2 --batch-size 5 --lr 1 --epsilon 1 --for-records 40 --delta 1e-3")
+    assert {entry["unit"] for entry in entries(LEDGER)} == {"who"}
+    cli(f"generate {MADE} --iterations 3 --batch-size 10 --provenance private --unprotected --out exact")
+    audited = cli(f"audit exact --dataset d.csv {TABLE} --unprotected --ledger {LEDGER}")
+    assert (
+        "--bounds: the attack is on records whose smallest value is 0" in audited.err
+    )  # it is the ledger's own people
 
 
 # --- texts ---
