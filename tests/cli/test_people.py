@@ -81,6 +81,18 @@ def test_all_stages_protect_persons(cli, entries):
     )  # it is the ledger's own people
 
 
+def test_three_stages_are_priced_and_paid_for_persons(cli, entries):
+    data = 'label = "ill"\nbounds = "-2,2"\nclasses = 2\nbatch-size = 10\nunit-column = "who"\n'
+    made = f'[generate]\ndataset = "t.csv"\nmodel = "mlp:4"\nprovenance = "public"\nrounds = 1\niterations = 3\n{data}'
+    trained = f'[train]\ndataset = "d.csv"\nper-unit = 3\nsteps = 2\n{data}'
+    Path("r.toml").write_text(f'{made}[select]\nscore = "additive"\n{trained}')
+    run = "run --config r.toml --epsilon 4 --delta 1e-3 --out o --json"
+    planned = cli(f"{run} --dry-run").json["privacy"]["certified"]
+    assert cli(run).json["privacy"]["certified"] == pytest.approx(planned)
+    assert planned["unit"] == "who"
+    assert [entry["unit"] for entry in entries(LEDGER) if entry["kind"] == "release"] == ["who"] * 2
+
+
 # --- texts ---
 
 
