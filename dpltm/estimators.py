@@ -671,14 +671,12 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        spent, account = self._spent, None
-        try:
-            if self.ledger is not None or spent.lineage.paid:
+        spent, paid = self._spent, self._spent.lineage.paid
+        account = Account.of((), spent.lineage, unit=paid[0].unit) if paid else Account()
+        with contextlib.suppress(InputError):  # a ledger that stayed behind: what went along counts
+            if self.ledger is not None or paid:
                 account = self._open_ledger().account(spent.lineage)
-        except InputError:  # the ledger stayed behind: what went along counts
-            if spent.lineage.paid:
-                account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
-        if account is None or not account.paid:  # of a file that processes share, what they entered counts
+        if not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         fits, scores = (
             sum(bool(entry.of(NoisySgd)) for entry in account.paid),
@@ -765,11 +763,8 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         label, classes = self._label, self.classes
         if label is None:
             numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
-            labels = (
-                np.arange(int(cast(int, classes)))
-                if numbered
-                else np.unique(y if classes is None else np.asarray(classes))
-            )
+            named_labels = y if classes is None else np.asarray(classes)
+            labels = np.arange(int(cast(int, classes))) if numbered else np.unique(named_labels)
             self._places = {name: place for place, name in enumerate(labels.tolist())}
         elif label.is_target:
             raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")

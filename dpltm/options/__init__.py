@@ -79,7 +79,6 @@ def option(
     metavar: str | None = None,
     *,
     section: str | None = None,
-    flag: str | None = None,
     short: str | None = None,
     choices: Collection[str] = (),
     within: Range | None = None,
@@ -92,7 +91,6 @@ def option(
 
     Args:
         section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
-        flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
         choices: the texts that are allowed; those of a registry are read when they are needed.
         within: the numbers that are allowed.
@@ -103,7 +101,6 @@ def option(
     extra = {
         "help": help,
         "section": section,
-        "flag": flag,
         "short": short,
         "choices": choices,
         "within": within,

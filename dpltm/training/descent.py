@@ -275,17 +275,9 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     index, chunks, keys = (np.zeros(0, dtype=np.int64), [], None) if sample is None else sample
     if chunks is None:
         chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]
-    keys = index[:0] if keys is None else keys
-    sizes = ranks.broadcast(torch.tensor([len(chunks), len(index), len(keys)]))
-    count, records, drawn = sizes.tolist()
-    message = (
-        torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
-    )
-    all_of_it = ranks.broadcast(
-        torch.empty(count + records + drawn, dtype=torch.int64) if message is None else message
-    )
-    sizes_of_chunks, index, keys = np.split(all_of_it.numpy(), [count, count + records])
-    return index, sizes_of_chunks.tolist(), keys if drawn else None
+    drawn, sizes, drawn_keys = ranks.tell([index.tolist(), chunks, None if keys is None else keys.tolist()])
+    keys = None if drawn_keys is None else np.array(drawn_keys, dtype=np.int64)
+    return np.array(drawn, dtype=np.int64), sizes, keys
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Optimizer(Protocol):
     """Moves parameters along their gradients."""
 
     def step(self, lr: float, number: int) -> None:
-        """The step of that size and ``number``, from 1; parameters without a gradient stay."""
+        """The step of that size and ``number``, from 1, along every parameter's gradient."""
 
     def state(self) -> dict[str, Tensor]:
         """State of the steps so far, beside their number; not copied."""
@@ -51,8 +51,8 @@ class PerParameter:
     @torch.no_grad()
     def step(self, lr: float, number: int) -> None:
         for parameter, state in zip(self._parameters, self._states, strict=True):
-            if parameter.grad is not None:
-                self._move(parameter, parameter.grad, state, lr, number)
+            assert parameter.grad is not None
+            self._move(parameter, parameter.grad, state, lr, number)
 
     def state(self) -> dict[str, Tensor]:
         states = enumerate(self._states)
@@ -179,7 +179,7 @@ class NewtonSteps:
         curvature: Tensor | float = CURVATURE,
         live: Tensor | None = None,
     ) -> None:
-        self.second, self._parameters = second, list(parameters)
+        self._parameters = list(parameters)
         self._curvature = torch.as_tensor(curvature, dtype=torch.float64).reshape(-1, 1)
         live = torch.ones_like(self._parameters[0], dtype=torch.bool, device="cpu") if live is None else live
         self._inputs = live.any(0).nonzero()[:, 0]

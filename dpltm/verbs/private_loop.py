@@ -67,9 +67,6 @@ class LoopSettings(LoopOptions):
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
-    batch_size: float  # what is needed is there: see ``of``
-    steps: int
-    delta: float
     adjacency: Adjacency
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
