@@ -230,8 +230,11 @@ class Ledger:
 
     @property
     def book(self) -> Book:
-        """Identity and contents now; raises Begun if another process began the ledger since snapshots were taken, by a key
-        that is gone."""
+        """Identity and contents now.
+
+        Raises:
+            Begun: another process began the ledger since snapshots were taken, by a key that is gone.
+        """
         book = replace(self._store.read(), asked=self._unit)
         if self._hashed_by not in (None, book.key):
             self._hashed_by = None
