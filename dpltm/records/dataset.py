@@ -93,7 +93,6 @@ class Dataset:
         feature_map: the map in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in a table of words, the size of that, a
             public input. Empty where they are quantities.
-        tables_origin: where what is at which position comes from; of words, their ranking.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
         schema: of a table that was encoded by one, its text.
         columns: names of the features, in their order, of a table without a schema; None of all others.
@@ -117,7 +116,6 @@ class Dataset:
     _places: np.ndarray | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()
-    tables_origin: Origin = "declared"
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
     schema: str = ""

@@ -95,7 +95,7 @@ def public_input_notes(dataset: Dataset) -> list[str]:
         notes.append(
             f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
         )
-    if dataset.tables and dataset.tables_origin == "counted":
+    if dataset.tables and dataset.catalogued:
         notes.append(
             f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
         )

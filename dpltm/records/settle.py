@@ -241,7 +241,6 @@ def settle(
         catalogued=description is not None,
         _places=places if published else None,
         tables=train.tables,
-        tables_origin="counted" if description is not None and train.tables else "declared",
         bounds_origin=bounds_origin,
         schema="" if train.schema is None else train.schema.text,
         columns=train.columns,

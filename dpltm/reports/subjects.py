@@ -192,13 +192,11 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
 
 def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
-    later = {"chance_over_share": None, "log_loss": None, "shares_log_loss": None}  # before 0.3 nobody wrote them
-    body = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
+    body = {"points": [], "groups": [], **section(result, "skill")}  # left out where there are none
     body.pop("verdict", None)  # it follows from the rest
     try:
         if "rmse" in body:
-            for name in ("points", "groups", *later):
-                del body[name]
+            del body["points"], body["groups"]
             body.setdefault("bins", [])
             predicts: TargetSkill = value_from_json(TargetSkill, body, "skill")
             return predicts

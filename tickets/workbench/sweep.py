@@ -414,6 +414,7 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
         folder = SweepFolder(root, recipe.head.title)
         opened.enter_context(folder.alone())
+        ledger.begin()  # or several trials would, each by a key of its own
         results = folder.results(trial.name for trial in recipe.trials)
         workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         for trial in recipe.trials:  # rows would mix them
