@@ -62,11 +62,6 @@ class Channel:
     bits: int
     pattern: tuple[Bit, ...]
 
-    def __post_init__(self) -> None:
-        _check_bits(self.bits)
-        if not self.pattern:
-            raise InputError("Expected a pattern of one bit at least")
-
     def certified(self, one_hot: bool = False) -> float:
         """Return the least epsilon of the channel, rounded up: a sum, since bits are independent."""
         counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
@@ -142,7 +137,8 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
         if not chosen.has_alpha:
             raise InputError(f"`alpha`: {protocol} has none; leave it out")
         check_positive("alpha", alpha, MAX_ALPHA)
-    _check_bits(bits)
+    if not 0 < bits <= MAX_BITS:
+        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
     with localcontext() as context:  # far more digits than the 20 of 2^-64
         context.prec = 60
         pairs = chosen.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
@@ -266,11 +262,6 @@ def whole_numbers(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "iu":
         raise InputError(f"Expected labels that are whole numbers, not {values.dtype}")
     return values.astype(np.int64)
-
-
-def _check_bits(bits: int) -> None:
-    if not 0 < bits <= MAX_BITS:
-        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
 
 
 def check_positive(name: str, value: float, most: float) -> None:

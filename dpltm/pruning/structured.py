@@ -43,14 +43,12 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
         layer keeps a unit that is used, and no weight is left without a live coordinate.
 
     Raises:
-        InputError: ``live`` is more than live now, or fewer than stay when every layer keeps one unit; a mask in which an
-            output no longer depends on any input; tied weights; a network that cannot be traced.
+        InputError: ``live`` is fewer than stay when every layer keeps one unit; a mask in which an output no longer
+            depends on any input; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
     state = _Live(Units(model, example, mask.prunable), mask)
-    if live > state.total:
-        raise InputError(f"`prune`: {live} live weights are asked for, but only {state.total} live now; ask for fewer")
-    if live == state.total:
+    if live >= state.total:
         return mask
     sizes = state.units.flat({name: value.detach().cpu().double().abs() for name, value in model.named_parameters()})
     nothing = torch.tensor([], dtype=torch.long)

@@ -246,7 +246,6 @@ def nowhere() -> Mask:
 @pytest.mark.parametrize(
     ("mask", "live", "message"),
     [
-        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 live now; ask for fewer"),
         (Mask.dense(tiny()), 3, "`prune`: 3 live weights cannot be reached by removing units: with one left in every"),
         (nowhere(), 3, "mask: no live weights lead from the inputs to the outputs; prune less"),
         (Mask.dense(build(ModelSpec("mlp:4", 2, 2))), 3, "mask fc1.weight: shape"),
