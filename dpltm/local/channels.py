@@ -139,8 +139,7 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
         check_positive("alpha", alpha, MAX_ALPHA)
     if not 0 < bits <= MAX_BITS:
         raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
-    with localcontext() as context:  # far more digits than the 20 of 2^-64
-        context.prec = 60
+    with localcontext(prec=60):  # far more digits than the 20 of 2^-64
         pairs = chosen.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
         # a 1 a little less likely where it was a 1, a little likelier where it was a 0
         return Channel(bits, tuple(Bit(chance(p), chance(q, ROUND_CEILING)) for p, q in pairs))
@@ -182,8 +181,7 @@ def _below(bits: np.ndarray, masks: Sequence[np.ndarray], pattern: Sequence[Bit]
 
 def log_ratio(a: int, b: int) -> float:
     """ln(a / b), rounded up: never below what it stands for."""
-    with localcontext() as context:
-        context.prec = 50
+    with localcontext(prec=50):
         return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
 
 
@@ -217,8 +215,7 @@ class Response:
     @property
     def truth(self) -> int:
         """Chance that one of the near categories arrives, in units of 2^-64."""
-        with localcontext() as context:
-            context.prec = 60
+        with localcontext(prec=60):
             return chance(1 / (1 + (-Decimal(self.epsilon)).exp() * (self.categories - self.near) / self.near))
 
     @property

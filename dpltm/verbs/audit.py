@@ -283,12 +283,12 @@ UER = BitStrings(9216, 10, FixedPoint(4, 5), "uer", 0.5, 7.0, None)
 MESSAGES = 1000
 
 
-def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
+def demo(dataset: Dataset, services: Services, confidence: float = 0.95) -> list[Attacked]:
     """Return all rows, on the embedded digits; ``confidence`` in [0.5, 1) is that of each row's bound."""
     rows = []
     for name, options in TRAININGS.items():
         services.progress.say(f"training: {name}")
-        start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), seed)
+        start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), 0)
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
         rows.append(audit(run, confidence=confidence).attacked(name))
     services.progress.say("sending messages")

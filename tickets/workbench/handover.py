@@ -267,12 +267,12 @@ class _Network:
             "written_by": f"dpltm {version('dpltm')}",
         }
 
-    def example(self, rows: int = 2) -> dict[str, Tensor]:
+    def example(self) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
         if self.schema is None:
-            return {"records": torch.zeros(rows, *self.shape, dtype=self.dtype)}
+            return {"records": torch.zeros(2, *self.shape, dtype=self.dtype)}
         return {
-            column.name: torch.zeros(rows, dtype=torch.float64 if _is_number(column) else torch.int64)
+            column.name: torch.zeros(2, dtype=torch.float64 if _is_number(column) else torch.int64)
             for column in self.read
         }
 
