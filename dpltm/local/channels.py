@@ -267,7 +267,7 @@ def check_positive(name: str, value: float, most: float) -> None:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {most:g}")
 
 
-def check_sizes(values: object, classes: object, most: int) -> None:
+def check_sizes(values: int, classes: int, most: int) -> None:
     """Raise InputError unless records of so many values and labels of at most ``most`` classes can be encoded."""
-    if type(values) is not int or values < 1 or type(classes) is not int or not 2 <= classes <= most:
-        raise InputError(f"Expected {values!r:.40} values >= 1 and {classes!r:.40} classes from 2 to {most}")
+    if values < 1 or not 2 <= classes <= most:
+        raise InputError(f"Expected {values} values >= 1 and {classes} classes from 2 to {most}")
