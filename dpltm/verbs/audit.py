@@ -86,7 +86,16 @@ def audit_tickets(
     """
     _check(tickets, dataset)
     coins = SecureSource() if coins is None else coins
-    dataset.train.check(lambda records: check_unset(len(unset_features(records.x)), confidence))
+
+    def enough(records: Arrays) -> None:
+        count, least = len(unset_features(records.x)), least_canaries(confidence)
+        if count < least:
+            raise InputError(
+                f"`dataset`: {count} of its features are zero in every record, and `confidence` {confidence:g} needs"
+                f" {least}; this attack is for images with an empty border, such as mnist"
+            )
+
+    dataset.train.check(enough)
     account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
     claims = statement(account, 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
@@ -190,15 +199,6 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     above = np.concatenate([np.cumsum(~alive[::-1])[::-1], [0]])
     threshold = np.append(weights.flatten()[order], np.inf)[int(np.argmin(below + above))]
     return ((weights < threshold) == mask).sum(0)
-
-
-def check_unset(canaries: int, confidence: float) -> None:
-    """Raise InputError where too few features are zero in every record for a bound that holds with ``confidence``."""
-    if canaries < least_canaries(confidence):
-        raise InputError(
-            f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
-            f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
-        )
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
