@@ -402,7 +402,7 @@ def test_a_graph_is_found_where_gradients_are_switched_off():
 
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(InputError, match=r"^model: cannot be traced to find its units: mat1 and mat2 shapes"):
-        list(unit_groups(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), torch.zeros(1, 3)))
+        Units(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), torch.zeros(1, 3), ())
 
 
 @pytest.mark.parametrize(
