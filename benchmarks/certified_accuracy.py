@@ -1,7 +1,7 @@
 """The best certified accuracy at tight budgets: every way to get there, tuned by one rule, on fresh seeds.
 
 A *cell* is a private dataset, an epsilon and an *arm*: what stands in front of the network, the network, its mask.
-Step size, number of steps, density and number of components are chosen on a public dataset, under the same budget,
+Step size, number of steps, density are chosen on a public dataset, under the same budget,
 with each mean gradient as noisy as the private run's will be (as dpltm tune does): the certified epsilon covers that
 choice. It does not cover what is the same for all: clip norm, momentum, batch size, the range of step sizes and the
 power of whitening, which were fixed while this was written, by people who had seen results on MNIST and others. Arms
@@ -57,9 +57,6 @@ from dpltm.tickets.feature_files import FeatureCache
 from dpltm.training.descent import train
 from dpltm.training.plan import NoisySteps
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-from make_drawings import principal_axes
-
 PUBLIC = Public("a benchmark")
 
 DELTA, FIRST_SEED = 1e-5, 10
@@ -75,14 +72,12 @@ class Arm:
         features: what stands in front of the network.
         masks: how weights are chosen: none, or by a linear network trained on the public records (``inputs``, whole ones;
             ``weights``), or without data (``random``, ``random-inputs``, ``orders``: scattering of the lowest orders first).
-        components: numbers of public principal components to choose from.
         centre: parts of the budget for the mean of the features to choose from.
         model: behind the features; a single layer by default.
     """
 
     features: str = "scatter"
     masks: str | None = None
-    components: tuple[int | None, ...] = (None,)
     centre: tuple[float | None, ...] = (None,)
     model: str = "mlp"
 
@@ -97,8 +92,6 @@ ARMS = {
     "scatter, random weights": Arm(masks="random"),
     "scatter, random inputs": Arm(masks="random-inputs"),
     "scatter, lowest orders": Arm(masks="orders"),
-    "scatter, components": Arm(components=(300, 700, 2000)),
-    "scatter, components, public ticket of inputs": Arm(masks="inputs", components=(300, 700, 2000)),
     "scatter, centred": Arm(centre=(0.02, 0.05)),
     "records, 300-100": Arm("none", model="mlp:300,100"),
     "unit": Arm("unit"),
@@ -126,7 +119,7 @@ class Cells:
     """What is measured on one dataset.
 
     Attributes:
-        public: for statistics, components and tickets; None where no public records are of that kind.
+        public: for statistics and tickets; None where no public records are of that kind.
         tuned_on: public records that settings are chosen on: of another kind where need be, with ``unit`` in place of what
             only suits the private ones.
         epsilons: budgets.
@@ -167,7 +160,6 @@ class Setting:
 
     lr: float
     steps: int
-    components: int | None
     centre: float | None
     density: float | None
 
@@ -183,10 +175,10 @@ def grid(name: str, arm: Arm, epsilon: float) -> Iterator[Setting]:
     if arm.masks is not None:
         densities = (0.05, 0.2) if arm.masks == "ticket" else DENSITIES
     lengths = cells.steps if arm.features != "none" else cells.steps[len(cells.steps) // 2 :][:1]
-    for steps, components, centre, density in itertools.product(lengths, arm.components, arm.centre, densities):
+    for steps, centre, density in itertools.product(lengths, arm.centre, densities):
         plain = arm.features == "none"
         for part in (0.5, 1.0, 2.0, 4.0) if plain else (0.12, 0.24, 0.48):
-            yield Setting(part if plain else part * records * epsilon / steps, steps, components, centre, density)
+            yield Setting(part if plain else part * records * epsilon / steps, steps, centre, density)
 
 
 @cache
@@ -194,31 +186,30 @@ def dataset(name: str) -> Dataset:
     return load(name)
 
 
-def feature_map(name: str, features: str, public: str | None, components: int | None) -> FeatureMap | None:
+def feature_map(name: str, features: str, public: str | None) -> FeatureMap | None:
     """What stands in front of the network for the records of ``name``."""
     if features == "none":
         return None
     private = make_feature_map(features, dataset(name).train.shape, dataset(name).bounds)
     if public is None or private.takes != "image":
         return private
-    theirs = fitted_to_public(public, features, components)
-    return replace(private, statistics=theirs.statistics, projection=theirs.projection)
+    theirs = fitted_to_public(public, features)
+    return replace(private, statistics=theirs.statistics)
 
 
 @cache
-def fitted_to_public(public: str, features: str, components: int | None) -> FeatureMap:
+def fitted_to_public(public: str, features: str) -> FeatureMap:
     records = dataset(public)
     some = np.linspace(0, len(records.train) - 1, min(PUBLIC_RECORDS, len(records.train))).astype(int)
     plain = make_feature_map(features, records.train.shape, records.bounds)
     x = records.train.open(PUBLIC).x[some]
-    found = replace(plain, statistics=channel_statistics(plain, x)) if plain.base.channels else plain
-    return found if components is None else replace(found, projection=principal_axes(found(x), components, 0.25))
+    return replace(plain, statistics=channel_statistics(plain, x)) if plain.base.channels else plain
 
 
 @cache
-def inputs(name: str, features: str, public: str | None, components: int | None) -> tuple[Any, ...]:
+def inputs(name: str, features: str, public: str | None) -> tuple[Any, ...]:
     """Training and test inputs and labels, and the map; training inputs stay on disk where they are features."""
-    records, found = dataset(name), feature_map(name, features, public, components)
+    records, found = dataset(name), feature_map(name, features, public)
     assert records.test is not None
     x, test = (
         scale(split.open(PUBLIC).x, records.bounds)
@@ -290,7 +281,7 @@ def noise(epsilon: float, rate: float, steps: int, centre: float | None) -> tupl
 def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Setting, seed: int) -> float:
     """Accuracy on the test split of ``on``, trained on its records with the noise that ``name`` calls for."""
     features, public = arm.features, cells.public
-    x, y, test, labels, _ = inputs(on, features, public, setting.components)
+    x, y, test, labels, _ = inputs(on, features, public)
     private, count = len(dataset(name).train), len(y)
     batch = min(cells.batch, private)
     taking = min(batch, count)
@@ -302,7 +293,7 @@ def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Set
         centre = (
             noisy_sum(rows, x.shape[1], SENSITIVITY, mean_noise * SENSITIVITY * count / private, source) / count
         ).float()
-        found = inputs(on, features, public, setting.components)[4].centred_at(centre)
+        found = inputs(on, features, public)[4].centred_at(centre)
         test = found.centred(test)
 
         def prepare(rows: torch.Tensor) -> torch.Tensor:
@@ -312,7 +303,7 @@ def run(name: str, on: str, cells: Cells, arm: Arm, epsilon: float, setting: Set
     model = build(spec, seed)
     mask = Mask.dense(model)
     if arm.masks is not None:
-        theirs = inputs(cells.public, features, public, setting.components) if cells.public else ()
+        theirs = inputs(cells.public, features, public) if cells.public else ()
         mask, theta0 = mask_of(arm.masks, setting.density or 1.0, spec, _Same(theirs), seed)
         if theta0 is not None:
             model.load_state_dict(theta0)
@@ -400,7 +391,7 @@ def measure(name: str, epsilon: float, labels: list[str], known: Cache, seeds: r
         best = max(tried, key=lambda setting: known.score(name, cells.tuned_on, standing, epsilon, setting, 0))
         scores[label] = np.array([known.score(name, name, label, epsilon, best, seed) for seed in seeds])
         row = {"dataset": name, "epsilon": epsilon, "arm": label, **vars(best), **interval(scores[label])}
-        for dense in ("pixels, 300-100", "scatter", "scatter, components", "unit"):
+        for dense in ("pixels, 300-100", "scatter", "unit"):
             if label.startswith(f"{dense}, ") and ARMS[label].masks and dense in scores:
                 row["difference"] = {"to": dense, **interval(scores[label] - scores[dense])}
         rows.append(row)
@@ -429,7 +420,6 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     shown = {
         "scatter": ("o-", "tab:blue", "scattering, linear, dense"),
         "scatter, public ticket of inputs": ("s--", "tab:orange", "scattering, linear, public ticket"),
-        "scatter, components": ("^-", "tab:green", "scattering, public components, linear"),
     }
     for arm, (style, colour, label) in shown.items():
         found = sorted((row["epsilon"], row["mean"], row["half"]) for row in rows if row["arm"] == arm)

@@ -233,7 +233,7 @@ class Tape:
         if any(torch.equal(noisy, seen) for seen in self._seen):
             return  # a step that is taken again shows what it showed
         self._seen.append(noisy)
-        ratio = [log_mixture(noisy, *centres[world], gradients.noise_std) for world in (WITH, WITHOUT)]
+        ratio = [log_mixture(noisy, *centres[world], gradients.plan.mechanism.noise_std) for world in (WITH, WITHOUT)]
         self.score += ratio[0] - ratio[1]
         if self.direction is None:
             first, second = (

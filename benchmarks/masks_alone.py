@@ -24,11 +24,11 @@ from dpltm.networks.evaluation import accuracy
 from dpltm.pruning.generation import Tickets
 from dpltm.records import Dataset, Public, load
 from dpltm.tickets.store import find_set
-from dpltm.verbs.transfer import Mode, carry_over
+from dpltm.verbs.transfer import carry_over
 
 PUBLIC = Public("a benchmark")
 
-CONTROLS: tuple[Mode, ...] = ("shuffled-mask", "mask-only")
+CONTROLS = ("shuffled-mask", "mask-only")
 
 FIRST_SEED = 2**20
 """Of the controls' own draws; far from the seeds that sets are made with."""
@@ -48,7 +48,7 @@ def measured(sets: list[Tickets], dataset: Dataset) -> list[dict[str, object]]:
     looked_at = {"ticket": sets}
     for control in CONTROLS:
         looked_at[control] = [
-            carry_over(tickets, tickets.spec, control, seed=FIRST_SEED + at).tickets for at, tickets in enumerate(sets)
+            carry_over(tickets, tickets.spec, control, seed=FIRST_SEED + at)[0] for at, tickets in enumerate(sets)
         ]
     for number, ticket in enumerate(sets[0].tickets):
         found = {name: [untrained(one, number, test) for one in these] for name, these in looked_at.items()}

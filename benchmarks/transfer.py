@@ -79,7 +79,7 @@ def start(method: str, dataset: Dataset, chosen: int | None, seed: int) -> tuple
     tickets = source_tickets(text, seed)
     mode = "ticket" if method == "projection" else method
     target = retarget(tickets.spec, dataset.train.shape, dataset.features, dataset.classes)
-    made = carry_over(tickets, target, mode, seed=seed + 100).tickets  # type: ignore[arg-type]
+    made = carry_over(tickets, target, mode, seed=seed + 100)[0]
     model = build(target)
     model.load_state_dict(made.theta0)
     assert chosen is not None

@@ -32,7 +32,7 @@ from typer.exceptions import TyperException
 from dpltm.cli.console import Console
 from dpltm.errors import InputError, did_you_mean, in_flags
 from dpltm.gone import instead
-from dpltm.options import Options, resolve, section_of, value_type
+from dpltm.options import Options, name_of, resolve, section_of, value_type
 from dpltm.registry import Deferred
 from dpltm.training.launcher import check_alone
 
@@ -139,13 +139,6 @@ class Call:
     config: str | None
 
 
-def flag_of(item: Field[Any]) -> str:
-    """``--batch-size`` for the field ``batch_size``; the metavar for a positional argument."""
-    if item.metadata["argument"]:
-        return str(item.metadata["metavar"])
-    return item.metadata["flag"] or "--" + item.name.replace("_", "-")
-
-
 def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary: str = "") -> Command:
     """Return the command whose options are the fields of ``cls``, and which ``run(options, call)`` runs.
 
@@ -171,7 +164,7 @@ def command_of(name: str, cls: type[T], run: Callable[[T, Call], None], summary:
     app.command(name, cls=Command, help=help, epilog=examples)(command)
     click_command = typer.main.get_command(app)
     assert isinstance(click_command, Command)
-    click_command.of_files = [flag_of(item) for item in fields(cls) if item.metadata["hidden"]]
+    click_command.of_files = [in_flags(name_of(item)) for item in fields(cls) if item.metadata["hidden"]]
     return click_command
 
 
@@ -198,7 +191,7 @@ def _parameter(cls: type, item: Field[Any]) -> inspect.Parameter:
         silent = item.default is None or item.default is MISSING or isinstance(item.default, bool)
         text = meta["shown"] or ("" if silent else _shown(item.default))
         help = in_flags(meta["help"] + (f" Default: {text}." if text else ""))
-        flags = [flag for flag in (flag_of(item), meta["short"]) if flag]
+        flags = [flag for flag in (in_flags(name_of(item)), meta["short"]) if flag]
         panel = section_of(cls, item.name)
         info = typer.Option(*flags, help=help, metavar=meta["metavar"], rich_help_panel=panel)
     return _keyword(item.name, Annotated[annotation, info])

@@ -78,7 +78,7 @@ def _tickets(request: AuditRequest, target: str, progress: Progress) -> dict[str
             f"{target}: neither a run, a ticket set nor a scheme; name what dpltm train, generate or latent scheme made"
         ) from None
     dataset = open_dataset(request)
-    ledger = ledger_of(request.dataset, request, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.noun)
     return audit_tickets(
         tickets, dataset, ledger, services(progress), confidence=request.confidence, unprotected=request.unprotected
     ).to_json()

@@ -153,10 +153,9 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
     _check_no_dataset(y, "y")
     declared = {name: value for name, value in facts.items() if value is not None}
     with naming():
-        tickets = taker.tickets if isinstance(taker, Winner) else taker
         spec: Network | None = None
-        if isinstance(tickets, (TicketSet, Run)):
-            spec = tickets.body.spec if isinstance(tickets, TicketSet) else tickets.spec
+        if isinstance(taker, (TicketSet, Winner, Run)):
+            spec = taker.spec if isinstance(taker, Run) else set_of(taker).body.spec
             if len(spec.tables) == 1:
                 declared = {"words": spec.tables[0], **declared}
             elif isinstance(x, Mapping):

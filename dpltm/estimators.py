@@ -60,11 +60,11 @@ from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import MIN_EPSILON, KeyedSource, two_sided_geometric
 from dpltm.records.arrays import from_arrays, records_of
-from dpltm.records.cells import Cells
+from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST, left_out_note
-from dpltm.records.schema import Column, Schema, as_schema
-from dpltm.records.settle import check_none, checked_features
+from dpltm.records.schema import Schema, as_schema
+from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, index_columns, is_frame, read_by_schema
 from dpltm.records.units import checked_units
@@ -290,9 +290,6 @@ class Columns:
         return shaped, lambda rows: rows if self.ends is None else rows.known_by(np.ascontiguousarray(x))
 
 
-IN_SCHEMA = "the schema says what the columns hold"
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class TicketEstimator(BaseEstimator):
     """Common part of both estimators: parameters, one training, and the account of all of them."""
@@ -434,6 +431,7 @@ class TicketEstimator(BaseEstimator):
         of_table = self.record_shape is None
         features = x.shape[1] if schema is None else schema.features
         self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
+        self._label = None if schema is None else schema.labels
         self._warned = False
         targets, declared = self._encoded(y)
         whose = None if units is None else np.asarray(units)
@@ -454,10 +452,6 @@ class TicketEstimator(BaseEstimator):
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Return labels as a dataset has them, and what is declared of them; keep what predictions need to know."""
         raise NotImplementedError
-
-    def _label_column(self) -> Column | None:
-        schema = self._columns.schema
-        return next((column for column in (schema.columns if schema else ()) if column.kind == "label"), None)
 
     def _options(self) -> dict[str, Any]:
         """Return the options of a training, as parameters state them."""
@@ -519,6 +513,11 @@ class TicketEstimator(BaseEstimator):
         """Return records, and labels where there are any, as scikit-learn checks them; a data frame by a schema as it is."""
         if not reset:
             check_is_fitted(self)
+        labels = np.asarray(y[0]) if y else np.empty(0)
+        if labels.dtype == object and labels.ndim and None in (texts := list(map(text_of, labels.flat))):
+            raise InputError(
+                f"`y`: no label at record {texts.index(None)} (counted from 0); leave out records that have none"
+            )
         keys = list(X.columns) if is_frame(X) else []
         if spare := index_columns([str(key) for key in keys]):
             X = X[[key for at, key in enumerate(keys) if at not in spare]]
@@ -546,9 +545,9 @@ class TicketEstimator(BaseEstimator):
                     " schema drafts one): values that are filled in or encoded by the records themselves tell of them"
                 ) from None
             raise
-        x, *labels = checked if y else (checked,)
+        x, *targets = checked if y else (checked,)
         x = x.toarray() if sparse.issparse(x) else x
-        return (x, *labels) if y else x
+        return (x, *targets) if y else x
 
     def _outputs(self, X: Any, *, alike: bool = False, warn: bool = False) -> np.ndarray:
         """Return the network's outputs before softmax, ``(n, classes)`` float64, ``alike`` as of :func:`predict`; warn once,
@@ -672,14 +671,12 @@ class TicketEstimator(BaseEstimator):
         Raises:
             NotFittedError: nothing has been spent.
         """
-        spent, account = self._spent, None
-        try:
-            if self.ledger is not None or spent.lineage.paid:
+        spent, paid = self._spent, self._spent.lineage.paid
+        account = Account.of((), spent.lineage, unit=paid[0].unit) if paid else Account()
+        with contextlib.suppress(InputError):  # a ledger that stayed behind: what went along counts
+            if self.ledger is not None or paid:
                 account = self._open_ledger().account(spent.lineage)
-        except InputError:  # the ledger stayed behind: what went along counts
-            if spent.lineage.paid:
-                account = Account.of((), spent.lineage, unit=spent.lineage.paid[0].unit)
-        if account is None or not account.paid:  # of a file that processes share, what they entered counts
+        if not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
         fits, scores = (
             sum(bool(entry.of(NoisySgd)) for entry in account.paid),
@@ -763,15 +760,11 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         check_classification_targets(y)
-        label = self._label_column()
-        classes = self.classes
+        label, classes = self._label, self.classes
         if label is None:
             numbered = isinstance(classes, (int, np.integer)) and not isinstance(classes, bool)
-            labels = (
-                np.arange(int(cast(int, classes)))
-                if numbered
-                else np.unique(y if classes is None else np.asarray(classes))
-            )
+            named_labels = y if classes is None else np.asarray(classes)
+            labels = np.arange(int(cast(int, classes))) if numbered else np.unique(named_labels)
             self._places = {name: place for place, name in enumerate(labels.tolist())}
         elif label.is_target:
             raise InputError("`schema`: its label is a number to predict; use TicketRegressor, or give it classes")
@@ -792,14 +785,10 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
         return codes, {"classes": None if label is None and self.classes is None else len(labels)}
 
     def _codes(self, y: np.ndarray, whose: str) -> np.ndarray:
-        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's.
-
-        Args:
-            known: where all labels are from.
-        """
+        """Return the class of each label, ``(n,)`` int64: its place among all labels, which are sorted or a schema's."""
         fix = "declare every label with `classes`"
         spelled = y.tolist()
-        if self._label_column() is not None:
+        if self._label is not None:
             whose = "of the schema"
             fix = "add it there"
             spelled = Cells.of_objects(list(y)).records()
@@ -896,8 +885,7 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
     target_bounds: tuple[float, float] | None = None
 
     def _encoded(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        label = self._label_column()
-        ends = self.target_bounds
+        label, ends = self._label, self.target_bounds
         if label is not None and label.is_target:
             check_none(IN_SCHEMA, target_bounds=ends)
             ends = label.bounds

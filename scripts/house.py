@@ -261,6 +261,38 @@ def _help_of_train(root: Path, flag: str) -> int:
     return len(re.findall(r"^│ (?:--(?!help)[\w-]+|[A-Z]+\S*)", page.stdout, re.M))
 
 
+_PASSED = """
+import sys, tempfile
+from dpltm.cli.main import run
+from dpltm.options.train import TrainOptions
+passed = set()
+def watch(frame, event, argument):
+    code = frame.f_code
+    if event != "call" or not any(code.co_filename.startswith(place) for place in sys.argv[1:]):
+        return
+    for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        value = frame.f_locals.get(name)
+        carried = None if name == "self" else getattr(value, "options", None)
+        if isinstance(value, TrainOptions) or isinstance(carried, TrainOptions):
+            passed.add((code.co_filename, code.co_qualname))
+with tempfile.TemporaryDirectory() as folder:
+    sys.setprofile(watch)
+    run(["train", "--dense", "--dataset", "digits", "--epsilon", "1", "--delta", "1e-4", "--quiet",
+         "--out", folder + "/run", "--ledger", folder + "/ledger.jsonl"])
+    sys.setprofile(None)
+print(len(passed), len({file for file, _ in passed}))
+"""
+
+
+def request(root: Path) -> dict[str, int]:
+    """Functions and modules that the options of a training, or the plan that holds them, pass as arguments."""
+    places = [f"{(root / folder).resolve()}{os.sep}" for folder in PACKAGES]
+    command = [sys.executable, "-W", "ignore", "-c", _PASSED, *places, *(f"{root / 'dpltm'}{os.sep}",)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    counts = map(int, done.stdout.split()[-2:])
+    return dict(zip(("functions that a train request passes", "modules that it passes"), counts, strict=True))
+
+
 def measure(root: Path) -> dict[str, object]:
     """All figures of a checkout."""
     sources = {name: (path, path.read_text(encoding="utf-8")) for name, path in modules(root)}
@@ -306,6 +338,7 @@ def measure(root: Path) -> dict[str, object]:
             len(without_args(name, tree)) for name, tree in trees.items()
         ),
         **options(root),
+        **request(root),
         "words of docs": docs,
         "words of README": len((root / "README.md").read_text(encoding="utf-8").split()),
     }

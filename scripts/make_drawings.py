@@ -24,7 +24,6 @@ from torch.nn import functional
 
 from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
 from dpltm.features.drawings import SIDE, UNITS, Encoder
-from dpltm.features.normalisation import Projection
 from dpltm.networks.full_precision import threads
 
 # Kinds of drawings, and drawings of a kind: one to four curved strokes, bent, warped and inked at random.
@@ -95,6 +94,17 @@ def _change_one(kinds: Kinds, rows: Tensor, strokes: Tensor, generator: Generato
         values, news = getattr(kinds, name), getattr(other, name)[:, 0]
         changed = ((how == 0) | (how == change)).view(-1, *[1] * (news.ndim - 1))
         values[rows, which] = torch.where(changed, news, values[rows, which])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """``(n, features)`` less an offset ``(features,)``, onto components ``(count, features)``."""
+
+    offset: Tensor
+    components: Tensor
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return (values - self.offset) @ self.components.T
 
 
 def principal_axes(rows: Tensor, count: int, power: float, least: float = 1e-12) -> Projection:

@@ -22,7 +22,7 @@ from dpltm.registry import Deferred
 from dpltm.tickets.files import check_free, check_writable, read_bytes, replaced
 
 _FIGURE, _RC = Deferred("matplotlib.figure:Figure"), Deferred("matplotlib:rc_context")
-_MARKS = Deferred("matplotlib.ticker:LogLocator")
+_MARKS, _SHIFT = Deferred("matplotlib.ticker:LogLocator"), Deferred("matplotlib.transforms:ScaledTranslation")
 
 PLOTS = (".png", ".svg", ".pdf")
 
@@ -32,8 +32,8 @@ STYLE = {
     "svg.hashsalt": "dpltm",  # the same ids in each file
 }  # fmt: skip
 
-TITLE = 60
-"""Letters of a title above a chart; a longer one goes on below."""
+LETTERS = 60
+"""On a line of a title above a chart, or of its legend; what is longer goes on below."""
 
 FEW = 3
 """Lines of a legend that find room among the curves; more stand below."""
@@ -61,6 +61,10 @@ class Series:
     style: str = "-"
     spread: Pairs = ()
 
+    @property
+    def label(self) -> str:
+        return textwrap.fill(self.name, LETTERS)
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -79,6 +83,12 @@ class Chart:
         _figure([replace(self, title="")], file, ".svg")
         return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
+    @property
+    def lines_below(self) -> int:
+        """Lines of a legend that stands below; 0 of one that finds room among the curves."""
+        lines = sum(1 + series.label.count("\n") for series in self.series)
+        return lines if lines > FEW else 0
+
 
 def _draw(axes: Any, chart: Chart) -> None:
     finite = list[float]()
@@ -86,13 +96,13 @@ def _draw(axes: Any, chart: Chart) -> None:
     for series in chart.series:
         values = np.array(series.points, float).reshape(-1, 2)
         drawable = np.isfinite(values).all(1) & ((values[:, 0] > 0) | (not log))
-        (x, y), name = values[drawable].T, series.name
+        x, y = values[drawable].T
         spread = np.array(series.spread, float).reshape(-1, 2)[drawable if series.spread else slice(0)]
         finite.extend(x)
         if series.style == "o":
-            axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", label=name)
+            axes.errorbar(x, y, np.abs(spread.T - y) if len(spread) else None, fmt="o", label=series.label)
             continue
-        (line,) = axes.plot(x, y, series.style, label=name, markersize=4)
+        (line,) = axes.plot(x, y, series.style, label=series.label, markersize=4)
         if series.style == ":":
             line.set_color("0.4")
         if len(spread):
@@ -105,7 +115,8 @@ def _draw(axes: Any, chart: Chart) -> None:
         axes.xaxis.set_major_locator(_MARKS(subs=several))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
-    below = {"loc": "upper left", "bbox_to_anchor": (0, -0.18)} if len(chart.series) > FEW else {}
+    lower = axes.transAxes + _SHIFT(0, -0.5, axes.figure.dpi_scale_trans)  # by inches, for the name of the axis
+    below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": lower} if chart.lines_below else {}
     legend = axes.legend(**below) if len(chart.series) > 1 else None
     for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *([] if legend is None else legend.get_texts())):
         text.set_parse_math(False)  # names are people's: no $ in them begins a formula
@@ -114,7 +125,7 @@ def _draw(axes: Any, chart: Chart) -> None:
 def _figure(charts: Sequence[Chart], place: Path | io.BytesIO, suffix: str, title: str = "") -> None:
     across = min(len(charts), 2)
     down = -(-len(charts) // across)
-    height = 3.6 + 0.2 * max((len(chart.series) for chart in charts if len(chart.series) > FEW), default=0)
+    height = 3.6 + 0.2 * max(chart.lines_below for chart in charts)
     with _RC(STYLE):
         figure = _FIGURE(figsize=(5.2 * across, height * down), layout="constrained")
         for axes, chart in itertools.zip_longest(figure.subplots(down, across, squeeze=False).flat, charts):
@@ -123,7 +134,7 @@ def _figure(charts: Sequence[Chart], place: Path | io.BytesIO, suffix: str, titl
             else:
                 _draw(axes, chart)
         if title:
-            figure.suptitle(textwrap.fill(title, TITLE * across), fontsize="medium", parse_math=False)
+            figure.suptitle(textwrap.fill(title, LETTERS * across), fontsize="medium", parse_math=False)
         undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         figure.savefig(place, dpi=150, format=suffix[1:], metadata=undated.get(suffix))
 

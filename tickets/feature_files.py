@@ -23,7 +23,7 @@ from dpltm.errors import ArtifactError, DpltmError
 from dpltm.features import parse
 from dpltm.features.feature_map import CENTRE, PAIRS, FeatureMap, SplineMap, map_of
 from dpltm.features.inputs import Compute, FeatureStore, Services, feature_shape, features_of_rows
-from dpltm.features.normalisation import ChannelStatistics, Projection
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.privacy.entry import lineage_from_json, to_json
 from dpltm.progress import Progress
 from dpltm.records.catalogue import cache_home
@@ -52,7 +52,7 @@ def map_json(feature_map: FeatureMap | None) -> dict[str, Any] | None:
         "shape": list(feature_map.shape),
         "bounds": list(feature_map.bounds),
         "statistics": feature_map.statistics is not None,
-        "components": None if feature_map.projection is None else len(feature_map.projection.components),
+        "components": None,  # of public features, in dpltm 0.2
         "centred": feature_map.centre is not None,
         "lineage": to_json(feature_map.lineage),
         "network": None,  # of dpltm 0.2
@@ -79,7 +79,6 @@ def restored(body: Mapping[str, Any], values: Mapping[str, Tensor] = {}) -> Feat
     feature_map = replace(
         plain,
         statistics=plain.statistics and ChannelStatistics(values["mean"], values["deviation"]),
-        projection=plain.projection and Projection(values["offset"], values["components"]),
         centre=values.get(CENTRE),
     )
     if isinstance(feature_map, SplineMap):
@@ -98,8 +97,12 @@ def _described(body: Any) -> FeatureMap:
         raise ValueError("keys")
     shape = tuple(body["shape"])
     text = body["text"]
-    if body["network"] is not None:
-        raise ArtifactError("the network of a run in front of another is gone since 0.3; dpltm 0.2 reads it")
+    for key, gone in (
+        ("network", "the network of a run in front of another"),
+        ("components", "a map onto components"),
+    ):
+        if body[key] is not None:
+            raise ArtifactError(f"{gone} is gone since 0.3; dpltm 0.2 reads it")
     if not all(type(size) is int and 1 <= size <= _MAX_SIDE for size in shape) or not 1 <= len(shape) <= 3:
         raise ValueError("shape")
     low, high = (float(bound) for bound in body["bounds"])
@@ -115,26 +118,22 @@ def _described(body: Any) -> FeatureMap:
             f" {str(body.get(ENCODER))[:12]}, here {digest[:12]}); install the version that made it"
         )
     lineage = lineage_from_json(body["lineage"])
-    statistics, centred, components = body["statistics"], body["centred"], body["components"]
-    if components is not None and not (type(components) is int and 1 <= components <= _MAX_SIDE):
-        raise ValueError("components")
+    statistics, centred = body["statistics"], body["centred"]
     if not type(statistics) is type(centred) is bool or (statistics and not base.channels):
         raise ValueError("kind")
-    if bool(lineage) != (statistics or components is not None):
+    if bool(lineage) != statistics:
         raise ArtifactError("its lineage does not say what it was made from")
     feature_map = FeatureMap(base, shape, (low, high), lineage=lineage)
     empty = partial(torch.empty, device="meta")
     if isinstance(map_of(base, shape, (low, high)), SplineMap):
         return _described_splines(feature_map, body[SPLINES], centred)
-    if not (statistics or centred or components):
+    if not (statistics or centred):
         return feature_map
-    channels = feature_map.plain_shape[-1]
-    width = math.prod(feature_map.plain_shape)
+    channels = feature_map.feature_shape[-1]
     return replace(
         feature_map,
         statistics=ChannelStatistics(empty(channels), empty(channels)) if statistics else None,
-        projection=Projection(empty(width), empty(components, width)) if components else None,
-        centre=empty(components or width) if centred else None,
+        centre=empty(feature_map.features) if centred else None,
     )
 
 

@@ -137,7 +137,7 @@ def save(value: TicketSet | Winner | Run, path: str | Path) -> TicketSet | Winne
             return labelled
         if isinstance(value, TicketSet):
             return ticket_set.save_ticket_set(path, value)
-        tickets = set_of(value, "value")
+        tickets = set_of(value)
         if tickets.path == path:
             ticket_set.save_winner(path, value)
             return value

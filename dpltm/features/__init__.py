@@ -42,7 +42,7 @@ class Transform(Protocol):
     """
 
     feature_shape: tuple[int, ...]
-    channel_groups: int | None
+    channel_groups: int | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
@@ -124,7 +124,7 @@ class MapKind:
         return (0.5, 0.5) if signed else (2.0, -1.0)
 
 
-class _Moved:
+class _Moved(Transform):
     """A transform that takes another range of values than records have."""
 
     def __init__(self, transform: Transform, multiplier: float, offset: float) -> None:

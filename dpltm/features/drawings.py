@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE
+from dpltm.features import DRAWINGS_DIGEST, DRAWINGS_FILE, Transform
 from dpltm.features.transforms import check_resizable, colours_first
 from dpltm.records.files import bundled_tensors
 
@@ -21,14 +21,12 @@ SIDE = 28  # pixels of a drawing's side
 GREY = (0.299, 0.587, 0.114)  # shares of red, green and blue in the brightness of an image (ITU-R BT.601)
 
 
-class Drawings:
+class Drawings(Transform):
     """Units of the encoder along the ``count`` directions in which drawings differ most; every image by itself."""
-
-    channel_groups: int | None = None
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
         check_resizable("drawings", shape)
-        self.feature_shape: tuple[int, ...] = (count,)
+        self.feature_shape = (count,)
         self._encoder, self._mean, directions = _bundled()  # now: what is damaged is refused before anything is spent
         self._directions = directions[:count].clone()
 

@@ -23,7 +23,6 @@ from dpltm.features.normalisation import (
     NORM,
     ChannelStatistics,
     GroupNormalisation,
-    Projection,
     fixed_norm,
     pixels_first,
 )
@@ -41,12 +40,11 @@ CENTRE = "centre"  # name of the tensor that features are centred at
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, projected and centred.
+    """A map of records to features: scaled, transformed, normalised, of a fixed norm; then, if so, centred.
 
     Attributes:
         statistics: of channels of public images, by which channels are normalised; else within each record. They are of
             schemes of local privacy; dpltm 0.2 had them in front of any network.
-        projection: onto principal components of public features, of older artifacts.
         centre: ``(features,)``, a noisy mean that features are centred at, which the ledger of the run has as a release of
             its own.
         lineage: of the public records that it was made from; empty where no data was looked at.
@@ -56,7 +54,6 @@ class FeatureMap:
     shape: tuple[int, ...]
     bounds: tuple[float, float]
     statistics: ChannelStatistics | None = None
-    projection: Projection | None = None
     centre: Tensor | None = None
     lineage: Lineage = field(default_factory=Lineage)
 
@@ -64,16 +61,11 @@ class FeatureMap:
         low, high = self.bounds
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "bounds", (float(low), float(high)))  # an id is of 0.0, never of 0
-        plain = self.plain_shape
-        if self.projection is not None and self.projection.components.shape[1] != math.prod(plain):
-            raise InputError(
-                f"`features`: components are of {self.projection.components.shape[1]} features, but records of shape"
-                f" {self.shape} have {math.prod(plain)}; take public records of the same shape"
-            )
-        if self.statistics is not None and plain[-1] != len(self.statistics.mean):
+        channels = self.feature_shape[-1]
+        if self.statistics is not None and channels != len(self.statistics.mean):
             raise InputError(
                 f"`features`: statistics are of {len(self.statistics.mean)} channels, but records of shape {self.shape} have"
-                f" {plain[-1]}; take records with as many colours"
+                f" {channels}; take records with as many colours"
             )
 
     @property
@@ -84,9 +76,7 @@ class FeatureMap:
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that decide the features, by the names that artifacts give them."""
-        tensors: dict[str, Tensor] = {}
-        for part in (self.statistics, self.projection):
-            tensors |= {} if part is None else vars(part)
+        tensors = {} if self.statistics is None else dict(vars(self.statistics))
         return tensors if self.centre is None else {**tensors, CENTRE: self.centre}
 
     @cached_property
@@ -110,22 +100,15 @@ class FeatureMap:
 
     @property
     def features(self) -> int:
-        """Number of features."""
         return math.prod(self.feature_shape)
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
         """Of the features of one record: rows, columns and channels, or their number."""
-        return self.plain_shape if self.projection is None else (len(self.projection.components),)
-
-    @property
-    def plain_shape(self) -> tuple[int, ...]:
-        """The same before features are projected."""
         return self._transform.feature_shape
 
     @property
     def uncentred(self) -> FeatureMap:
-        """The same without its centre."""
         return self if self.centre is None else replace(self, centre=None)
 
     @property
@@ -207,8 +190,7 @@ class FeatureMap:
         """Transformed records as features that are not centred yet."""
         if (groups := self._transform.channel_groups) is not None:
             features = pixels_first((self.statistics or GroupNormalisation(groups))(features))
-        features = fixed_norm(features)
-        return features if self.projection is None else fixed_norm(self.projection(features))
+        return fixed_norm(features)
 
     @cached_property
     def _transform(self) -> Transform:
@@ -243,14 +225,12 @@ SPLINES = "splines"
 """Name of the kind of maps."""
 
 
-class Columns:
+class Columns(Transform):
     """Values of a table as they are, within the unit range."""
-
-    channel_groups: int | None = None
 
     def __init__(self, knots: int, shape: tuple[int, ...]) -> None:
         del knots
-        self.feature_shape: tuple[int, ...] = (math.prod(shape),)
+        self.feature_shape = (math.prod(shape),)
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.flatten(1)
@@ -288,12 +268,11 @@ class SplineMap(FeatureMap):
         return self._knots * len(self.numbers) + self.columns
 
     @property
-    def plain_shape(self) -> tuple[int, ...]:
+    def feature_shape(self) -> tuple[int, ...]:
         return (self.single + self.slots * (GRID**2 + 1),)
 
     @property
     def kept(self) -> int:
-        """Number of pairs that are kept."""
         return len(self.pairs or ())
 
     @property

@@ -1,4 +1,4 @@
-"""Normalisation, projection, centring and a fixed norm: the steps that features go through.
+"""Normalisation, centring and a fixed norm: the steps that features go through.
 
 Each is a value, and a function of ``(n, ...)`` features that treats every row by itself; they compose. None reads a private
 record but the one at hand: what they are made from is public, or a release that is counted.
@@ -49,17 +49,6 @@ class GroupNormalisation:
         channels = values.shape[1]
         groups = next(number for number in range(min(self.groups, channels), 0, -1) if channels % number == 0)
         return functional.group_norm(values, groups, eps=1e-10)
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """``(n, features)`` less an offset ``(features,)``, onto components ``(count, features)``."""
-
-    offset: Tensor
-    components: Tensor
-
-    def __call__(self, values: Tensor) -> Tensor:
-        return (values - self.offset) @ self.components.T
 
 
 def pixels_first(values: Tensor) -> Tensor:

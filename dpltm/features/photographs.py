@@ -13,21 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE
+from dpltm.features import PHOTOGRAPHS_DIGEST, PHOTOGRAPHS_FILE, Transform
 from dpltm.features.transforms import check_resizable, colours_first
 from dpltm.records.files import bundled_tensors
 
 SIDE = 32  # pixels of an image's side
 
 
-class Photographs:
+class Photographs(Transform):
     """Units of the dictionary along the ``count`` directions in which painted scenes differ most; every image by itself."""
-
-    channel_groups: int | None = None
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
         check_resizable("photographs", shape)
-        self.feature_shape: tuple[int, ...] = (count,)
+        self.feature_shape = (count,)
         self._filters, self._offset, self._mean, self._directions, scale = _bundled()  # now: before anything is spent
         self._kept = scale.argsort(stable=True)[:count]
         self._scale = scale[self._kept]
@@ -99,38 +97,27 @@ def units_of(images: Tensor, filters: Tensor, offset: Tensor) -> Tensor:
         ``(n, 2, patches, len(WAVES))``: likeness with its sign, and without. Images beside it change no bit of an image,
         except while a network is exported, or where images want a gradient: there all go through one product.
     """
-    side = images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1
-    counts = waves(*side).to(images) / 2
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad):
-        return _units(images, filters, offset, counts) + _units(images.flip(3), filters, offset, counts)
-    work = images.new_empty(2, 1, len(filters), math.prod(side))  # an image at a time fits the caches of a processor
-    return torch.cat(
-        [
-            _units(x, filters, offset, counts, *work) + _units(x.flip(3), filters, offset, counts, *work)
-            for x in images.split(1)
-        ]
-    )
+    counts = waves(images.shape[2] - PATCH + 1, images.shape[3] - PATCH + 1).to(images) / 2
+    together = torch.compiler.is_compiling() or (torch.is_grad_enabled() and images.requires_grad)
+    units = [
+        _units(some, filters, offset, counts) + _units(some.flip(3), filters, offset, counts)
+        for some in ((images,) if together else images.split(1))  # an image at a time fits the caches of a processor
+    ]
+    return torch.cat(units)
 
 
-def _units(
-    images: Tensor,
-    filters: Tensor,
-    offset: Tensor,
-    counts: Tensor,
-    like: Tensor | None = None,
-    other: Tensor | None = None,
-) -> Tensor:
-    """Averages by ``counts``, ``(places, waves)``; ``like`` and ``other`` are written over, ``(n, patches, places)``."""
+def _units(images: Tensor, filters: Tensor, offset: Tensor, counts: Tensor) -> Tensor:
+    """Averages by ``counts``, ``(places, waves)``."""
     mean, square = (
         functional.avg_pool2d(part.mean(1, keepdim=True), PATCH, stride=1) for part in (images, images.square())
     )
     deviation = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
     patches = functional.unfold(images, PATCH) / deviation.flatten(2)
     flat = filters.flatten(1).expand(images.shape[0], -1, -1)
-    like = torch.baddbmm(-offset.view(1, -1, 1), flat, patches, out=like)
-    least = UNLIKE * torch.mul(like, like, out=other).mean(1, keepdim=True).sqrt()
-    above = torch.sub(like, least, out=other).relu_() @ counts
-    below = torch.add(like, least, out=other).neg_().relu_() @ counts
+    like = torch.baddbmm(-offset.view(1, -1, 1), flat, patches)
+    least = UNLIKE * like.square().mean(1, keepdim=True).sqrt()
+    above = (like - least).relu_() @ counts
+    below = (like + least).neg_().relu_() @ counts
     return torch.stack([above - below, above + below], 1)
 
 

@@ -63,10 +63,10 @@ GROUPS = 8  # groups of channels that are normalised within a record
 # Either makes 9,216 values, of an image of MNIST and of one of CIFAR-10.
 
 
-class RandomConvolutions:
+class RandomConvolutions(Transform):
     """Features of images of one size, by public weights that ``seed`` decides; every image by itself."""
 
-    channel_groups: int | None = GROUPS
+    channel_groups = GROUPS
 
     def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
         height, width, colours = image_size("conv", shape)
@@ -76,7 +76,7 @@ class RandomConvolutions:
             )
         self._padding, filters = (0, GREY) if colours == 1 else (1, COLOURED)
         rows, columns = ((height - 4) // 2, (width - 4) // 2) if colours == 1 else (12, 12)
-        self.feature_shape: tuple[int, ...] = (rows, columns, filters[-1])
+        self.feature_shape = (rows, columns, filters[-1])
         source = FastSource(seed)
         self._weights = [_weights(source, *layer) for layer in zip(filters, (colours, *filters), strict=False)]
 
@@ -112,13 +112,11 @@ CONSTANT = 0.5  # the value that is the same for all, over the root of the numbe
 SEED = 0  # decides the directions, which are public
 
 
-class FourierFeatures:
+class FourierFeatures(Transform):
     """Cosines, then sines, of a record along random directions: ``count`` features in all.
 
     The kernel is exp(-gamma |u - v|^2) between records u and v on the sphere.
     """
-
-    channel_groups: int | None = None
 
     def __init__(self, count: int, gamma: float, shape: tuple[int, ...]) -> None:
         if count % 2:
@@ -127,7 +125,7 @@ class FourierFeatures:
             )
         values = math.prod(shape)
         directions = count // 2
-        self.feature_shape: tuple[int, ...] = (count,)
+        self.feature_shape = (count,)
         drawn = torch.from_numpy(gaussian(FastSource(SEED), directions * (values + 1))).view(directions, values + 1)
         drawn *= math.sqrt(2 * gamma)
         self.constant = CONSTANT * math.sqrt(values)
@@ -140,17 +138,15 @@ class FourierFeatures:
         return torch.cat([phases.cos(), phases.sin()], 1)
 
 
-class NeighbourAverage:
+class NeighbourAverage(Transform):
     """Averages of ``width`` neighbouring values at a time, each record less its mean."""
-
-    channel_groups: int | None = None
 
     def __init__(self, width: int, shape: tuple[int, ...]) -> None:
         values = math.prod(shape)
         if width > values:
             raise InputError(f"`features`: unit:{width} averages more values than the {values} of a record")
         self.width = width
-        self.feature_shape: tuple[int, ...] = (-(-values // width),)
+        self.feature_shape = (-(-values // width),)
         if self.feature_shape == (1,):
             raise InputError(
                 f"`features`: unit:{width} leaves nothing of records of {values} value{'s' * (values > 1)}: one value less"
@@ -174,7 +170,7 @@ MAX_FREQUENCY, WIDTH = 0.75 * math.pi, 0.3
 FLOOR = 1e-3  # added to the norm of a group, so that a signal which is as good as constant is not blown up
 
 
-class Wavelets:
+class Wavelets(Transform):
     """The map for signals of one length; every signal by itself.
 
     Where channels come in threes, as those of an accelerometer do, the length of every triple is a channel as well: it does
@@ -185,8 +181,6 @@ class Wavelets:
         per_octave: Q; wavelets an octave.
         shape: of a signal, (steps, channels); features are a mean and J Q moduli for each channel.
     """
-
-    channel_groups: int | None = None
 
     def __init__(self, octaves: int, per_octave: int, shape: tuple[int, ...]) -> None:
         if len(shape) != 2:
@@ -202,7 +196,7 @@ class Wavelets:
             )
         self._triples = channels // 3 if channels % 3 == 0 else 0
         self._steps = steps
-        self.feature_shape: tuple[int, ...] = ((channels + self._triples) * (1 + octaves * per_octave),)
+        self.feature_shape = ((channels + self._triples) * (1 + octaves * per_octave),)
         frequency = MAX_FREQUENCY * 2.0 ** -(np.arange(octaves * per_octave)[:, None] / per_octave)
         omega = 2 * math.pi * np.fft.fftfreq(2 * steps)
         spread = 2 * (WIDTH * frequency) ** 2
@@ -226,14 +220,12 @@ def _centred(group: Tensor) -> Tensor:
     return group / (group.norm(dim=1, keepdim=True) + FLOOR)
 
 
-class Joined:
+class Joined(Transform):
     """Features of several transforms, each normalised within a record and scaled to the same share of the norm."""
-
-    channel_groups: int | None = None
 
     def __init__(self, parts: Sequence[Transform]) -> None:
         self._parts = parts
-        self.feature_shape: tuple[int, ...] = (sum(math.prod(part.feature_shape) for part in parts),)
+        self.feature_shape = (sum(math.prod(part.feature_shape) for part in parts),)
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.cat([fixed_norm(self._alone(part, x)) for part in self._parts], dim=1)
@@ -263,7 +255,7 @@ def paths(scales: int, angles: int) -> tuple[tuple[int, ...], ...]:
     return ((), *first, *second)
 
 
-class Scattering:
+class Scattering(Transform):
     """The transform for images of one size; every image by itself.
 
     Args:
@@ -291,8 +283,8 @@ class Scattering:
         ]
         self._margin = (before[1], after[1], before[0], after[0])
         rows, columns = (size // step - 2 for size in self._sizes)
-        self.feature_shape: tuple[int, ...] = (rows, columns, colours * len(paths(scales, angles)))
-        self.channel_groups: int | None = SCATTER_GROUPS * colours
+        self.feature_shape = (rows, columns, colours * len(paths(scales, angles)))
+        self.channel_groups = SCATTER_GROUPS * colours
         wavelets = [torch.from_numpy(self._spectra(j)) for j in range(scales)]
         self._first = [_ready(wavelet, 2**j) for j, wavelet in enumerate(wavelets)]
         self._second = {

@@ -111,7 +111,7 @@ class Layout(Network):
             "tables": list(self.tables),
             **({} if self.labels is None else {"labels": [self.labels.dtype, list(self.labels.shape)]}),
             "form": self.form,
-            **({"parts": [[*astuple(part)] for part in self.parts]} if self.parts else {}),
+            **({"parts": [[*astuple(part), False] for part in self.parts]} if self.parts else {}),
             "parameters": [[name, list(shape)] for name, shape in self.parameter_shapes.items()],
             "buffers": [[name, list(buffer.shape), buffer.dtype] for name, buffer in self.buffers.items()],
             "frozen": list(self.frozen),
@@ -230,8 +230,8 @@ def _buffer(shape: Any, dtype: Any) -> Buffer:
 
 
 def _part(name: Any, shape: Any, words: Any, dtype: Any, padded: Any) -> InputPart:
-    _need(padded, isinstance(padded, bool) and (not padded or len(shape) == 1))
-    return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), _among(PART_DTYPES, dtype), padded)
+    _need(padded, padded is False)
+    return InputPart(_name(name), _shape(shape), _count(words, MAX_WORDS, 0), _among(PART_DTYPES, dtype))
 
 
 def _outputs(size: Any, digest: Any) -> Tensor:

@@ -79,7 +79,6 @@ def option(
     metavar: str | None = None,
     *,
     section: str | None = None,
-    flag: str | None = None,
     short: str | None = None,
     choices: Collection[str] = (),
     within: Range | None = None,
@@ -92,7 +91,6 @@ def option(
 
     Args:
         section: the heading in help over this option and those that follow it in its class, a word or two; empty for none.
-        flag: of the command line, if it is not the field's name.
         short: a second flag of one letter.
         choices: the texts that are allowed; those of a registry are read when they are needed.
         within: the numbers that are allowed.
@@ -103,7 +101,6 @@ def option(
     extra = {
         "help": help,
         "section": section,
-        "flag": flag,
         "short": short,
         "choices": choices,
         "within": within,
@@ -214,34 +211,21 @@ def resolve(
     Raises:
         InputError: see :class:`Options`; or an unknown key of the section.
     """
-    values, problems = _read(cls, section)
-    if problems:
-        raise InputError(f"`config` {source}: {problems[0]}")
-    return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
-
-
-def section_problems(cls: type[Options], section: Mapping[str, Any]) -> list[str]:
-    """Return everything that is wrong with a configuration section by itself: keys, types, choices, ranges."""
-    return _read(cls, section)[1]
-
-
-def _read(cls: type[Options], section: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of a section by name of the field, and what is wrong with the others."""
     items = {item.name: item for item in fields(cls)}
     values: dict[str, Any] = {}
-    problems = []
+    where = "" if source is None else f"`config` {source}: "
     for key, value in section.items():
         name = key.replace("-", "_")
         if name not in items:
             near = did_you_mean(key, [other.replace("_", "-") for other in items])
             reason = _gone(cls, name)
-            problems.append(f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason)
-            continue
+            unknown = f"unknown key {key!r} for {_command(cls)}{near}" if reason is None else key + reason
+            raise InputError(where + unknown)
         try:
             values[name] = checked(items[name], value)
         except InputError as error:
-            problems.append(str(error))
-    return values, problems
+            raise InputError(f"{where}{error}") from None
+    return cls(**{**values, **{name: value for name, value in decided.items() if value is not None and value != []}})
 
 
 def _command(cls: type) -> str:

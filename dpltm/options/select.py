@@ -30,7 +30,7 @@ class SelectOptions(UnprotectedOptions, GuaranteeOptions, MetricOptions, SharesO
         choices=("product", "additive"),
     )
     nu: float = option(50.0, "Weight of the density C in the product score.", "X", within=FROM_ZERO)
-    lam: float = option(0.05, "Weight of the density C in the additive score.", "X", flag="--lambda", within=FROM_ZERO)
+    lam: float = option(0.05, "Weight of the density C in the additive score.", "X", within=FROM_ZERO)
     sensitivity: str | None = option(
         None,
         "exact holds for tickets that were not made from these records; paper is DPLTM's |1 - nu|.",

@@ -216,10 +216,10 @@ class TrainRequest(NetworkOptions, LedgerOptions, TrainOptions, StartOptions, Da
 class LoopOptions(NoiseOptions, PerUnitOptions):
     """Settings of a loop, all of them public. `epsilon` is the whole budget, and includes what the ledger holds."""
 
-    batch_size: float | None = option(
+    batch_size: float = option(
         None, "Expected records a step; each enters with probability `batch_size` / `records`.", required=True
     )
-    steps: int | None = option(None, "Noisy gradients, at most.", required=True, within=COUNT)
+    steps: int = option(None, "Noisy gradients, at most.", required=True, within=COUNT)
     delta: float = option(None, "Delta of the guarantee; below 1/n.", required=True, within=DELTA)
     records: int | None = option(
         None, "Public number of records, or of persons, if the true number is private.", within=COUNT

@@ -230,8 +230,19 @@ class Ledger:
 
     @property
     def book(self) -> Book:
-        """Identity and contents now."""
-        return replace(self._store.read(), asked=self._unit)
+        """Identity and contents now.
+
+        Raises:
+            Begun: another process began the ledger since snapshots were taken, by a key that is gone.
+        """
+        book = replace(self._store.read(), asked=self._unit)
+        if self._hashed_by not in (None, book.key):
+            self._hashed_by = None
+            raise Begun(
+                "`ledger`: another command began it while this one was getting ready, and nothing was entered; repeat this"
+                " one"
+            )
+        return book
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -367,20 +378,14 @@ class Ledger:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[Book]:
-        """Begin a block in which nobody else adds anything, with what the ledger holds.
-
-        Raises:
-            Begun: another process began the ledger meanwhile, so snapshots were taken by a key that is gone.
-        """
+        """Begin a block in which nobody else adds anything, with what the ledger holds."""
         with self._store.locked():
-            book = self.book
-            if self._hashed_by not in (None, book.key):
-                self._hashed_by = None
-                raise Begun(
-                    "`ledger`: another command began it while this one was getting ready, and nothing was entered; repeat"
-                    " this one"
-                )
-            yield book
+            yield self.book
+
+    def begin(self) -> None:
+        """Make its file and its key where there are none, so that all who open it take snapshots by one key."""
+        with self.adding() as book:
+            self._store.add(book, book)
 
     def _add(self, book: Book, drafts: Iterable[Entry], ids: Iterable[Id]) -> tuple[Entry, ...]:
         drafts = tuple(drafts)

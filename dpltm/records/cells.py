@@ -119,7 +119,6 @@ class Cells:
 
     @classmethod
     def of_objects(cls, cells: list[Any]) -> Cells:
-        """Return the cells in a list of Python's values."""
         return cls.of(as_column(cells))
 
     def __len__(self) -> int:
@@ -161,7 +160,6 @@ class Cells:
         return np.flatnonzero(differing[self.codes]).tolist() if differing.any() else []
 
     def text(self, row: int) -> str:
-        """Return the text of a record's cell."""
         return self.texts[self.codes[row]]
 
     def parsed(self, column: Column) -> np.ndarray:
@@ -193,7 +191,6 @@ class Cells:
         return inside | self.nulls
 
     def records(self) -> list[str]:
-        """Return the text of each record's cell."""
         return np.array(self.texts, dtype=object)[self.codes].tolist() if len(self) else []
 
 

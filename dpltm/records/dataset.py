@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, Id, Lineage, Part
 from dpltm.records.input_parts import Parts, places_of
 from dpltm.records.schema import Schema
-from dpltm.records.split import LabelForm, Rows, Split, filled
+from dpltm.records.split import LabelForm, Rows, Split
 
 if TYPE_CHECKING:
     from dpltm.features.feature_map import FeatureMap
@@ -66,7 +65,6 @@ class RawSplit:
 
     @property
     def has_texts(self) -> bool:
-        """Tell whether the records are texts."""
         return self.rows is not None and self.rows._ragged is not None
 
     def in_order(self, columns: Sequence[str] | None, whose: str) -> RawSplit:
@@ -95,7 +93,6 @@ class Dataset:
         feature_map: the map in front of the network; None where it takes the records as they are.
         tables: where the values of a record are no quantities but positions in a table of words, the size of that, a
             public input. Empty where they are quantities.
-        tables_origin: where what is at which position comes from; of words, their ranking.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
         schema: of a table that was encoded by one, its text.
         columns: names of the features, in their order, of a table without a schema; None of all others.
@@ -119,7 +116,6 @@ class Dataset:
     _places: np.ndarray | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
     tables: tuple[int, ...] = ()
-    tables_origin: Origin = "declared"
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
     schema: str = ""
@@ -142,7 +138,6 @@ class Dataset:
 
     @property
     def told_labels(self) -> str:
-        """What its labels are, in words."""
         if self.target is not None:
             return "targets from {:g} to {:g}".format(*self.target)
         return str(self.labels or f"{self.classes} classes")
@@ -212,11 +207,6 @@ class Dataset:
         """Parts of those inputs; none behind a feature map, which takes one array."""
         return self.parts if self.feature_map is None else ()
 
-    @property
-    def whole(self) -> bool:
-        """Tell whether all training records are meant."""
-        return self.part.cut == "whole"
-
     def in_order(self, columns: Sequence[str] | None, whose: str) -> Dataset:
         """Return the same with features in the order of these names, which ``whose`` has; as it is where there are none.
 
@@ -226,13 +216,8 @@ class Dataset:
         places = places_of(columns, self.columns, self.name, whose)
         if places is None:
             return self
-
-        def moved(split: Split) -> Split:
-            keep = partial(filled, (len(split), *split.shape), split.dtype)
-            return split.map(lambda x, _: x[..., places], keep)
-
-        test = None if self.test is None else moved(self.test)
-        return replace(self, train=moved(self.train), test=test, columns=tuple(columns or ()))
+        test = None if self.test is None else self.test.columns(places)
+        return replace(self, train=self.train.columns(places), test=test, columns=tuple(columns or ()))
 
     def content_digest(self) -> bytes:
         """SHA-256 of the whole file as it was read, labels included; private, for ``Ledger.snapshot``."""

@@ -29,27 +29,20 @@ DAY = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s?(?:
 def table(path: str | Path, settings: dict[str, Any] = SETTINGS) -> tuple[dict[str, list[str]], list[int]]:
     """Return the columns of a CSV file: the texts in each, by its name; and the line of each record."""
     try:
-        return _table(path, settings)
+        with rows_of(path, settings["skip"], settings["separator"], settings["encoding"]) as rows:
+            names = settings["names"] or [name.strip() for name in next(rows, (0, []))[1]]
+            records = [(line, [cell.strip() for cell in row]) for line, row in rows]
     except (UnicodeDecodeError, csv.Error) as error:
         how = f"{settings['encoding']} separated by {settings['separator']!r}"
         raise ValueError(f"{path}: is no text in {how}: {error}") from None
-
-
-def _table(path: str | Path, settings: dict[str, Any]) -> tuple[dict[str, list[str]], list[int]]:
-    with rows_of(path, settings["skip"], settings["separator"], settings["encoding"]) as rows:
-        names = settings["names"] or [name.strip() for name in next(rows, (0, []))[1]]
-        cells: list[list[str]] = [[] for _ in names]
-        lines: list[int] = []
-        for line, row in rows:
-            if len(row) != len(names):
-                raise ValueError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}")
-            lines.append(line)
-            for column, cell in zip(cells, row, strict=True):
-                column.append(cell.strip())
+    for line, row in records:
+        if len(row) != len(names):
+            raise ValueError(f"{path}: line {line} has {len(row)} cells in place of {len(names)}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: has twice the columns {', '.join(twice)}")
-    return dict(zip(names, cells, strict=True)), lines
+    columns = {name: [row[place] for _, row in records] for place, name in enumerate(names)}
+    return columns, [line for line, _ in records]
 
 
 @contextmanager

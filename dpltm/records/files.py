@@ -217,7 +217,6 @@ class _Arrays:
             raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
 
     def split(self, split: str, layout: Layout) -> RawSplit:
-        """Return the records of a split."""
         x_name, y_name = f"x_{split}", f"y_{split}"
         if any(f"{part}_{split}" in self.names for part in _RAGGED):
             if x_name in self.names:

@@ -38,18 +38,15 @@ class InputPart:
         shape: of one record.
         words: its values are whole numbers from 0 to ``words`` - 1; 0 where they are quantities.
         dtype: as it was given: whole numbers reach the network in it, and quantities as float32.
-        padded: whether dpltm 0.2 padded its rows with 0, or cut them, to that length.
     """
 
     name: str
     shape: tuple[int, ...]
     words: int
     dtype: str
-    padded: bool = False
 
     @property
     def size(self) -> int:
-        """Values of one record."""
         return math.prod(self.shape)
 
     def bounds(self, bounds: tuple[float, float]) -> tuple[float, float]:

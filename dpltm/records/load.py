@@ -146,7 +146,6 @@ class _Source:
         return tuple(map(_version, (*paths, *arrays)))
 
     def read(self) -> Dataset:
-        """Read and check it."""
         sizes = {"words": self.words, "length": self.length}
         layout = Layout(**{name: size for name, size in sizes.items() if size is not None})
         description, name, train, test = self._splits(layout)

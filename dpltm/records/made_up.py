@@ -381,20 +381,19 @@ class Trial:
                 compared = True
                 if len(of_all) != len(own) or len(of_all) <= max(self.along, default=-1):
                     raise Mixes("the layers that are called")
-                self._tell_apart(
-                    of_all, {at: _without(own[at].values, 1 + along) for at, along in self.along.items()}, smooth
-                )
+                self._tell_apart(of_all, own, smooth)
             elif len(ways) > 1:
                 middle = len(ways) // 2
                 waiting += [ways[:middle], ways[middle:]]
         return compared
 
-    def _tell_apart(self, of_all: Sights, own: Mapping[int, Tensor], smooth: Tensor) -> None:
+    def _tell_apart(self, of_all: Sights, own: Sights, smooth: Tensor) -> None:
         pairs = []
         for at, along in self.along.items():
             seen = of_all[at]
-            beside = of_all[at].values.movedim(along, 0)
-            other = own[at]
+            beside, other = seen.values.movedim(along, 0), own[at].values
+            if 1 + along < other.ndim:  # of a batch of one row, which it has here
+                other = other.squeeze(1 + along)
             if beside.shape != other.shape:
                 raise Mixes(seen.place)
             if beside.numel() and not (seen.slope and self.alike > ALIKE):
@@ -494,10 +493,6 @@ def same_bits(left: Sights, right: Sights, along: Mapping[int, int], rows: Tenso
             first, second = (part.values.movedim(along[at], 0)[rows.to(part.values.device)] for part in (seen, again))
             if not same_numbers(first, second):
                 raise Mixes(seen.place)
-
-
-def _without(values: Tensor, dimension: int) -> Tensor:
-    return values.squeeze(dimension) if dimension < values.ndim else values
 
 
 def _wide(values: Tensor) -> Tensor:

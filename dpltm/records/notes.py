@@ -86,15 +86,16 @@ def public_input_notes(dataset: Dataset) -> list[str]:
     if dataset.left_out:
         notes.append(left_out_note(dataset.left_out))
     if dataset.records_origin == "counted":
+        whom = "persons" if dataset.of_persons else f"{dataset.unit}s"
         notes.append(
-            f"the number of {_several(dataset)} ({dataset.records}) was counted and is treated as public; declare a figure"
+            f"the number of {whom} ({dataset.records}) was counted and is treated as public; declare a figure"
             " with `records` to keep it private"
         )
     if dataset.classes_origin == "counted":
         notes.append(
             f"the number of classes ({dataset.classes}) was read off the labels and is treated as public (`classes`)"
         )
-    if dataset.tables and dataset.tables_origin == "counted":
+    if dataset.tables and dataset.catalogued:
         notes.append(
             f"the vocabulary of {dataset.name} was ranked on its own training reviews and is treated as public"
         )
@@ -103,10 +104,6 @@ def public_input_notes(dataset: Dataset) -> list[str]:
             f"which word is at which position is taken as public: no record of {dataset.name} may have decided it"
         )
     return notes
-
-
-def _several(dataset: Dataset) -> str:
-    return "persons" if dataset.of_persons else f"{dataset.unit}s"
 
 
 def unit_notes(dataset: Dataset) -> list[str]:

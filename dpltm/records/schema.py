@@ -100,7 +100,6 @@ class Column:
 
     @property
     def features(self) -> int:
-        """Number of features that it becomes."""
         if self.wanted:
             return 1
         if self.kind in ("label", "ignored"):
@@ -165,7 +164,6 @@ class Schema:
 
     @property
     def feature_columns(self) -> tuple[Column, ...]:
-        """The column of each feature."""
         return tuple(column for column in self.columns for _ in range(column.features))
 
     @property
@@ -180,7 +178,6 @@ class Schema:
         return tuple(column for column in self.columns if column.wanted)
 
     def check_finished(self) -> None:
-        """Raise DataError if something is still to be found."""
         if self.wanted:
             raise DataError(
                 f"`schema`: kind, bounds or values of {shown([column.name for column in self.wanted])} are still private;"

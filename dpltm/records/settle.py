@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
 import re
@@ -66,16 +65,10 @@ class Declared:
     rows_coincide: bool = False
 
     def __post_init__(self) -> None:
-        if (bounds := self.bounds) is not None:
-            ends = list(bounds) if isinstance(bounds, (tuple, list, np.ndarray)) else []
-            numeric = all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends)
-            pair: tuple[float, ...] = ()
-            with contextlib.suppress(OverflowError):  # a whole number beyond all others
-                pair = tuple(map(float, ends)) if numeric else ()
-            if len(pair) != 2:
-                raise DataError(
-                    "bounds", bounds, "a pair of numbers", "pass the public range of the features, (low, high)"
-                )
+        if self.bounds is not None:
+            if (pair := _pair(self.bounds)) is None:
+                fix = "pass the public range of the features, (low, high)"
+                raise DataError("bounds", self.bounds, "a pair of numbers", fix)
             affine(pair)
             object.__setattr__(self, "bounds", pair)
         for name, least, what in (
@@ -88,15 +81,23 @@ class Declared:
                     raise DataError(f"`{name}` {number}: must be {least} or more; pass the {what}")
         if (target := self.target_bounds) is not None:
             check_none("`target_bounds` says that labels are numbers", classes=self.classes)
-            try:
-                low, high = (float(end) for end in target)
-            except (TypeError, ValueError, OverflowError):
-                low, high = math.inf, math.inf
+            low, high = _pair(target) or (math.inf, math.inf)
             if not (low < high and math.isfinite(high - low)):
                 raise DataError(
                     f"`target_bounds`: {target!r:.80} is not a pair of finite numbers (low, high), low first"
                 )
             object.__setattr__(self, "target_bounds", (low, high))
+
+
+def _pair(value: object) -> tuple[float, float] | None:
+    """Return two numbers, as whoever calls Python gives them; None for anything else."""
+    ends = list(value) if isinstance(value, (tuple, list, np.ndarray)) else []
+    if len(ends) != 2 or not all(isinstance(end, numbers.Real) and not isinstance(end, bool) for end in ends):
+        return None
+    try:
+        return float(ends[0]), float(ends[1])
+    except OverflowError:  # a whole number beyond all others
+        return None
 
 
 IN_SCHEMA = "the schema says what the columns hold"
@@ -240,7 +241,6 @@ def settle(
         catalogued=description is not None,
         _places=places if published else None,
         tables=train.tables,
-        tables_origin="counted" if description is not None and train.tables else "declared",
         bounds_origin=bounds_origin,
         schema="" if train.schema is None else train.schema.text,
         columns=train.columns,

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -173,11 +173,16 @@ class Rows:
 
     def taken(self, index: np.ndarray) -> Rows:
         """Return the records at some places, ``(k,)`` whole numbers."""
+        ragged = self._ragged
+        if ragged is not None:
+            values, offsets = ragged
+            texts = [values[offsets[place] : offsets[place + 1]] for place in index]
+            ragged = np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])
         return replace(
             self,
             _cells=self._cells[index],
             _targets=self._targets[index],
-            _ragged=None if self._ragged is None else texts_of(*self._ragged, index),
+            _ragged=ragged,
             _units=None if self._units is None else self._units[index],
         )
 
@@ -272,12 +277,6 @@ def _floats(values: np.ndarray, dtype: str) -> np.ndarray:
         return np.ascontiguousarray(values.astype(dtype) + np.dtype(dtype).type(0))
 
 
-def texts_of(values: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the records ``index`` of ragged arrays (``offsets`` ``(records + 1,)``) as ragged arrays."""
-    texts = [values[offsets[place] : offsets[place + 1]] for place in index]
-    return np.concatenate([values[:0], *texts]), np.cumsum([0, *map(len, texts)])
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """Records of one split, with their labels, closed.
@@ -364,6 +363,10 @@ class Split:
                     step(done)
 
         return self.with_features(keep(mapped()))
+
+    def columns(self, places: Sequence[int] | np.ndarray) -> Split:
+        """Return the same records, closed as before, with their values at some places, ``(..., k)``."""
+        return self.with_features(self._closed.x[..., places])
 
     def with_features(self, x: np.ndarray) -> Split:
         """Return the same records with features that were made of them before, ``(n, ...)``."""

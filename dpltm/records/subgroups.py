@@ -101,6 +101,5 @@ def _ends(values: np.ndarray, column: Column | None) -> tuple[str, str]:
 
 
 def _there(names: Sequence[str], codes: np.ndarray) -> Subgroups:
-    """Return the subgroups that have records."""
     present, codes = np.unique(codes, return_inverse=True)
     return Subgroups(tuple(names[place] for place in present), codes)

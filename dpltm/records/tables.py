@@ -52,12 +52,11 @@ BLOCK, BLOCK_BYTES = 10_000, 2**22
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
 
-Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
-"""Coder of a column of which something is still to be found: one number a record, float64."""
-
-
 _PLAIN = Schema(())
 """What is meant of a file where no schema says how it is written."""
+
+Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
+"""Coder of a column of which something is still to be found: one number a record, float64."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,6 @@ class Table:
 
     @property
     def is_frame(self) -> bool:
-        """Tell whether it is a data frame."""
         return not isinstance(self.source, Path)
 
     @property
@@ -122,16 +120,17 @@ class Table:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the columns; a schema may say them."""
+        """Names of the columns; a schema may say them, and else a file without a header has c1, c2 and so on."""
         if self.is_frame:
             return list(map(str, self.source.columns))
         if self.path is None:
             with record_batches(self.source) as (columns, _):
                 return list(columns.names)
-        if not self.schema.header:
+        if not self.schema.header and self.schema.columns:
             return [column.name for column in self.schema.columns]
         with _rows(self.path, self.schema) as rows:
-            return [cell.strip() for cell in next(rows, (0, []))[1]]
+            cells = [cell.strip() for cell in next(rows, (0, []))[1]]
+        return cells if self.schema.header else [f"c{place}" for place in range(1, len(cells) + 1)]
 
     def place(self, name: str, option: str) -> int:
         """Return the place of a column that an option names; DataError where it is not there, or twice."""
@@ -178,9 +177,7 @@ class Table:
                 done = len(joined[at])
                 dtype = np.promote_types(joined[at].dtype, part.dtype)
                 joined[at] = joined[at].astype(dtype, copy=False)
-                joined[at].resize(
-                    (done + len(part), *part.shape[1:]), refcheck=False
-                )  # in place: no piece is there twice
+                joined[at].resize((done + len(part), *part.shape[1:]), refcheck=False)  # no piece is there twice
                 joined[at][done:] = part
         if not joined:
             raise DataError(f"{self}: holds no records")
@@ -447,10 +444,8 @@ def read_by_schema(
     schema = table.schema
     if coder is None:
         schema.check_finished()
-    label_cells, label = (
-        None if labels is None else Cells.of_objects(list(labels)),
-        schema.label.name if labelled else None,
-    )
+    label_cells = None if labels is None else Cells.of_objects(list(labels))
+    label = schema.label.name if labelled else None
     encoder = _Encoder(table, label, units, label_cells, spare, coder)
     x, y, cells, targets = table.joined(list(encoder.read), encoder.arrays)
     faults = [f"{column or 'whole lines'}: {fault}, {fix}" for column, fault, fix in encoder.faults.rows()]
@@ -630,11 +625,12 @@ def draft(
     if header_schema is None and header and suffix_of(path) == ".csv":
         separator = _separator(path)
         above = replace(above, separator=separator, decimal="," if separator == ";" else ".")
-    names = _names(path, above)
+    table = Table(path, above)
+    names = _checked_names(table)
     kinds = _kinds(path)
     for name, option in ((label, "label"), (units, "unit_column")):
-        if name is not None and name not in names:
-            raise DataError(f"`{option}` {name}: {path} has no such column; it has {shown(names)}")
+        if name is not None:
+            table.place(name, option)
     columns = {column.name: column for column in above.columns}
     if strange := sorted(set(columns) - set(names)):
         raise DataError(f"{path}: lacks the columns {shown(strange)} of the schema; it has {shown(names)}")
@@ -701,22 +697,19 @@ def public_records(path: Path, schema: Schema) -> Dataset:
     return settle(stem_of(path), read_by_schema(Table(path, replace(schema, columns=tuple(free))), coder=_uncoded))
 
 
-def _names(path: Path, schema: Schema) -> list[str]:
-    """Return names of columns; of a file without them c1, c2 and so on, where no schema has others."""
-    table = Table(path, replace(schema, header=True))
+def _checked_names(table: Table) -> list[str]:
+    """Return the names of columns; DataError unless each of several has one of its own."""
     lacking = "name of its own for each column"
     names = table.names
     if table.path is not None:
         lacking = "header with a name for each column; say `no_header`, or name them"
-        if schema.header:
+        if table.schema.header:
             _check_names(table, "say `no_header` where that is a record, or rename those columns")
-        else:
-            names = [column.name for column in schema.columns] or [f"c{place}" for place in range(1, len(names) + 1)]
     spare = index_columns(names)
     if not names or len(set(names)) < len(names) or not all(name or at in spare for at, name in enumerate(names)):
-        raise DataError(f"{path}: has no {lacking}")
+        raise DataError(f"{table}: has no {lacking}")
     if len(names) == 1:
-        raise DataError(f"{path}: has one column alone; records have a label, and something that it is learned from")
+        raise DataError(f"{table}: has one column alone; records have a label, and something that it is learned from")
     return names
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, get_args
@@ -20,7 +20,7 @@ from dpltm.networks.skill import wilson
 from dpltm.privacy import statement as privacy
 from dpltm.privacy.account import Account
 from dpltm.privacy.accountants import ACCOUNTANTS, certified_by
-from dpltm.privacy.entry import UNKNOWN_RECORDS, Entry, entry_from_json, to_json
+from dpltm.privacy.entry import UNKNOWN_RECORDS, entry_from_json, to_json
 from dpltm.privacy.mechanisms import Adjacency, NoisySgd, PrivateSearch, Sampling, Unprotected
 from dpltm.privacy.statement import json_figure
 from dpltm.privacy.trade_off import Curves, curves_of_profiles
@@ -115,7 +115,9 @@ def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
         {**{name: getattr(sgd, name) for name in same}, "noise_bits": sgd.bits, "dataset": entry.part.name,
          "parts": len(getattr(sgd, "strategy", (1.0,))),
          "records": str(entry.part)}
-        for entry in account.paid for sgd in dict.fromkeys([*entry.of(NoisySgd), *_tried(entry)])
+        for entry in account.paid
+        for trainings in (entry.of(NoisySgd), *(search.trainings for search in entry.of(PrivateSearch)))
+        for sgd in trainings
     ]  # fmt: skip
     if not rows:
         return {}
@@ -124,10 +126,6 @@ def _settings(settings: Mapping[str, Any], account: Account) -> dict[str, Any]:
     parts = row.pop("parts")  # of which a step samples one
     records = round(parts * batch / row["sampling_rate"]) if isinstance(batch, (int, float)) else None
     return {**row, "public_records": records, "divisor": batch if groups is None else groups}
-
-
-def _tried(entry: Entry) -> Iterator[NoisySgd]:
-    return (sgd for search in entry.of(PrivateSearch) for sgd in search.trainings)
 
 
 # --- what an attacker can do ------------------------------------------------------------------------------------------

@@ -52,6 +52,12 @@ def section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _ends(value: object) -> tuple[float, float] | None:
+    """Return both ends of a range; None for anything else."""
+    low, high = map(number, value) if isinstance(value, list) and len(value) == 2 else (None, None)
+    return None if low is None or high is None else (low, high)
+
+
 def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
     """Return the names of the features of a table as one text; their number, where they are too many to read."""
     named = config.get("columns") or facts.get("columns")
@@ -98,14 +104,14 @@ def run_subject(
         weights: digest of its weights and mask.
     """
     options, facts, part = section(config, "options"), section(config, "resolved"), section(config, "part")
-    bounds, notes = config.get("bounds"), section(result, "privacy").get("notes")
-    low, high = map(number, bounds) if isinstance(bounds, list) and len(bounds) == 2 else (None, None)
+    notes, target = section(result, "privacy").get("notes"), _ends(config.get("target"))
+    low, high = _ends(config.get("bounds")) or (None, None)
     settings: dict[str, Any] = {
         "dataset": text(part.get("name")),
         "model": text(config.get("model")),
         "features": count(config.get("features")),
         "classes": count(config.get("classes")) or None,
-        **target_settings(config),
+        **({} if target is None else {"classes": None, "target_low": target[0], "target_high": target[1]}),
         "parameters": parameters,
         "feature_map": text(section(config, "feature_map").get("text")),
         "low": low,
@@ -137,14 +143,6 @@ def run_subject(
         },
         **terms_of_run(config),
     )
-
-
-def target_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the public range of the target that a run predicts, in place of classes; nothing of one that tells classes."""
-    ends = config.get("target")
-    if not isinstance(ends, list) or len(ends) != 2 or None in (range_of_target := [number(end) for end in ends]):
-        return {}
-    return {"classes": None, "target_low": range_of_target[0], "target_high": range_of_target[1]}
 
 
 def _clipping(options: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,13 +192,11 @@ def _outcome(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
 
 def skill_in(result: Mapping[str, Any]) -> Skill | TargetSkill | None:
     """Return the skill in an answer of train or evaluate; None where there is none, or where it is damaged."""
-    later = {"chance_over_share": None, "log_loss": None, "shares_log_loss": None}  # before 0.3 nobody wrote them
-    body = {"points": [], "groups": [], **later, **section(result, "skill")}  # left out where there are none
+    body = {"points": [], "groups": [], **section(result, "skill")}  # left out where there are none
     body.pop("verdict", None)  # it follows from the rest
     try:
         if "rmse" in body:
-            for name in ("points", "groups", *later):
-                del body[name]
+            del body["points"], body["groups"]
             body.setdefault("bins", [])
             predicts: TargetSkill = value_from_json(TargetSkill, body, "skill")
             return predicts

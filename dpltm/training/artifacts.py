@@ -157,8 +157,10 @@ class TicketSet:
         return all(ticket.predictor is not None for ticket in self.body.tickets)
 
 
-def check_provenance(provenance: ProvenanceKind, lineage: Lineage) -> None:
-    """Raise ArtifactError for a provenance that the lineage beside it does not bear out."""
+def check_provenance(provenance: Any, lineage: Lineage) -> None:
+    """Raise ArtifactError for what is no provenance, or one that the lineage beside it does not bear out."""
+    if provenance not in PROVENANCES:
+        raise ArtifactError(f"provenance {provenance!r:.40} is none of {', '.join(PROVENANCES)}")
     releases = [entry for entry in lineage.entries if entry.kind == "release"]
     borne_out = {
         "data-free": True,
@@ -195,7 +197,7 @@ class Winner:
     Attributes:
         round: that was drawn, or chosen on public data.
         lineage: of the set, and of the draw.
-        tickets: the set that was drawn from; None where it is not at hand.
+        tickets: the set that was drawn from.
         facts: how it was drawn, as answers have it: ``mechanism``, ``eps1``, ``score``, ``sensitivity``.
         privacy: the report on the private records; None of a winner that was read.
         revealed: all candidates, where that was asked for.
@@ -203,34 +205,24 @@ class Winner:
 
     round: int
     lineage: Lineage
-    tickets: TicketSet | None = field(default=None, compare=False)
+    tickets: TicketSet = field(compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     privacy: PrivacyReport | None = field(default=None, compare=False)
     revealed: tuple[Candidate, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
-        of = "" if self.tickets is None else f" of {self.tickets.label!r}"
-        return f"Winner(round {self.round}{of}{'' if self.privacy is None else f', {self.privacy.certified}'})"
+        spent = "" if self.privacy is None else f", {self.privacy.certified}"
+        return f"Winner(round {self.round} of {self.tickets.label!r}{spent})"
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket that won.
-
-        Raises:
-            ArtifactError: the set that it was drawn from is not at hand.
-        """
-        if self.tickets is None:
-            raise ArtifactError(f"round {self.round} won, but the set that it was drawn from is not at hand")
+        """The ticket that won."""
         return self.tickets.ticket(self.round)
 
 
-def set_of(tickets: TicketSet | Winner, name: str = "tickets") -> TicketSet:
-    """Return the set that is given, or that a winner was drawn from; InputError for a winner without it."""
-    if isinstance(tickets, TicketSet):
-        return tickets
-    if tickets.tickets is None:
-        raise InputError(f"`{name}`: a winner without its ticket set; take the one that select returned, or its set")
-    return tickets.tickets
+def set_of(tickets: TicketSet | Winner) -> TicketSet:
+    """Return the set that is given, or that a winner was drawn from."""
+    return tickets.tickets if isinstance(tickets, Winner) else tickets
 
 
 def set_id(theta0: Mapping[str, np.ndarray], masks: Mapping[str, Mask]) -> str:
@@ -400,12 +392,10 @@ def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Datase
 
     Args:
         ticket: that is trained, or the network.
-        features: as they are named; None for those that the records have, or the set remembers.
+        features: as they are named; None for none, or those that the set remembers.
     """
     if isinstance(ticket, Winner | TicketSet):
-        return take_over_map(dataset, None, features, set_of(ticket, "ticket").label)
-    if dataset.feature_map is not None:
-        return take_over_map(dataset, None, features, dataset.name)
+        return take_over_map(dataset, None, features, set_of(ticket).label)
     return with_feature_map(dataset, features)
 
 
@@ -434,7 +424,7 @@ def starting_point(
             model = ticket.text if isinstance(ticket, OwnModel) else ticket
             raise InputError(f"`round`: {model} is a network, which has none; leave `round` out")
         features = options.features
-        if not isinstance(ticket, OwnModel) and dataset.feature_map is None:
+        if not isinstance(ticket, OwnModel):
             features = features_of(dataset, features, ticket)
         dataset = in_front(ticket, dataset, features)
         return fresh(model_spec(ticket or default_network(dataset), dataset), options.seed), dataset
@@ -442,7 +432,7 @@ def starting_point(
     if dense and round is not None:
         raise InputError("`round`, `dense`: the whole network is no ticket; give one of them")
     winner = ticket if isinstance(ticket, Winner) else None
-    tickets = set_of(ticket, "ticket")
+    tickets = set_of(ticket)
     if dense:
         return from_round(tickets, 0, winner), dataset
     if round is None and winner is None:

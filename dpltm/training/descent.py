@@ -35,7 +35,6 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 
 import numpy as np
@@ -66,7 +65,7 @@ from dpltm.records.batches import Batch, Records
 from dpltm.records.dataset import LEVELS
 from dpltm.records.units import ABSENT
 from dpltm.training.canaries import Canaries, Observations
-from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, Optimizer, WeightAverage
+from dpltm.training.optimizers import OPTIMIZERS, SCHEDULES, NewtonSteps, PerParameter, WeightAverage
 from dpltm.training.plan import NoisySteps
 from dpltm.training.ranks import Ranks
 
@@ -246,14 +245,7 @@ class SampleSums:
                 for batch in batches:
                     weights = None if self._weights is None else weights_of(batch.y, self._weights, batch.groups)
                     self._gradients.filtered_sum(
-                        batch.x,
-                        batch.y,
-                        self.filter,
-                        weights,
-                        batch.chunks,
-                        self._total,
-                        batch.groups,
-                        batch.keys,
+                        batch.x, batch.y, self.filter, weights, batch.chunks, self._total, batch.groups, batch.keys
                     )
         except Exception as error:
             full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
@@ -282,33 +274,14 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     index, chunks, keys = (np.zeros(0, dtype=np.int64), [], None) if sample is None else sample
     if chunks is None:
         chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]
-    keys = index[:0] if keys is None else keys
-    sizes = ranks.broadcast(torch.tensor([len(chunks), len(index), len(keys)]))
-    count, records, drawn = sizes.tolist()
-    message = (
-        torch.from_numpy(np.concatenate([np.array(chunks, dtype=np.int64), index, keys])) if ranks.first else None
-    )
-    all_of_it = ranks.broadcast(
-        torch.empty(count + records + drawn, dtype=torch.int64) if message is None else message
-    )
-    sizes_of_chunks, index, keys = np.split(all_of_it.numpy(), [count, count + records])
-    return index, sizes_of_chunks.tolist(), keys if drawn else None
+    drawn, sizes, drawn_keys = ranks.tell([index.tolist(), chunks, None if keys is None else keys.tolist()])
+    keys = None if drawn_keys is None else np.array(drawn_keys, dtype=np.int64)
+    return np.array(drawn, dtype=np.int64), sizes, keys
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of a classifier, one value a record: ``(batch, classes)`` and ``(batch,)`` to ``(batch,)``."""
     return functional.cross_entropy(outputs, labels, reduction="none")
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A loss over a public scale: residuals longer than that are clipped where the norm of inputs is fixed."""
-
-    loss: Loss
-    scale: float
-
-    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.loss(outputs, labels) / self.scale
 
 
 def target_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -421,11 +394,6 @@ class NoisyGradients:
         self.step += 1
 
     @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on each live coordinate of a sum."""
-        return self.plan.mechanism.noise_std
-
-    @property
     def kernels(self) -> dict[str, str]:
         """What ranks must have in common, since a record may be computed on another when one leaves."""
         return {"bits that passes of made-up records leave": self.gradients.kernels_digest}
@@ -480,11 +448,12 @@ class NoisyGradients:
         """
         if self._first:
             query = total if self.banded is None else self.banded.query(total, self.step)
-            mean = noisy_mean(query, self.noise_std, self.plan.divisor, self._noise)
+            noise_std = self.plan.mechanism.noise_std
+            mean = noisy_mean(query, noise_std, self.plan.divisor, self._noise)
             if self.banded is not None:
                 self.banded.keep(mean.double() * self.plan.divisor, total, self.step)
             if self.canaries is not None:
-                self.canaries.observe(mean, self.plan.divisor, self.noise_std)
+                self.canaries.observe(mean, self.plan.divisor, noise_std)
             mean = mean.to(self._flat.dtype)
         else:
             mean = torch.empty(self.gradients.live, dtype=self._flat.dtype, device=self._flat.device)
@@ -503,11 +472,6 @@ class NoisyGradients:
         if not self._masked:
             self._mask.apply(self._model)
             self._masked = True
-
-    def clear(self) -> None:
-        """Take the gradients away again."""
-        for parameter in self.parameters:
-            parameter.grad = None
 
 
 def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
@@ -563,7 +527,7 @@ class Descent:
     steps follow to the last bit.
     """
 
-    def __init__(self, gradients: NoisyGradients, optimizer: Optimizer | None = None) -> None:
+    def __init__(self, gradients: NoisyGradients, optimizer: PerParameter | NewtonSteps | None = None) -> None:
         self.gradients, self.step = gradients, 0
         self._optimizer = optimizer or OPTIMIZERS[gradients.plan.options.optimizer](gradients.parameters)
         gradients.apply_mask()  # or the average would begin with weights that are pruned
@@ -592,7 +556,8 @@ class Descent:
             if between is not None:
                 between()
         self._average.settle()  # the parameters are the average for good
-        self.gradients.clear()
+        for parameter in self.gradients.parameters:
+            parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """Parameters, optimizer and average, by name; not copied."""

@@ -33,7 +33,6 @@ from dpltm.errors import InputError
 from dpltm.features.feature_map import CENTRE, FeatureMap, SplineMap
 from dpltm.features.inputs import check_quantities
 from dpltm.features.normalisation import NORM, noisy_sum
-from dpltm.filters import Filter, make_filter
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.masks import Mask
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
@@ -57,6 +56,9 @@ MEAN_SHARE, SECOND_SHARE = 0.05, 0.1
 
 TABLE_SHARES = {"mean": 0.04, "labels": 0.01, "pairs": 0.1, "second": 0.08, "chances": 0.03}
 """The same behind ``splines``, in the order of the draws."""
+
+BOUNDS = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
+"""By how much one record moves each, in L2 norm."""
 
 OF_PERSONS_SHARES = {"pairs": 0.06, "chances": 0.07}
 """Of persons, who are fewer than records: a rare class has too few for less, and cross moments of means are less noisy."""
@@ -183,22 +185,12 @@ def from_public(dataset: Dataset, opened: Arrays, seed: int) -> Dataset:
     """
     if not isinstance(dataset.feature_map, SplineMap):
         return dataset
-    bounds = {"mean": NORM, "labels": 1.0} | ({"pairs": 1.0} if dataset.feature_map.screens else {})
-    before = {name: GaussianRelease(1e-3, bound) for name, bound in bounds.items()}
+    names = [name for name in names_of(dataset) if name not in ("second", "chances")]
+    before = {name: GaussianRelease(1e-3, BOUNDS[name]) for name in names}
     options = TrainOptions(head=LEAST_SQUARES)
     mask = Mask({})
     start = prepared(options, dataset, mask, before, lambda: opened, FastSource(seed), lambda _, draw: draw())
     return replace(dataset, feature_map=start.feature_map)
-
-
-def filter_of(dataset: Dataset, other: Filter) -> Filter:
-    """Return the filter of the head, which clips no gradient of a table; ``other`` of other records."""
-    return make_filter("clip", clip_norm=LONGEST) if isinstance(dataset.feature_map, SplineMap) else other
-
-
-def table_shares(dataset: Dataset) -> dict[str, float]:
-    """Return parts of the budget behind ``splines``, by name."""
-    return TABLE_SHARES | (OF_PERSONS_SHARES if dataset.of_persons else {})
 
 
 Before = Mapping[str, GaussianRelease]
@@ -206,40 +198,39 @@ Before = Mapping[str, GaussianRelease]
 ``second``; and ``chances`` after the steps."""
 
 
+def shares_of(dataset: Dataset) -> dict[str, float]:
+    """Return the part of the budget of each release of the head, by name, in the order of the draws."""
+    if not isinstance(dataset.feature_map, SplineMap):
+        return {"mean": MEAN_SHARE, "second": SECOND_SHARE}
+    return TABLE_SHARES | (OF_PERSONS_SHARES if dataset.of_persons else {})
+
+
+def names_of(dataset: Dataset) -> list[str]:
+    """Return the names of the releases of the head where second moments are measured; no pairs where they are known."""
+    known = isinstance(dataset.feature_map, SplineMap) and not dataset.feature_map.screens
+    return [name for name in shares_of(dataset) if name != "pairs" or not known]
+
+
 def releases_of(mechanisms: tuple[GaussianRelease, ...], dataset: Dataset) -> Before:
-    """Return those of an entry: of others than tables the mean, or both; of a table all but what is left out."""
-    feature_map, names = dataset.feature_map, ["mean", "second"]
-    if len(mechanisms) > 2 and isinstance(feature_map, SplineMap):
-        names = [name for name in TABLE_SHARES if name != "pairs" or feature_map.screens]
-        names = names if len(mechanisms) == len(names) else [name for name in names if name != "second"]
+    """Return those of an entry: all of the head, or all but second moments; or the mean alone of another head."""
+    names = names_of(dataset)
+    if len(mechanisms) < len(names):
+        names.remove("second")
     return dict(zip(names, mechanisms, strict=False))
 
 
-def shares_of(before: Before, dataset: Dataset) -> dict[str, float]:
-    """Return the part of the budget of each release."""
-    usual = table_shares(dataset) if "labels" in before else {"mean": MEAN_SHARE, "second": SECOND_SHARE}
-    return {name: usual[name] for name in before}
-
-
 def releases(dataset: Dataset, mask: Mask, draft: NoisySgd, multiplier: float, bits: Bits) -> Before:
-    """Return the releases beside the Newton steps; ``whole`` is the multiplier of one that would spend all the budget."""
+    """Return the releases beside the Newton steps; ``multiplier`` is that of one that would spend all the budget."""
     twice = 2.0 if draft.adjacency == "replace-one" else 1.0
-    feature_map = dataset.feature_map
-
-    def release(share: float, sensitivity: float) -> GaussianRelease:
-        return GaussianRelease(
-            multiplier / math.sqrt(share), sensitivity * twice, adjacency=draft.adjacency, bits=bits
-        )
-
-    places = None if feature_map is None else _live(feature_map, mask)
+    places = None if dataset.feature_map is None else _live(dataset.feature_map, mask)
     inputs = (dataset.features if places is None else len(places)) + 1
-    if isinstance(feature_map, SplineMap):
-        bounds = {"mean": NORM, "labels": 1.0, "pairs": 1.0, "second": SENSITIVITY, "chances": 1.0}
-        if not feature_map.screens:
-            del bounds["pairs"]
-        by_name = {name: release(table_shares(dataset)[name], bound) for name, bound in bounds.items()}
-    else:
-        by_name = {"mean": release(MEAN_SHARE, NORM), "second": release(SECOND_SHARE, SENSITIVITY)}
+    shares = shares_of(dataset)
+    by_name = {
+        name: GaussianRelease(
+            multiplier / math.sqrt(shares[name]), BOUNDS[name] * twice, adjacency=draft.adjacency, bits=bits
+        )
+        for name in names_of(dataset)
+    }
     std = by_name["second"].noise_std
     # All of it is public: the rule looks at no record.
     measurable = std <= MAX_NOISE and REACH * edge(inputs, std) <= dataset.records
@@ -257,7 +248,7 @@ def for_steps(options: TrainOptions, before: Before, dataset: Dataset) -> TrainO
     """
     if options.noise_multiplier is None:
         return options
-    rest = 1 - math.fsum(shares_of(before, dataset).values())
+    rest = 1 - math.fsum(shares_of(dataset)[name] for name in before)
     return replace(options, noise_multiplier=options.noise_multiplier * math.sqrt(STEPS / rest))
 
 
@@ -666,8 +657,8 @@ OF_TARGETS = {"labels": "mean and spread of targets", "chances": "predictions th
 def releases_note(before: Before, dataset: Dataset) -> str:
     """Return the note on how the budget was shared; None for second moments that are left out."""
     names = WORDS | (OF_PERSONS if dataset.of_persons else {}) | (OF_TARGETS if dataset.target is not None else {})
-    shares = shares_of(before, dataset)
-    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if name in shares]
+    shares = shares_of(dataset)
+    parts = [f"{100 * shares[name]:g} % for {words}" for name, words in names.items() if name in before]
     left = ""
     if "second" not in before and dataset.features >= MOST_INPUTS:
         left = f"; second moments are left out above {MOST_INPUTS - 1:,} features, and accuracy may suffer: take fewer"

@@ -13,7 +13,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,16 +24,6 @@ DECAY, SQUARE_DECAY = 0.9, 0.999
 
 ADAM_FLOOR, ADAGRAD_FLOOR = 1e-8, 1e-10
 """Added to what is divided by; as in ``torch.optim``."""
-
-
-class Optimizer(Protocol):
-    """Moves parameters along their gradients."""
-
-    def step(self, lr: float, number: int) -> None:
-        """The step of that size and ``number``, from 1; parameters without a gradient stay."""
-
-    def state(self) -> dict[str, Tensor]:
-        """State of the steps so far, beside their number; not copied."""
 
 
 Move = Callable[[Tensor, Tensor, list[Tensor], float, int], None]
@@ -50,11 +39,13 @@ class PerParameter:
 
     @torch.no_grad()
     def step(self, lr: float, number: int) -> None:
+        """The step of that size and ``number``, from 1, along every parameter's gradient."""
         for parameter, state in zip(self._parameters, self._states, strict=True):
-            if parameter.grad is not None:
-                self._move(parameter, parameter.grad, state, lr, number)
+            assert parameter.grad is not None
+            self._move(parameter, parameter.grad, state, lr, number)
 
     def state(self) -> dict[str, Tensor]:
+        """State of the steps so far, beside their number; not copied."""
         states = enumerate(self._states)
         return {f"{place}/{number}": value for place, values in states for number, value in enumerate(values)}
 
@@ -85,7 +76,7 @@ def _adagrad(parameter: Tensor, gradient: Tensor, state: list[Tensor], lr: float
     parameter.addcdiv_(gradient, state[0].sqrt().add_(ADAGRAD_FLOOR), value=-lr)
 
 
-OPTIMIZERS: dict[str, Callable[[Sequence[Tensor]], Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Sequence[Tensor]], PerParameter]] = {
     "sgd": partial(PerParameter, _sgd, 0),
     "momentum": partial(PerParameter, _momentum, 1),
     "adam": partial(PerParameter, _adam, 2),
@@ -179,7 +170,7 @@ class NewtonSteps:
         curvature: Tensor | float = CURVATURE,
         live: Tensor | None = None,
     ) -> None:
-        self.second, self._parameters = second, list(parameters)
+        self._parameters = list(parameters)
         self._curvature = torch.as_tensor(curvature, dtype=torch.float64).reshape(-1, 1)
         live = torch.ones_like(self._parameters[0], dtype=torch.bool, device="cpu") if live is None else live
         self._inputs = live.any(0).nonzero()[:, 0]
@@ -198,6 +189,7 @@ class NewtonSteps:
 
     @torch.no_grad()
     def step(self, lr: float, number: int) -> None:
+        """See :meth:`PerParameter.step`."""
         del number
         weight, bias = self._parameters
         assert weight.grad is not None

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from dpltm.errors import InputError
@@ -74,7 +74,6 @@ class NoisySteps:
             person's records it is their mean.
         options: how gradients are computed, and what an optimizer makes of them. Sums do not depend on ``physical_batch``
             but for rounding.
-        tried: the filter whose bound was tried on made-up gradients.
     """
 
     filter: Filter
@@ -83,12 +82,9 @@ class NoisySteps:
     lr: float = 1.0
     class_weight: tuple[float, ...] | None = None
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (a frozen value)
-    tried: Filter | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.tried is not self.filter:  # once, however often a plan is carried on
-            check_filter_bound(self.filter)
-            object.__setattr__(self, "tried", self.filter)
+        check_filter_bound(self.filter)
         if self.options.compile:
             check_compiles(self.filter)
         if self.class_weight is not None and not all(0 <= weight <= 1 for weight in self.class_weight):

@@ -34,7 +34,7 @@ from dpltm.privacy.checkpoint import AGAIN, NOT_KEPT, Checkpoint, Checkpoints, r
 from dpltm.privacy.describe import figure, percent
 from dpltm.privacy.entry import Entry, Lineage, Part, Secret, entry_from_json, to_json
 from dpltm.privacy.ledger import Ledger, facts_digest
-from dpltm.privacy.mechanisms import AllocatedSgd, GaussianRelease, Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, Guarantee, NoisySgd
 from dpltm.privacy.statement import json_figure
 from dpltm.pruning.generation import dense_mask
 from dpltm.pruning.unstructured import columns_read
@@ -51,7 +51,6 @@ from dpltm.training.descent import (
     FIRST,
     Descent,
     NoisyGradients,
-    Scaled,
     cross_entropy,
     plant,
     restore,
@@ -70,43 +69,29 @@ class Rewound:
     theta0: dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Sources:
-    """All random numbers of a training that its guarantee rests on.
+Sources = dict[str, ResumableSource]
+"""All random numbers of a training that its guarantee rests on: ``sampling``, of samples, chunks and groups, and of the keys
+of what the network draws; ``noise``; ``evaluation``; and where coins of an ``audit``, and who is in which step
+(``allocation``), begin, which never move on.
+"""
 
-    Attributes:
-        sampling: of samples, chunks and groups, and of the keys of what the network draws.
-        audit, allocation: where coins of an audit, and who is in which step, begin; they never move on.
-    """
 
-    sampling: ResumableSource
-    noise: ResumableSource
-    evaluation: ResumableSource
-    audit: ResumableSource | None = None
-    allocation: ResumableSource | None = None
+def sources_of(secret: Secret, at: Checkpoint | None, steps: NoisySteps) -> Sources:
+    """Return the sources of a release: derived from its key, or as a checkpoint left them."""
+    if at is not None:
+        return {name: source_of(state) for name, state in at.state["sources"].items()}
+    key = secret.child("noise")
+    names = ["sampling", "evaluation"]
+    names += ["audit"] if steps.options.audit is not None else []
+    names += ["allocation"] if isinstance(steps.mechanism, AllocatedSgd) else []
+    noise = FastSource.of(key) if steps.options.noise == "fast" else KeyedSource(key)
+    return {"noise": noise, **{name: KeyedSource(secret.child(name)) for name in names}}
 
-    @classmethod
-    def begin(cls, secret: Secret, at: Checkpoint | None, steps: NoisySteps) -> Sources:
-        """Return the sources of a release: derived from its key, or as a checkpoint left them."""
-        if at is not None:
-            return cls(**{name: source_of(state) for name, state in at.state["sources"].items()})
-        key = secret.child("noise")
-        names = {"sampling": True, "evaluation": True, "audit": steps.options.audit is not None}
-        names["allocation"] = isinstance(steps.mechanism, AllocatedSgd)
-        return cls(
-            noise=FastSource.of(key) if steps.options.noise == "fast" else KeyedSource(key),
-            **{name: KeyedSource(secret.child(name)) for name, wanted in names.items() if wanted},
-        )
 
-    @classmethod
-    def unused(cls, options: TrainOptions) -> Sources:
-        """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
-        noise = FastSource.of(bytes(32)) if options.noise == "fast" else KeyedSource()
-        return cls(KeyedSource(), noise, KeyedSource())
-
-    def state(self) -> dict[str, str]:
-        """Return their states by name; secret."""
-        return {name: source.state for name, source in vars(self).items() if source is not None}
+def unused_sources(options: TrainOptions) -> Sources:
+    """Return some of which nothing is drawn: of a rank that is not the first, or of a rehearsal."""
+    noise = FastSource.of(bytes(32)) if options.noise == "fast" else KeyedSource()
+    return {"sampling": KeyedSource(), "noise": noise}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +190,7 @@ class TrainingPlan(NoisySteps):
         """Try network, loss, compiler and features on the first private record; draw nothing, and refuse what fails."""
         tried = replace(self, ranks=None)
         check_labels(self.start.spec, self.dataset)
-        tried.inputs.check(lambda records: prepare(tried, Sources.unused(self.options), records))
+        tried.inputs.check(lambda records: prepare(tried, unused_sources(self.options), records))
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[Drawn]:
         """Draw what the head draws before the steps, then those; or go on from a checkpoint.
@@ -215,7 +200,7 @@ class TrainingPlan(NoisySteps):
         """
         ranks, before = self.ranks, self.before_steps
         plan = replace(self, paid=secret.entry)  # which checkpoints name
-        sources = Sources.begin(secret, at, plan)
+        sources = sources_of(secret, at, plan)
         released = Released(at)
         begun = head.prepared(
             plan.options,
@@ -223,7 +208,7 @@ class TrainingPlan(NoisySteps):
             plan.start.mask,
             before,
             lambda: self.inputs.open(secret),
-            sources.noise,
+            sources["noise"],
             released,
         )
         dataset = replace(plan.dataset, feature_map=begun.feature_map)
@@ -277,22 +262,23 @@ def prepare(plan: TrainingPlan, sources: Sources, opened: Arrays) -> NoisyGradie
     records = batched_records(opened, dataset, options.device, of_own_network=isinstance(start.spec, OwnNetwork))
     engine = plan.engines.get((model, loss), loss)
     gradients = NoisyGradients(
-        model, start.mask, engine, records, plan, sampling=sources.sampling, noise=sources.noise, ranks=ranks
+        model, start.mask, engine, records, plan, sampling=sources["sampling"], noise=sources["noise"], ranks=ranks
     )
     plan.engines[model, loss] = gradients.gradients
     # coins that begin anew: they are the same, however often this is called
-    if sources.allocation is not None:
-        gradients.allocation = source_of(sources.allocation.state)
-    if sources.audit is not None:
-        plant(gradients, source_of(sources.audit.state))
+    if "allocation" in sources:
+        gradients.allocation = source_of(sources["allocation"].state)
+    if "audit" in sources:
+        plant(gradients, source_of(sources["audit"].state))
     return gradients
 
 
 def loss_of(spec: Network, dataset: Dataset, scale: float = 1.0) -> Loss:
-    """Return the loss that a network is trained by, one value a record, or person; over a ``scale``."""
+    """Return the loss that a network is trained by, one value a record, or person; over a public ``scale``: residuals longer
+    than that are clipped where the norm of inputs is fixed."""
     usual = user_cross_entropy if dataset.of_persons else spec.loss or cross_entropy
     loss = usual if dataset.target is None else target_cross_entropy
-    return loss if scale == 1 else Scaled(loss, scale)
+    return loss if scale == 1 else lambda outputs, labels: loss(outputs, labels) / scale
 
 
 def check_trainable(spec: Network, dataset: Dataset) -> None:
@@ -341,7 +327,10 @@ class Drawn:
         def measure(done: int) -> None:
             nonlocal note
             if done == mechanism.steps and "chances" in plan.before_steps:
-                self._calibrate(plan.before_steps["chances"])
+                head.calibrate(
+                    plan.start.model, self.begun, plan.before_steps["chances"], lambda: plan.inputs.open(self.secret),
+                    self.sources["noise"], self.released, plan.dataset.records,
+                )  # fmt: skip
             if done in odometer.steps:
                 scores = self._scores(test, last=done == mechanism.steps)
                 epsilon = json_figure(odometer.after(done))
@@ -369,13 +358,6 @@ class Drawn:
             self.notes = (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
-
-    def _calibrate(self, release: GaussianRelease) -> None:
-        plan, rows = self.plan, self.plan.inputs
-        head.calibrate(
-            plan.start.model, self.begun, release, lambda: rows.open(self.secret), self.sources.noise, self.released,
-            plan.dataset.records,
-        )  # fmt: skip
 
     def _test_split(self) -> tuple[Inputs, torch.Tensor] | None:
         """Return the test split as the network takes it; None where there is none, or a price is paid for accuracy on the
@@ -424,7 +406,7 @@ class Drawn:
         priced = private_score(metric, options.class_shares, dataset, rule)
         x, y = inputs(plan.inputs.open(self.secret), dataset, options.device)
         count = count_correct(plan.start.model, x, y, score=priced or rule)
-        count += two_sided_geometric(self.sources.evaluation, epsilon)
+        count += two_sided_geometric(self.sources["evaluation"], epsilon)
         if priced is None:
             return {"accuracy": min(max(count / dataset.records, 0.0), 1.0)}
         return {"accuracy": None, metric.replace("-", "_"): priced.metric(count, dataset.records)}
@@ -436,7 +418,7 @@ class Drawn:
             "id": plan.entry.id,
             "step": descent.step,
             "kernels": descent.gradients.gradients.kernels_digest,
-            "sources": self.sources.state(),
+            "sources": {name: source.state for name, source in self.sources.items()},
             "metrics": self.metrics,
             "seconds": self.seconds,
         }
@@ -505,7 +487,7 @@ def follow(ranks: Ranks, settle: Callable[[], TrainingPlan]) -> None:
     feature_map = plan.dataset.feature_map
     if centre is not None and feature_map is not None:
         plan = replace(plan, dataset=replace(plan.dataset, feature_map=feature_map.centred_at(centre)))
-    sources = Sources.unused(plan.options)
+    sources = unused_sources(plan.options)
     descent = ranks.together(lambda: Descent(prepare(plan, sources, plan.inputs.open(secret))))
     ranks.agree(descent.gradients.kernels)
     message = ranks.tell()

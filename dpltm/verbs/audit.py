@@ -167,7 +167,7 @@ def _supermask(
         return None, None
     test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
     body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
-    shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at).tickets for at in range(CONTROLS))
+    shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at)[0] for at in range(CONTROLS))
     for candidate in (body, *shuffled):
         put(model, candidate.theta0)
         candidate.tickets[-1].mask.apply(model)

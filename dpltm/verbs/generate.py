@@ -124,7 +124,7 @@ def plan(
     check_no_target(dataset, "generate")
     network = options.model if model is None else model
     features = options.features
-    if options.criterion in _OF_ONE_LAYER and model is None and dataset.feature_map is None:
+    if options.criterion in _OF_ONE_LAYER and model is None:
         features = features_of(dataset, features, options.model)
     dataset = in_front(None, dataset, features)
     if provenance == "public":

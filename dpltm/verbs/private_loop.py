@@ -67,9 +67,6 @@ class LoopSettings(LoopOptions):
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
-    batch_size: float  # what is needed is there: see ``of``
-    steps: int
-    delta: float
     adjacency: Adjacency
     precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
@@ -101,6 +98,11 @@ class LoopSettings(LoopOptions):
         return cls(**asdict(options), **objects)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """Those of ``LoopOptions``, by name."""
+        return {item.name: getattr(self, item.name) for item in fields(LoopOptions)}
+
+    @property
     def protected(self) -> str:
         """Noun of whom the loop protects."""
         return RECORD if self.units is None else self.unit
@@ -110,10 +112,8 @@ class LoopSettings(LoopOptions):
         if not 0 < self.batch_size <= count:
             several = "records" if self.units is None else "persons"
             raise InputError(f"`batch_size`: {self.batch_size:g} is not between 0 and the {count} {several}")
-        of_training = {item.name for item in fields(TrainOptions)}
-        loop_options = {
-            item.name: getattr(self, item.name) for item in fields(LoopOptions) if item.name in of_training
-        }
+        of_training = TrainOptions.__dataclass_fields__
+        loop_options = {name: value for name, value in self.options.items() if name in of_training}
         secure = {type(self.sampling), type(self.noise)} == {SecureSource}
         return NoisySteps(
             self.filter,
@@ -156,7 +156,7 @@ def agree(
     ranks: Ranks, model: nn.Module, mask: Mask, terms: LoopSettings, x: Tensor | np.ndarray, y: Tensor | np.ndarray
 ) -> None:
     """Raise InputError on all ranks unless they have the same model, mask, settings and records."""
-    options = {f"`{item.name}`": repr(getattr(terms, item.name)) for item in fields(LoopOptions)}
+    options = {f"`{name}`": repr(value) for name, value in terms.options.items()}
     private = {
         "`x`, `y`": rows_digest(x, y),
         "`units`": str(None if terms.units is None else terms.units.tolist()),
@@ -383,7 +383,7 @@ class PrivateLoop:
         whose = [] if terms.units is None else terms.units.tolist()
         parameters = self.model.named_parameters()
         return {
-            **{item.name: getattr(terms, item.name) for item in fields(LoopOptions)},
+            **terms.options,
             "filter": str(terms.filter),
             "mask": content_id({name: value.cpu().numpy() for name, value in mask.items()}),
             "model": [f"{name} {list(value.shape)} {value.requires_grad}" for name, value in parameters],
@@ -644,8 +644,7 @@ class PrivateLoop:
             raise InputError(
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
             )
-        options = {item.name: getattr(terms, item.name) for item in fields(LoopOptions)} | {"accountant": "pld"}
-        options["filter"] = str(terms.filter)
+        options = {**terms.options, "accountant": "pld", "filter": str(terms.filter)}
         # of the filter, or of what clips in front of it or behind
         parts: tuple[Any, ...] = tuple(getattr(terms.filter, name, None) for name in ("before", "after"))
         options["clip_norm"] = next(

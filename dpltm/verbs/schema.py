@@ -20,7 +20,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -45,7 +44,7 @@ from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
-from dpltm.records.split import Split, filled
+from dpltm.records.split import Split
 from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
 
@@ -340,7 +339,7 @@ class Unfinished:
 
     Attributes:
         dataset: its records, one a person where persons are protected; what identifies them is the same under any schema.
-        codes: of the columns of which something is to be found, ``(n, columns)`` float64, closed.
+        codes: of the columns of which something is to be found, ``(n, columns)`` float64, closed; a person has one row.
         names: of the categories that codes stand for, by column; private.
     """
 
@@ -371,9 +370,7 @@ def load_unfinished(
     dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
     dataset = at_unit(dataset, None if units is None else 1)
     wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
-    keep = partial(filled, (len(dataset.train), sum(wanted)), dataset.train.dtype)
-    codes = dataset.train.map(lambda x, _: x.reshape(len(x), -1)[:, wanted], keep)
-    return Unfinished(dataset, codes, coder.names, schema)
+    return Unfinished(dataset, dataset.train.columns(np.flatnonzero(wanted)), coder.names, schema)
 
 
 FOUND = """What was not known of this table was found under DP, by the release below; whatever uses this schema carries it.
@@ -478,7 +475,7 @@ def _release(
     def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
         codes = table.codes.open(secret).x
         source = KeyedSource(secret.child("noise"))
-        return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
+        return find_columns(query, codes.reshape(len(codes), -1), table.names, histograms.noise_std, delta, source)
 
     return Once(entry, lineage, columns_found)
 

@@ -13,6 +13,7 @@ from functools import partial
 import torch
 
 from dpltm.errors import ArtifactError, BudgetError, InputError, did_you_mean
+from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, check_quantities
 from dpltm.features.normalisation import SENSITIVITY
 from dpltm.filters import PARAMETERS, Filter, check_claims, check_compiles, make_filter
@@ -68,13 +69,6 @@ SPREAD = 0.25
 deviation); where there is hardly any noise, as if it were that of 2-Gaussian-DP. Found on kmnist-7k at epsilon 0.2 to 8: it
 was the best for any clip norm, number of steps and schedule.
 """
-
-_UNPROTECTED = (
-    "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more"
-)
-_OTHERS = "name the account of other people (`ledger`, `population`)"
-UNCERTIFIED = f"{_UNPROTECTED}; {_OTHERS}"
-UNPROTECTED = f"{_UNPROTECTED}; state the noise with `noise_multiplier` instead of `epsilon`, or {_OTHERS}"
 
 OWN_NOTE = (
     "the figure is of what this run itself depends on; its ledger may hold more from the same people, which adds up"
@@ -153,7 +147,8 @@ def settle(
     steps = options
     if options.head == LEAST_SQUARES:
         steps, start, dataset = head.settled(options, start, dataset)
-        filter = head.filter_of(dataset, filter)
+        if isinstance(dataset.feature_map, SplineMap):  # where no gradient is clipped
+            filter = make_filter("clip", clip_norm=head.LONGEST)
     rate, count, batch = sampling_of(steps, dataset)
     participations = participations_of(options.sampling)
     kind = NoisySgd if participations is None else partial(AllocatedSgd, participations=participations)
@@ -297,13 +292,12 @@ def with_defaults(options: TrainOptions, start: StartingPoint, dataset: Dataset)
     # what stands in front of values without an order is good for tables; whether columns have names makes no difference
     table = dataset.is_table or (dataset.feature_map is not None and dataset.feature_map.base.takes == "any")
     metric = options.metric or (METRICS if dataset.target is None else TARGET_METRICS)[0]
-    options = replace(options, metric=metric)
-    settled = replace(options, schedule=options.schedule or "constant", centre=options.centre or None)
-    if options.head == LEAST_SQUARES or not (one_layer and table and options.optimizer in ("sgd", "momentum")):
-        return settled
-    budget = options.epsilon is not None and not options.budget_stop and options.audit is None
-    centre = TABLE_CENTRE if options.centre is None and budget else options.centre
-    return replace(options, schedule=options.schedule or TABLE_SCHEDULE, centre=centre or None)
+    schedule, centre = "constant", options.centre
+    if options.head != LEAST_SQUARES and one_layer and table and options.optimizer in ("sgd", "momentum"):
+        schedule = TABLE_SCHEDULE
+        budget = options.epsilon is not None and not options.budget_stop and options.audit is None
+        centre = TABLE_CENTRE if centre is None and budget else centre
+    return replace(options, metric=metric, schedule=options.schedule or schedule, centre=centre or None)
 
 
 def searched_on(options: TrainOptions) -> Lineage:
@@ -345,8 +339,6 @@ def _step_size(plan: TrainingPlan) -> float | None:
     bound = plan.filter.certified_bound(plan.start.mask.live)
     root = math.sqrt(mechanism.steps)
     summed = root
-    if not 0 < bound < math.inf:
-        return None
     if strategy:
         bound, root = bound * banded_noise.norm(strategy), math.sqrt(mechanism.steps / len(strategy))
         summed = math.sqrt(banded_noise.noise_of_sums(strategy, mechanism.steps)[-1])
@@ -447,12 +439,15 @@ def _before_steps(settled: TrainingPlan, before: Planned) -> head.Before:
 def _whole_noise(options: TrainOptions, mechanism: NoisySgd, before: Planned) -> float:
     if options.epsilon is None:
         return options.noise_multiplier or 0.0
-    _check_finite(before, options.delta)
+    _check_finite(before, options.delta, STATED)
     alone = NoisySgd(1.0, 1, 1.0, adjacency=mechanism.adjacency)
     return calibrate_noise(options.epsilon, options.delta, alone, before, options.accountant).noise_multiplier
 
 
-def _check_finite(before: Planned, delta: float, unprotected: str = UNPROTECTED) -> None:
+STATED = "state the noise with `noise_multiplier` instead of `epsilon`, or "
+
+
+def _check_finite(before: Planned, delta: float, fix: str = "") -> None:
     """Raise BudgetError where no epsilon can be certified any more; InputError where that is because delta is too small."""
     if math.isfinite(before.with_mechanism(None).epsilon(delta)):
         return
@@ -462,7 +457,10 @@ def _check_finite(before: Planned, delta: float, unprotected: str = UNPROTECTED)
             f"`delta`: {delta:g} is not above {spent:g}, the delta of releases on record for these records, such as of names"
             " of categories in a schema; raise it (below 1/n), or find a schema with a smaller one"
         )
-    raise BudgetError(unprotected)
+    raise BudgetError(
+        "budget: the ledger holds an unprotected release from these records, so no epsilon can be certified any more;"
+        f" {fix}name the account of other people (`ledger`, `population`)"
+    )
 
 
 def _with_noise(
@@ -482,7 +480,7 @@ def _with_noise(
     if nominal or (private and not options.budget_stop and not certified):
         budget, before = _nominal_remainder(budget, before, options.delta)
     else:
-        _check_finite(before, options.delta, UNCERTIFIED if certified else UNPROTECTED)
+        _check_finite(before, options.delta, "" if certified else STATED)
     if options.budget_stop:
         stated = replace(mechanism, noise_multiplier=options.noise_multiplier or 0.0)
         return calibrate_steps(budget, options.delta, stated, before, options.accountant, most=mechanism.steps)

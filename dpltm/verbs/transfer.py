@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -31,11 +30,6 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.notes import public_input_notes
 from dpltm.training.artifacts import Parent, TicketSet, columns_in, with_start
 
-Mode = Literal["ticket", "drop-projection", "mask-only", "shuffled-mask", "random"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
-Fresh = Literal["sparse", "dense"]
-
 
 @dataclass(frozen=True)
 class LayerReport:
@@ -52,14 +46,6 @@ class LayerReport:
     mask: str
     weights: str
     density: float
-
-
-@dataclass(frozen=True)
-class Transferred:
-    """Tickets for the other network, and layer by layer where they come from."""
-
-    tickets: Tickets
-    layers: tuple[LayerReport, ...]
 
 
 @dataclass(frozen=True)
@@ -86,26 +72,25 @@ def transfer(
         model: a network of the user's own for them; None for the tickets' kind.
     """
     check_no_target(dataset, "tickets transfer")
-    mode, fresh = cast(Mode, options.mode), cast(Fresh, options.fresh)
     # a first layer that stood behind a projection has no columns by name
-    trained_columns = None if mode == "drop-projection" else columns_in(tickets.config)
+    trained_columns = None if options.mode == "drop-projection" else columns_in(tickets.config)
     dataset, columns, notes = _by_name(trained_columns, dataset, tickets.label)
     dataset = take_over_map(dataset, tickets.feature_map, None, tickets.label)
     body = tickets.body
     if round is not None:
         body = one_round(body, tickets.ticket(round).round)
-    if mode == "drop-projection":
+    if options.mode == "drop-projection":
         check_kind_takes(body.spec.text, dataset)
         target: Network = without_projection(body.spec, dataset.features, dataset.classes)
     else:
         target = _target(body.spec, dataset, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
-    carried = carry_over(body, target, mode, fresh, options.seed)
+    carried, layers = carry_over(body, target, options.mode, options.fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
-    of_table = dataset.schema if mode == "drop-projection" else tickets.config.get("table_schema")
+    of_table = dataset.schema if options.mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
-        body=replace(carried.tickets, spec=started_at(target, carried.tickets.theta0)),
+        body=replace(carried, spec=started_at(target, carried.theta0)),
         name=options.name or tickets.name,
         criterion=tickets.criterion,
         provenance=with_start(tickets.provenance, target),
@@ -115,7 +100,7 @@ def transfer(
         feature_map=dataset.feature_map or tickets.feature_map,
         draws=tickets.draws,
     )
-    return TransferredSet(result, carried.layers, (*public_input_notes(dataset), *network_notes(target), *notes))
+    return TransferredSet(result, layers, (*public_input_notes(dataset), *network_notes(target), *notes))
 
 
 def _by_name(
@@ -157,8 +142,8 @@ def one_round(tickets: Tickets, number: int) -> Tickets:
 
 
 def carry_over(
-    tickets: Tickets, target: Network, mode: Mode = "ticket", fresh: Fresh = "sparse", seed: int = 0
-) -> Transferred:
+    tickets: Tickets, target: Network, mode: str = "ticket", fresh: str = "sparse", seed: int = 0
+) -> tuple[Tickets, tuple[LayerReport, ...]]:
     """The same tickets for ``target``, with as many rounds, nested.
 
     Args:
@@ -170,7 +155,8 @@ def carry_over(
         fresh: layers made new live at random with the density of the layer that they replace (``sparse``), or all of them.
 
     Returns:
-        Predictors only where nothing at all was changed, and never accuracies, which were measured on other records.
+        The tickets, and layer by layer where they come from. They have predictors only where nothing at all was changed, and
+        never accuracies, which were measured on other records.
 
     Raises:
         InputError: not one layer can be kept; or a projection that is dropped has no live weight.
@@ -212,7 +198,7 @@ def carry_over(
         weights = relation if mode in ("ticket", "shuffled-mask") else "fresh"
         layer = name.removesuffix(".weight")
         layers.append(LayerReport(layer, before.get(name, ()), after[name], masked, weights, density))
-    return Transferred(moved, tuple(layers))
+    return moved, tuple(layers)
 
 
 def _check_projected(tickets: Tickets) -> None:
@@ -263,7 +249,7 @@ def _kept_weights(
     return weights
 
 
-def _mask(old: Tensor, relation: str, mode: Mode, order: Tensor) -> Tensor:
+def _mask(old: Tensor, relation: str, mode: str, order: Tensor) -> Tensor:
     """The mask of one layer's weight; ``order`` is the same for every round, so that masks stay nested."""
     if relation == "repeated":
         old = old.expand(order.shape).clone()

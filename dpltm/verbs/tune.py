@@ -96,7 +96,6 @@ class SearchResult:
     """All trials, best first; the lineage of what they were searched on; and the report: the search costs nothing."""
 
     options: TuneOptions
-    dataset: Dataset
     trials: tuple[Trial, ...]
     lineage: Lineage
     privacy: PrivacyReport
@@ -171,7 +170,7 @@ def tune(
     if tickets is not None and dataset.name in {entry.part.name for entry in tickets.lineage.entries}:
         notes.append(f"the tickets were made from {dataset.name} as well, which flatters them here")
     notes += [*feature_notes(dataset), *bounds_notes(dataset)]
-    return SearchResult(options, dataset, tuple(trials), lineage, statement(Account(), options.delta, notes=notes))
+    return SearchResult(options, tuple(trials), lineage, statement(Account(), options.delta, notes=notes))
 
 
 def check_request(request: TuneRequest) -> None:

@@ -582,7 +582,11 @@ def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
 
 @pytest.mark.parametrize(
     "enter",
-    [Ledger.declare_once, Ledger.declare, lambda ledger, draft: ledger.enter(draft, "0" * 64, ledger.book.head)],
+    [
+        Ledger.declare_once,
+        Ledger.declare,
+        lambda ledger, draft: ledger.enter(draft, "0" * 64, ledger.book.head),
+    ],
     ids=["declare once", "declare", "enter"],
 )
 def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entered(tmp_path, enter):
@@ -595,6 +599,16 @@ def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entere
     assert len(other.entries) == 1
     enter(mine, Entry("excluded", Part("mine", snapshot=mine.snapshot(b"mine"))))
     assert [entry.part.snapshot for entry in other.entries] == [other.snapshot(b"theirs"), other.snapshot(b"mine")]
+
+
+def test_whoever_opens_a_ledger_that_was_begun_takes_snapshots_by_its_key(tmp_path):
+    early, late = (open_ledger(tmp_path / "l.jsonl") for _ in range(2))
+    snapshot = early.snapshot(b"records")
+    early.begin()
+    early.begin()
+    assert (late.snapshot(b"records"), late.entries) == (snapshot, ())
+    late.declare(Entry("public", Part("records", snapshot=snapshot)))
+    assert early.entries == late.entries
 
 
 # --- where the account of a dataset lies ---

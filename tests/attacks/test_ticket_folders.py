@@ -25,7 +25,7 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.features.feature_map import make_feature_map
-from dpltm.features.normalisation import Projection
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec
 from dpltm.privacy.entry import Lineage
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
@@ -68,8 +68,8 @@ def original(folder: Path) -> TicketSet:
     x, y = torch.rand(60, 12, generator=generator), torch.randint(3, (60,), generator=generator)
     spec = ModelSpec("mlp:6,5", 12, 3)
     tickets: Tickets = generate(spec, x, y, GenerationConfig(rounds=3, iterations=5, batch_size=20), (x, y))
-    projection = Projection(torch.rand(14), torch.rand(12, 14))
-    front = replace(make_feature_map("unit", (7, 2), (0.0, 255.0)), projection=projection)
+    statistics = ChannelStatistics(torch.rand(2), 1 + torch.rand(2))
+    front = replace(make_feature_map("scatter:1,1", (6, 4), (0.0, 255.0)), statistics=statistics)
     saved = store_set(
         folder / "s", tickets, name="victim", criterion="dp-synthetic", provenance="dp",
         config={"rounds": 3}, made_from=Lineage((MOMENTS, DRAWN)),

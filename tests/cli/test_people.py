@@ -71,6 +71,26 @@ def test_all_stages_protect_persons(cli, entries):
     assert found["privacy"]["certified"]["unit"] == "who"
     assert certified(found) <= 6
     assert any("at most 3 of each count" in note for note in found["privacy"]["notes"])
+    public = f"--dataset t.csv {TABLE} --ledger {LEDGER} --json"
+    cli(f"tune {public} --model mlp:4 --steps 2 --batch-size 5 --lr 1 --epsilon 1 --for-records 40 --delta 1e-3")
+    assert {entry["unit"] for entry in entries(LEDGER)} == {"who"}
+    cli(f"generate {MADE} --iterations 3 --batch-size 10 --provenance private --unprotected --out exact")
+    audited = cli(f"audit exact --dataset d.csv {TABLE} --unprotected --ledger {LEDGER}")
+    assert (
+        "--bounds: the attack is on records whose smallest value is 0" in audited.err
+    )  # it is the ledger's own people
+
+
+def test_three_stages_are_priced_and_paid_for_persons(cli, entries):
+    data = 'label = "ill"\nbounds = "-2,2"\nclasses = 2\nbatch-size = 10\nunit-column = "who"\n'
+    made = f'[generate]\ndataset = "t.csv"\nmodel = "mlp:4"\nprovenance = "public"\nrounds = 1\niterations = 3\n{data}'
+    trained = f'[train]\ndataset = "d.csv"\nper-unit = 3\nsteps = 2\n{data}'
+    Path("r.toml").write_text(f'{made}[select]\nscore = "additive"\n{trained}')
+    run = "run --config r.toml --epsilon 4 --delta 1e-3 --out o --json"
+    planned = cli(f"{run} --dry-run").json["privacy"]["certified"]
+    assert cli(run).json["privacy"]["certified"] == pytest.approx(planned)
+    assert planned["unit"] == "who"
+    assert [entry["unit"] for entry in entries(LEDGER) if entry["kind"] == "release"] == ["who"] * 2
 
 
 # --- texts ---

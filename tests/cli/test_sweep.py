@@ -257,19 +257,6 @@ def test_what_a_search_looked_at_is_part_of_its_trials(sweep: Callable[..., dict
     assert len(list((cwd / "r.sweep/tune").glob("*.toml"))) == 2 + 1
 
 
-def test_a_row_is_of_one_search(sweep: Callable[..., dict[str, Any]], cwd: Path) -> None:
-    """A search whose answer is gone finds something else, and its members would not be those of the row."""
-    text = SEARCHED + '[[arm]]\nname = "free"\ntickets = "free"\ntune = {}\n'
-    sweep(text, "--seeds", "1")
-    (result,) = members(cwd / "r.sweep").values()
-    assert (result["settings"]["lr"], result["settings"]["epochs"], result["settings"]["round"]) == (1.0, 0.1, 1)
-    answer = next((cwd / "r.sweep/tune").iterdir())
-    answer.write_text(answer.read_text().replace("lr = 1.0", "lr = 2.0"))
-    (row,) = sweep(text, code=1)["arms"]
-    assert row["count"] == 1
-    assert "another search found" in row["missing"][0]["why"]
-
-
 def test_a_budget_on_the_records_holds_for_a_sweep(
     cli: Callable[..., Any], sweep: Callable[..., dict[str, Any]], cwd: Path
 ) -> None:

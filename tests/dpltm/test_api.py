@@ -120,20 +120,6 @@ def test_the_rule_for_public_accuracies_takes_no_records(scored):
         dpltm.select(scored, *arrays(0), rule="smallest-within")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"provenence": "public"}, "`provenence`: no such option; did you mean `provenance`?"),
-        ({"provenance": "public", "dataset": "digits"}, "`dataset`: no such option; there are "),
-        ({}, "`provenance` is missing: say public if these records are public, or private"),
-    ],
-)
-def test_what_generate_refuses(given, message):
-    ledger = dpltm.Ledger()
-    assert refused(dpltm.generate, *arrays(0), ledger=ledger, **{**TINY, **given}).startswith(message)
-    assert ledger.entries == ()
-
-
 def test_records_that_are_refused(scored):
     """Public facts of arrays that are not whole numbers of bytes are said."""
     x, y = arrays(0)

@@ -11,7 +11,7 @@ house = program("scripts/house.py")
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, object]:
-    house.options = lambda _: {}  # which would start the command line twice
+    house.options = house.request = lambda _: {}  # which would start the command line
     return house.measure(ROOT)
 
 

@@ -16,7 +16,6 @@ MAPS: dict[str, list[Any]] = {
     ],
     "lineage": [None, {}, [], "x", 7, {"entries": [], "heads": None}, {"entries": [{}], "heads": []}],
     "statistics": [None, 0, 1, "yes", []],
-    "components": [0, -1, "5", 5.0, True, 10_001],
     "centred": [None, 0, "yes", []],
 }
 """Of a feature map, by key: another map than its id says, or none."""

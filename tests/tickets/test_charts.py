@@ -2,6 +2,7 @@
 
 import base64
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -83,6 +84,16 @@ def test_whatever_the_values(points: list[tuple[float, float]], log: bool, style
     ElementTree.fromstring(
         drawn_in(Chart("t", "x", "y", [Series("a", points, style)], {"xscale": "log"} if log else {}))
     )
+
+
+def test_a_legend_of_nine_long_names_leaves_room_for_the_curves(tmp_path: Path, drawn: list[Figure]) -> None:
+    chart = Chart("t", "x", "y", [replace(LINE, name=f"{arm} sparse tickets, generated" * 4) for arm in range(9)])
+    for axes in axes_of(tmp_path, drawn, chart, chart):
+        drawn[-1].draw_without_rendering()
+        legend = axes.get_legend().get_window_extent()
+        assert 0 < legend.x0 < legend.x1 < axes.get_window_extent().x1
+        assert axes.get_window_extent().width > drawn[-1].bbox.width / 3
+        assert 0 < legend.y0 < legend.y1 < axes.get_window_extent().y0
 
 
 @pytest.mark.one_of(2)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dpltm.features.feature_map import FeatureMap, make_feature_map
-from dpltm.features.normalisation import ChannelStatistics, Projection
+from dpltm.features.normalisation import ChannelStatistics
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask, network_id
 from dpltm.privacy.entry import Lineage, to_json
@@ -36,14 +36,11 @@ def maps() -> dict[str, FeatureMap]:
     plain = make_feature_map("scatter:2,3", (8, 10), (0.0, 255.0))
     mean, deviation = torch.rand(2, plain.feature_shape[-1], generator=draw)
     statistics = replace(plain, lineage=LINEAGES["public"], statistics=ChannelStatistics(mean, deviation))
-    projection = Projection(torch.rand(plain.features, generator=draw), torch.rand(5, plain.features, generator=draw))
-    projected = replace(statistics, projection=projection)
     return {
         "plain": plain,
         "colours": make_feature_map("scatter:1,2", (8, 10, 3), (-1.0, 1.0)),
         "statistics": statistics,
-        "projected": projected,
-        "centred": projected.centred_at(torch.rand(5, generator=draw)),
+        "centred": statistics.centred_at(torch.rand(plain.features, generator=draw)),
     }
 
 

@@ -1,6 +1,6 @@
 """Recipes, read from TOML (docs/recipes.md has the form): arms and seeds, their trials, and what trials share.
 
-All that is wrong is told at once, in each of three rounds: the form, contradictions, and what the records say.
+What is wrong is told in three rounds, the first of each: the form, contradictions, and what the records say.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
     ValidationError,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -34,7 +31,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
-from dpltm.options import Options, resolve, section_problems
+from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
 from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
@@ -107,31 +104,11 @@ class Table(BaseModel):
     """A table of the file: no other keys, no value of another type, no number that is not finite."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    prefix: ClassVar[str] = ""
-
-    @field_validator("train", "select", "tune", "scheme", "encode", check_fields=False)
-    @classmethod
-    def _options(cls, section: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
-        return section and _checked(f"{cls.prefix}{info.field_name}", section)
-
-
-def _checked(command: str, section: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a command; refused with all that is wrong with each by itself."""
-    own = NAMES_SET.get(command)
-    decided = [key for key in section if key.replace("_", "-") in DECIDED | DECIDED_OF.get(command, frozenset())]
-    problems = [f"{key}: decided by the recipe; leave it out" for key in decided]
-    if own in section and not isinstance(section[own], str):
-        problems.append(f"{own}: {section[own]!r:.80} is not the name of a set")
-    options = {key: value for key, value in section.items() if key not in (own, *decided)}
-    if problems := problems + section_problems(COMMANDS[command][0], options):
-        raise ValueError(problems)
-    return section
 
 
 class Latent(Table):
     """Options of the three commands of ``dpltm latent``."""
 
-    prefix = "latent "
     scheme: Values = {}
     encode: Values = {}
     train: Values = {}
@@ -169,7 +146,7 @@ class Arm(Layer):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if self.latent is not None and {*SHARED, "tickets", "round"} & self.model_fields_set:
-            raise ValueError(["an arm is of dpltm latent, or of dpltm train; not of both"])
+            raise ValueError("an arm is of dpltm latent, or of dpltm train; not of both")
         return self
 
     @property
@@ -211,16 +188,12 @@ class Quick(Layer):
     tickets: Values = {}
 
 
-def _checked_set(section: dict[str, Any]) -> dict[str, Any]:
-    return _checked("transfer" if "from" in section else "generate", section)
-
-
 class Document(Layer):
     """The whole file; ``arm`` has a row for each value that varies."""
 
     recipe: Head
     arm: list[Arm] = Field(min_length=1)
-    tickets: dict[str, Annotated[Values, AfterValidator(_checked_set)]] = {}
+    tickets: dict[str, Values] = {}
     figure: Figure | None = None
     quick: Quick | None = None
 
@@ -368,61 +341,51 @@ def slug(name: str) -> str:
 # --- from the document to its arms ------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def at(where: str) -> Iterator[None]:
+    """A block whose refusals begin with a place in the document."""
+    try:
+        yield
+    except DpltmError as error:
+        raise InputError(f"{where} {error}") from None
+
+
 def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quick: bool = False) -> Recipe:
-    """Return the recipe in a parsed TOML document. InputError names all that is wrong by itself; or else all contradictions.
+    """Return the recipe in a parsed TOML document; InputError with the first thing that is wrong.
 
     Args:
         seeds: None for its own number.
     """
-    form = _checked_form(document, path, seeds)
-    over = (form.quick if quick else None) or Quick()
-    head = (
-        form.recipe if seeds is not None or over.seeds is None else Head(**{**dict(form.recipe), "seeds": over.seeds})
-    )
-    first = {arm.group or arm.name: arm for arm in reversed(form.arm)}  # of values that vary
-    arms = [_layered(arm, form, over) for arm in (reversed(first.values()) if quick else form.arm)]
-    sets = {name: _quick_set(section, over.tickets) for name, section in form.tickets.items()}
-    recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
-    problems = [*_contradictions(recipe)]
-    if quick and form.quick is None:
-        problems.append("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
-    check_no_problems(path, problems)
+    with at(f"`config` {path}:"):
+        form = _checked_form(document, path, seeds)
+        if quick and form.quick is None:
+            raise InputError("[quick]: missing; say what `quick` does, such as [quick.train] steps = 20")
+        over = (form.quick if quick else None) or Quick()
+        less = {} if seeds is not None or over.seeds is None else {"seeds": over.seeds}
+        head = Head(**{**dict(form.recipe), **less})
+        first = {arm.group or arm.name: arm for arm in reversed(form.arm)}  # of values that vary
+        arms = [_layered(arm, form, over) for arm in (reversed(first.values()) if quick else form.arm)]
+        sets = {name: _quick_set(section, over.tickets) for name, section in form.tickets.items()}
+        recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
+        _check(recipe)
     compared = (arm.model_copy(update={"against": _compared(arm, arms)}) for arm in arms)
     return replace(recipe, arms=tuple(compared))
-
-
-def check_no_problems(path: Path, problems: list[str]) -> None:
-    """Raise InputError with all of them, if there are any."""
-    distinct = list(dict.fromkeys(problems))
-    if len(distinct) == 1:
-        raise InputError(f"`config` {path}: {distinct[0]}")
-    if distinct:
-        listed = "; ".join(f"({number}) {problem}" for number, problem in enumerate(distinct, 1))
-        raise InputError(f"`config` {path}: {len(distinct)} problems: {listed}")
 
 
 def _checked_form(document: Section, path: Path, seeds: int | None) -> Document:
     """Return the tables of a document, each checked by itself; ``paper`` is the figure."""
     bodies = document.get("arm")
     rows = list[dict[str, Any]]()
-    problems = list[str]()
     for body in (body for body in (bodies if isinstance(bodies, list) else ()) if isinstance(body, dict)):
-        try:
+        with at(f"[[arm]] {body.get('name')!r}"):
             rows += _rows(body, path)
-        except InputError as error:
-            problems.append(f"[[arm]] {body.get('name')!r} {error}")
-            rows.append({"name": "wrong"})  # and said so
     head = document.get("recipe", {})
-    form = None
     if seeds is not None and isinstance(head, dict):
         head = {**head, "seeds": seeds}
     try:
-        form = Document.model_validate({**document, "recipe": head, "arm": rows})
+        return Document.model_validate({**document, "recipe": head, "arm": rows})
     except ValidationError as error:
-        problems += [problem for item in error.errors(include_url=False) for problem in _problems(item, rows)]
-    check_no_problems(path, problems)
-    assert form is not None
-    return form
+        raise InputError(_problem(error.errors(include_url=False)[0], rows)) from None
 
 
 _SAID = {
@@ -433,7 +396,7 @@ _SAID = {
 """Instead of pydantic's own words."""
 
 
-def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
+def _problem(item: Any, rows: list[dict[str, Any]]) -> str:
     """Return what is wrong at one place of the document, behind that place: such as ``[[arm]] 'dense' train``."""
     (head, *rest) = [part for part in item["loc"] if part not in VALUE_TYPES]
     types = set(item["loc"]) & VALUE_TYPES
@@ -445,12 +408,12 @@ def _problems(item: Any, rows: list[dict[str, Any]]) -> list[str]:
         where = f"[tickets.{rest.pop(0)}]"
     where = " ".join(map(str, (where, *rest)))
     if isinstance(error := item.get("ctx", {}).get("error"), ValueError):
-        return [f"{where} {problem}" for problem in error.args[0]]
+        return f"{where} {error}"
     if item["type"] == "extra_forbidden" and (reason := instead(where)) is not None:
-        return [f"{where}{reason}"]
+        return f"{where}{reason}"
     words = "must be a finite number or a text" if types else item["msg"]
     value = f"{item['input']!r:.80} " if words.startswith(("must be", "Input should")) else ""
-    return [f"{where}: {_SAID.get(item['type']) or value + words.replace('Input should', 'must')}"]
+    return f"{where}: {_SAID.get(item['type']) or value + words.replace('Input should', 'must')}"
 
 
 def _rows(body: Section, path: Path) -> list[dict[str, Any]]:
@@ -545,85 +508,90 @@ def _compared(arm: Arm, arms: Iterable[Arm]) -> str | None:
 # --- what they mean together ------------------------------------------------------------------------------------------
 
 
-def _contradictions(recipe: Recipe) -> Iterator[str]:
-    """Yield what contradicts another table, and what a command refuses of its options."""
-    counted = Counter(arm.name for arm in recipe.arms)
-    figure = recipe.figure or Figure()
-    sets = recipe.tickets
-    yield from (f"[[arm]] {name!r}: named twice" for name, times in counted.items() if times > 1)
+def _check(recipe: Recipe) -> None:
+    """Refuse what contradicts another table, and what a command refuses of its options."""
+    figure, sets = recipe.figure or Figure(), recipe.tickets
+    names = Counter(arm.name for arm in recipe.arms)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise InputError(f"[[arm]] {twice[0]!r}: named twice")
     if figure.over == "values" and all(arm.varied is None for arm in recipe.arms):
-        yield "[figure] over: no arm has vary, so there are no values"
+        raise InputError("[figure] over: no arm has vary, so there are no values")
     if figure.over == "values" and figure.apart is not None:
-        yield '[figure] apart: there is "dataset" alone, where the figure is over steps'
+        raise InputError('[figure] apart: there is "dataset" alone, where the figure is over steps')
     for name, section in sets.items():
         source = section.get("from", name)
-        if source not in sets:
-            yield f"[tickets.{name}] from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}"
-        if len(recipe.chain(name)) > len(sets):
-            yield f"[tickets.{name}] from: goes round in a circle"
-        command = "transfer" if "from" in section else "generate"
-        yield from (f"[tickets.{name}] {problem}" for problem in _refused(command, section))
+        if not (isinstance(source, str) and source in sets):
+            raise InputError(
+                f"[tickets.{name}] from: {source!r:.80} is not the name of a set; known: {', '.join(sets)}"
+            )
+    for name, section in sets.items():
+        with at(f"[tickets.{name}]"):
+            if len(recipe.chain(name)) > len(sets):
+                raise InputError("from: goes round in a circle")
+            _check_options("transfer" if "from" in section else "generate", section)
     for arm in recipe.arms:
-        yield from (f"[[arm]] {arm.name!r} {problem}" for problem in _wrong_arm(arm, recipe))
-        if (
-            arm.against is not None and _compared(arm, recipe.arms) is None and not recipe.quick
-        ):  # which leaves rows out
-            yield f"[[arm]] {arm.name!r} against: no arm {arm.against!r}"
+        with at(f"[[arm]] {arm.name!r}"):
+            _check_arm(arm, recipe)
+            if arm.against is not None and _compared(arm, recipe.arms) is None and not recipe.quick:  # has fewer rows
+                raise InputError(f"against: no arm {arm.against!r}")
 
 
-def _wrong_arm(arm: Arm, recipe: Recipe) -> Iterator[str]:
+def _check_arm(arm: Arm, recipe: Recipe) -> None:
+    sets = recipe.tickets
+    for stage, section in () if arm.latent is None else arm.latent:
+        with at(f"latent.{stage}:"):
+            _check_options(f"latent {stage}", section)
     if arm.latent is not None:
-        for stage, section in arm.latent:
-            yield from (f"latent.{stage}: {problem}" for problem in _refused(f"latent {stage}", section))
         return
-    searched, search = arm.search
     for place, name in {"tickets": arm.tickets, "tune tickets": (arm.tune or {}).get("tickets")}.items():
-        if name is not None and name not in recipe.tickets:
-            yield f"{place}: no set {name!r:.80}; known: {', '.join(recipe.tickets) or 'none'}"
+        if name is not None and not (isinstance(name, str) and name in sets):
+            raise InputError(f"{place}: no set {name!r:.80}; known: {', '.join(sets) or 'none'}")
     if arm.tickets is None and not (arm.round is None and arm.select is None):
-        yield "a round, or a draw, is of tickets; name a set, or leave it out"
-    elif (arm.round is not None and arm.select is not None) or (arm.round == "tuned" and arm.tune is None):
-        yield f"give one of round and select: which ticket of {arm.tickets} is trained"
+        raise InputError("a round, or a draw, is of tickets; name a set, or leave it out")
+    if (arm.round is not None and arm.select is not None) or (arm.round == "tuned" and arm.tune is None):
+        raise InputError(f"give one of round and select: which ticket of {arm.tickets} is trained")
     if isinstance(arm.round, str) and arm.round not in ("random", "tuned"):
-        yield f"round: {arm.round!r} is neither a number nor random"
-    elif isinstance(arm.round, int) and arm.tickets in recipe.tickets:
+        raise InputError(f"round: {arm.round!r} is neither a number nor random")
+    if isinstance(arm.round, int):
         last = recipe.chain(str(arm.tickets))[-1].get("rounds", GenerateRequest().rounds)
         if not 0 <= arm.round <= last:
-            yield f"round: {arm.round} is none of the rounds of {arm.tickets}"
-    start: dict[str, Any] = {"dense": True} if arm.tickets is None else {"ticket": "SET@1"}
-    yield from (f"train: {problem}" for problem in _refused("train", arm.train, **start))
-    if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
-        yield f"train: `centre`: {NEEDS_FEATURES}"
+            raise InputError(f"round: {arm.round} is none of the rounds of {arm.tickets}")
+    with at("train:"):
+        _check_options("train", arm.train, **({"dense": True} if arm.tickets is None else {"ticket": "SET@1"}))
+        if arm.tickets is None and "centre" in arm.train and arm.train.get("features") in (None, "none"):
+            raise InputError(f"`centre`: {NEEDS_FEATURES}")
     if arm.select is not None:
-        yield from (f"select: {problem}" for problem in _wrong_draw(arm, arm.select, recipe))
-    if arm.tune is not None and "epsilon" not in arm.train:
-        yield "tune: searches under a budget; give train an epsilon"
-    elif arm.tune is not None:
-        start = {} if searched is None else {"set": "SET"}
-        yield from (f"tune: {problem}" for problem in _refused("tune", search, **start))
+        with at("select:"):
+            _check_draw(arm, arm.select, recipe)
+    if arm.tune is not None:
+        with at("tune:"):
+            if "epsilon" not in arm.train:
+                raise InputError("searches under a budget; give train an epsilon")
+            searched, search = arm.search
+            _check_options("tune", search, arm.tune, **({} if searched is None else {"set": "SET"}))
 
 
-def _wrong_draw(arm: Arm, section: Section, recipe: Recipe) -> Iterator[str]:
-    yield from _refused("select", arm.draw)
+def _check_draw(arm: Arm, section: Section, recipe: Recipe) -> None:
+    _check_options("select", arm.draw, section)
     spent, budget = section.get("eps1"), arm.train.get("epsilon")
     if section.get("reveal") and budget is not None:
-        yield "`reveal`: releases scores with no protection, so no budget holds; leave it out"
+        raise InputError("`reveal`: releases scores with no protection, so no budget holds; leave it out")
     if spent is not None and budget is not None and 0 < budget <= spent:
-        yield f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}"
-    if reads_no_records(section) and arm.tickets in recipe.tickets and recipe.provenance(str(arm.tickets)) != "public":
-        yield f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set"
+        raise InputError(f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}")
+    if reads_no_records(section) and recipe.provenance(str(arm.tickets)) != "public":
+        raise InputError(f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set")
 
 
-def _refused(command: str, section: Section, **start: Any) -> list[str]:
-    """Return the first thing that a command refuses of its options, if any; what the recipe will give it is there."""
+def _check_options(command: str, section: Section, written: Section | None = None, **start: Any) -> None:
+    """Refuse what a command refuses of its options; what the recipe will give it is there, and may not be ``written``."""
+    decided = DECIDED | DECIDED_OF.get(command, frozenset())
+    for key in section if written is None else written:
+        if key.replace("_", "-") in decided:
+            raise InputError(f"{key}: decided by the recipe; leave it out")
     request, check = COMMANDS[command]
     needed = {item.name: "X" for item in fields(request) if item.metadata["required"] and item.name in DECIDED}
     options = {key: value for key, value in section.items() if key != NAMES_SET.get(command)}
-    try:
-        check(resolve(request, {**needed, **start}, options))
-    except DpltmError as error:
-        return [str(error)]
-    return []
+    check(resolve(request, {**needed, **start}, options))
 
 
 # --- what the records at hand say of them -----------------------------------------------------------------------------
@@ -638,63 +606,55 @@ def _check_fits(request: GenerateRequest | TrainRequest, dataset: Dataset) -> No
 
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
-    """Read every dataset, and return each arm's part by name; refuse with all that is missing or cannot be together."""
-    problems = dict[str, str]()
-    loaded = dict[str, Dataset | None]()
-    source = str(recipe.path)
+    """Read every dataset; return the part of each arm by name. Refuse one that is missing, or cannot be beside others."""
+    loaded = dict[str, Dataset]()
     public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
 
-    @contextlib.contextmanager
-    def noting(where: str) -> Iterator[None]:
-        try:
-            yield
-        except DpltmError as error:  # once: of what arms share
-            problems.setdefault(str(error), where)
-
-    def read(section: Section, where: str) -> Dataset | None:
+    def read(section: Section) -> Dataset:
         options = data_options(section)
         key = repr(sorted(options.items()))
         if key not in loaded:
-            loaded[key] = None
-            with noting(where):
-                loaded[key] = load(resolve(DataOptions, {}, options, source))
+            loaded[key] = load(resolve(DataOptions, {}, options))
         return loaded[key]
 
-    for name, section in recipe.tickets.items():
-        where = f"[tickets.{name}]"
-        carried = "from" in section
-        dataset = read(section if carried else {"dataset": "digits", **section}, where)
-        if dataset is None or carried:
-            continue
-        with noting(where):
-            _check_fits(resolve(GenerateRequest, {}, section, source), dataset)
-        if recipe.provenance(name) == "public":
-            public[where] = ledger.part(dataset)
-    for arm in recipe.arms:
-        where = f"[[arm]] {arm.name!r}"
-        if arm.tune is not None and (dataset := read(arm.tune, f"{where} tune")) is not None:
-            public[f"{where} tune"] = ledger.part(dataset)
-        dataset = read(arm.train if arm.latent is None else arm.latent.encode, f"{where} train")
-        if dataset is None or arm.latent is not None:
-            continue
-        with noting(f"{where} train"):
-            request = resolve(TrainRequest, {"dense": True}, arm.train, source)
-            dataset = at_unit(dataset, request.per_unit)
-            private[arm.name] = ledger.part(dataset)
-            units[dataset.unit] = None
-            train.sampling_of(request, dataset)
-            if arm.tickets is None:
-                _check_fits(request, dataset)
-            if len(units) > 1:
-                raise InputError(f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes")
-            if dataset.test is None:
-                raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
-    for where, part in public.items():  # all have one ledger
-        shared = next(((name, other) for name, other in private.items() if part.overlaps(other)), None)
-        if shared is not None:
-            problems[
-                f"`dataset`: {part} is declared public and shares records with {shared[1]}, which [[arm]] {shared[0]!r}"
-                " trains on; give them different `subset` or `dataset`, or make two recipes of it"
-            ] = where
-    check_no_problems(recipe.path, [f"{where} {problem}" for problem, where in problems.items()])
+    with at(f"`config` {recipe.path}:"):
+        for name, section in recipe.tickets.items():
+            where = f"[tickets.{name}]"
+            with at(where):
+                carried = "from" in section
+                dataset = read(section if carried else {"dataset": "digits", **section})
+                if not carried:
+                    _check_fits(resolve(GenerateRequest, {}, section), dataset)
+                if not carried and recipe.provenance(name) == "public":
+                    public[where] = ledger.part(dataset)
+        for arm in recipe.arms:
+            where = f"[[arm]] {arm.name!r}"
+            if arm.tune is not None:
+                with at(f"{where} tune"):
+                    public[f"{where} tune"] = ledger.part(read(arm.tune))
+            with at(f"{where} train"):
+                if arm.latent is not None:
+                    read(arm.latent.encode)
+                    continue
+                dataset = read(arm.train)
+                request = resolve(TrainRequest, {"dense": True}, arm.train)
+                dataset = at_unit(dataset, request.per_unit)
+                private[arm.name] = ledger.part(dataset)
+                units[dataset.unit] = None
+                train.sampling_of(request, dataset)
+                if arm.tickets is None:
+                    _check_fits(request, dataset)
+                if len(units) > 1:
+                    raise InputError(
+                        f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes"
+                    )
+                if dataset.test is None:
+                    raise InputError(f"`dataset`: {dataset.name} has no test records, by which its row is measured")
+        for where, part in public.items():  # all have one ledger
+            for name, other in private.items():
+                if part.overlaps(other):
+                    raise InputError(
+                        f"{where} `dataset`: {part} is declared public and shares records with {other}, which [[arm]]"
+                        f" {name!r} trains on; give them different `subset` or `dataset`, or make two recipes of it"
+                    )
     return private

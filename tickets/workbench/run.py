@@ -25,6 +25,7 @@ from dpltm.progress import SILENT
 from dpltm.pruning.generation import scheduled_densities
 from dpltm.records.dataset import Dataset
 from dpltm.records.settle import check_delta
+from dpltm.records.units import at_unit
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.workbench.code import own_of
@@ -113,7 +114,7 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
 
     book = entered(ledger.book, *generated.entries)
     if by_mechanism:
-        scored = _behind_map(load(drawing), "select", generated, options)
+        scored = at_unit(_behind_map(load(drawing), "select", generated, options), drawing.per_unit)
         part = ledger.part(scored)
         try:
             check_private(book.account(), part)

@@ -264,7 +264,7 @@ def tune(request: TuneRequest, progress: Progress, *, portable: bool = False) ->
         check_writable(out)
     tickets = None if request.set is None else opened_set(request.set, request.model)
     dataset = open_dataset(request)
-    ledger = ledger_of(request.dataset, request, dataset.unit)
+    ledger = ledger_of(request.dataset, request, dataset.noun)
     target = tickets or own_of(request.model, request) or request.model
     result = search(target, dataset, request, ledger, services(progress))
     if out is not None:

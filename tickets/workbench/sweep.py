@@ -152,23 +152,11 @@ class TrialRunner:
             decided = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
             return self._call(task.command, decided, task.options)
         settings = {} if task.search is None else files.read_section(self.path(task.search), "train")
-        self._check_search(task, settings)
         home = self.folder.make(task.name)
         body = self._train(task, home, settings) if task.arm.latent is None else self._learn(task, home)
         body |= {**before, "arm": task.arm.name, "seed": task.seed, "digest": task.digest}
         self.folder.finish(task.name, {**body, **({"settings": _decided(settings)} if settings else {})})
         return body
-
-    def _check_search(self, trial: Trial, settings: Section) -> None:
-        """Refuse settings of another search than those that other seeds of the row were trained with."""
-        for other in trial.recipe.trials if settings else ():
-            if other.arm is trial.arm and other.search == trial.search:
-                before = (self.folder.result(other.name) or {}).get("settings", _decided(settings))
-                if before != _decided(settings):
-                    raise InputError(
-                        f"{other.name} was trained with what another search found, {before}, and that is gone from tune/;"
-                        " put it back, or take another `out`"
-                    )
 
     def _train(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
         arm, out, body = trial.arm, home / "run", dict[str, Any]()
@@ -426,6 +414,7 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
         folder = SweepFolder(root, recipe.head.title)
         opened.enter_context(folder.alone())
+        ledger.begin()  # or several trials would, each by a key of its own
         results = folder.results(trial.name for trial in recipe.trials)
         workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         for trial in recipe.trials:  # rows would mix them

@@ -65,17 +65,6 @@ def refused(text: str) -> Iterator[None]:
 # learning
 
 
-def test_a_head_that_has_nothing_to_tune_is_fitted_without_settings():
-    """On records that one column tells apart, with hardly any noise; its releases are Gaussian, and all on record."""
-    x, y = table(count=400)
-    given = {"head": "least-squares", "features": "unit", "epochs": None, "noise_multiplier": 0.05, "n_records": 400}
-    fitted = classifier(**given).fit(x, y)
-    assert fitted.score(*table(1)) > 0.75  # chance is 0.5
-    assert kinds(fitted.run_.lineage) == ["GaussianRelease+GaussianRelease+NoisySgd"]
-    with refused("`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out"):
-        classifier(**given | {"epochs": 2}).fit(x, y)
-
-
 def test_it_learns_digits_and_says_what_that_cost():
     digits = load_digits()
     x, y = digits.data[:1200], digits.target[:1200]
@@ -306,6 +295,21 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             "`ledger`: the function returns None, not a ledger; give dpltm.Ledger(), or a function that opens the same file"
             " each time (functools.partial(dpltm.tickets.open_ledger, path))",
         ),
+        (
+            dpltm.TicketRegressor(bounds=(0, 1)),
+            np.linspace(0, 1, 200),
+            "`target_bounds` is missing: the public range of the targets, (low, high); those of the data would leak them",
+        ),
+        (
+            classifier(head="least-squares", features="unit"),
+            None,
+            "`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out",
+        ),
+        (
+            classifier(class_weight={"perhaps": 2.0}),
+            None,
+            "`class_weight`: 'perhaps' is no label; name those of `y`",
+        ),
     ],
 )
 def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
@@ -315,18 +319,6 @@ def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):
     assert not hasattr(made, "run_")
     if made.ledger is None:
         assert made.ledger_.entries == ()
-
-
-@pytest.mark.parametrize(
-    ("target_bounds", "text"),
-    [
-        (None, " is missing: the public range of the targets, (low, high); those of the data would leak them"),
-        ((1, 0), ": (1, 0) is not a pair of finite numbers (low, high), low first"),
-    ],
-)
-def test_what_a_regressor_refuses(target_bounds, text):
-    with refused(f"`target_bounds`{text}"):
-        dpltm.TicketRegressor(bounds=(0, 1), target_bounds=target_bounds).fit(table()[0], np.linspace(0, 1, 200))
 
 
 def test_texts_and_holes_as_features():
@@ -518,11 +510,6 @@ def test_weights_by_label_order_and_shares_are_the_same(given):
     assert run.config["resolved"]["filter"] == "clip(C=1) times class weights 0.2,1"
 
 
-def test_what_is_no_weight_of_classes():
-    with refused("`class_weight`: 'perhaps' is no label; name those of `y`"):
-        classifier(class_weight={"perhaps": 2.0}).fit(*table())
-
-
 def test_weights_of_records_are_refused_in_words():
     x, y = table()
     made, weights = classifier(ledger=Ledger()), np.ones(len(y))
@@ -604,6 +591,15 @@ def test_a_pickled_ledger_is_not_opened_where_its_file_holds_less(tmp_path, monk
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
     with pytest.raises(InputError, match=r"holds 0 entries .*, and the one that was pickled 1 entry"):
         pickle.loads(pickled)
+
+
+@pytest.mark.parametrize("hole", [None, np.nan, pandas.NA])
+def test_a_record_without_a_label_is_refused_by_its_place(hole):
+    x, y = table()
+    labels = pandas.Series(y, dtype=object)
+    labels[7] = hole
+    with pytest.raises(InputError, match=r"`y`: no label at record 7 \(counted from 0\); leave out records"):
+        classifier().fit(x, labels)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])

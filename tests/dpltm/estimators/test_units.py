@@ -86,21 +86,18 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
     assert 0 <= got["test_score"][0] <= 1
 
 
-REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
-    "two columns": (
-        *({}, np.stack([WHO, WHO], 1)),
-        "records: 'user' has shape (200, 2); expected (200,), one value for each record",
-    ),
-    "NA": (
-        *({}, pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64")),
-        "records: 'user' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "units", "said"), REFUSED.values(), ids=REFUSED)
-def test_bad_columns_are_refused_before_anything_is_spent(given: dict[str, Any], units: Any, said: str) -> None:
-    made = classifier(**given)
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        (np.stack([WHO, WHO], 1), "records: 'user' has shape (200, 2); expected (200,), one value for each record"),
+        (
+            pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64"),
+            "records: 'user' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
+        ),
+    ],
+)
+def test_bad_columns_are_refused_before_anything_is_spent(units: Any, said: str) -> None:
+    made = classifier()
     with pytest.raises(InputError) as caught:
         made.fit(X, Y, units=units)
     assert str(caught.value) == said

@@ -120,9 +120,6 @@ def drawing() -> torch.Tensor:
     return torch.exp(-((distance - 8) ** 2) / 8)
 
 
-# Photographs
-
-
 def test_a_drawing_is_taken_as_it_is_bright_on_dark_in_grey_and_in_its_proportions():
     image = drawing()
     assert torch.equal(as_drawings(image[None])[0, 0], image)
@@ -136,6 +133,9 @@ def test_a_drawing_is_taken_as_it_is_bright_on_dark_in_grey_and_in_its_proportio
     made = as_drawings(tall)[0, 0]
     assert made[:, :11].sum() == made[:, 17:].sum() == 0
     assert made[:, 11:17].mean() == 1
+
+
+# Photographs
 
 
 def test_grey_is_three_equal_colours():

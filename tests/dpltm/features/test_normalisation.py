@@ -1,7 +1,6 @@
 """Normalisation of features: by public statistics, within a record, to a fixed norm; against loops in float64."""
 
 import math
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from make_drawings import principal_axes
 from torch import Tensor
 
 from dpltm.features import normalisation
@@ -23,8 +21,6 @@ from dpltm.features.normalisation import (
     noisy_sum,
 )
 from dpltm.randomness.noise import FastSource
-from refusals import refused
-from set_entries import LINEAGES
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -76,22 +72,6 @@ def test_every_row_has_the_norm(row: list[float]):
         torch.testing.assert_close(found[0], scaled, rtol=1e-4, atol=1e-6)
     assert float(found[1].norm()) == pytest.approx(NORM, rel=1e-6)
     assert torch.equal(fixed_norm(torch.zeros(2, 3)), torch.zeros(2, 3))
-
-
-def test_projected_features():
-    plain = make_feature_map("unit:1", (9,), (0.0, 1.0))
-    rng = np.random.default_rng(2)
-    public, x = rng.random((50, 9)), rng.random((6, 9))
-    projection = principal_axes(plain(public), 3, 0.25)
-    found = replace(plain, lineage=LINEAGES["public"], projection=projection)
-    assert (found.features, found.plain_shape) == (3, (9,))
-    by_hand = (plain(x) - projection.offset) @ projection.components.T
-    torch.testing.assert_close(found(x), NORM * by_hand / by_hand.norm(dim=1, keepdim=True))
-    torch.testing.assert_close(found(x[2:3]), found(x)[2:3])
-    assert len({plain.id, found.id, replace(found, projection=principal_axes(plain(public), 2, 0.25)).id}) == 3
-    assert refused(found.for_records, (10,), (0.0, 1.0)).startswith(
-        "`features`: components are of 9 features, but records of shape (10,) have 10"
-    )
 
 
 HOSTILE = [0.0, 1.0, -1.0, 1e-30, 1e30, 65504.0, math.inf, -math.inf, math.nan]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpltm.features import MAPS, MapKind, metavar, parse
+from dpltm.features import MAPS, MapKind, Transform, metavar, parse
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import NORM
 from dpltm.registry import Parameter
@@ -60,17 +60,6 @@ def test_a_decimal_is_written_in_one_way(text: str):
     assert choice.text == "fourier:1024,0.5"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [*(("nan", "nan"), ("1e999", "inf"), ("0", "0"), ("-1", "-1"), ("1e-4", "0.0001"), ("1000.1", "1000.1"))],
-)
-def test_decimals_out_of_range(text: str, shown: str):
-    assert refused(parse, f"fourier:64,{text}") == (
-        f"`features`: fourier:64,{shown}: D must be 2 to 4096 and GAMMA must be 0.001 to 1000; the usual is"
-        " fourier:1024,2"
-    )
-
-
 def test_maps_are_what_they_were_before_there_were_decimals():
     """Their ids are in artifacts."""
     for text, shape, bounds, canonical, expected in (
@@ -108,10 +97,8 @@ def test_what_a_kind_says_of_itself(kind: MapKind):
             assert message.endswith(f"; the usual is {usual.text}")
 
 
-class Stripes:
+class Stripes(Transform):
     """Means of every so many rows of an image."""
-
-    channel_groups: int | None = None
 
     def __init__(self, rows: int, shape: tuple[int, ...]) -> None:
         self.rows, self.feature_shape = rows, (shape[0] // rows * shape[1],)
@@ -157,19 +144,24 @@ def test_each_part_has_the_same_share_of_the_norm(texts):
     torch.testing.assert_close(together.norm(dim=1), torch.full((9,), NORM))
 
 
+GAMMA = "D must be 2 to 4096 and GAMMA must be 0.001 to 1000; the usual is fourier:1024,2"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drawings+drawings:7", "`features`: drawings:400+drawings:7: drawings is there twice"),
-        (
-            "scatter+wavelets",
-            "`features`: scatter:2,8+wavelets:5,2: takes image and signal in one; join maps of the same records",
-        ),
-        ("drawings+none", "`features`: 'drawings+none': none is no map to join"),
+        *((f"fourier:64,{gamma}", f"fourier:64,{gamma}: {GAMMA}") for gamma in ("nan", "0", "-1", "1000.1")),
+        ("fourier:64,1e999", f"fourier:64,inf: {GAMMA}"),
+        ("fourier:64,1e-4", f"fourier:64,0.0001: {GAMMA}"),
+        ("splines:1", "splines:1: K must be 2 to 64; the usual is splines:6"),
+        ("splines+unit", "splines:6+unit:1: splines stand alone; name them, or the others"),
+        ("drawings+drawings:7", "drawings:400+drawings:7: drawings is there twice"),
+        ("scatter+wavelets", "scatter:2,8+wavelets:5,2: takes image and signal in one; join maps of the same records"),
+        ("drawings+none", "'drawings+none': none is no map to join"),
     ],
 )
-def test_what_cannot_be_joined(text, message):
-    assert refused(parse, text) == message
+def test_choices_that_are_refused(text: str, message: str):
+    assert refused(parse, text) == f"`features`: {message}"
 
 
 def test_artifacts_keep_it(tmp_path):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.features.normalisation import NORM
-from dpltm.features.transforms import FourierFeatures, RandomConvolutions, Scattering, Wavelets
+from dpltm.features.transforms import RandomConvolutions, Scattering, Wavelets
 from refusals import refused
 
 
@@ -121,9 +121,15 @@ def test_values_are_averaged_centred_and_scaled():
     np.testing.assert_allclose(found(x).numpy(), expected, atol=1e-5)
 
 
+NO_IMAGE = "scatter takes images, (height, width) or (height, width, colours), and a record here is of shape"
+
+
 @pytest.mark.parametrize(
     ("text", "shape", "message"),
     [
+        ("none", (8, 8), "'none' is no map that is made without data"),
+        *(("scatter:2,4", shape, f"{NO_IMAGE} {shape}; take unit") for shape in ((64,), (4, 4, 4, 4), (8, 8, 5), ())),
+        ("fourier:7", (16,), "fourier:7: features come in pairs; take an even D, such as 8"),
         ("wavelets:5,2", (31, 2), "signals of 31 steps are too short for J = 5; take wavelets:J with 2^J at most 31"),
         (
             "wavelets:5,2",
@@ -177,10 +183,11 @@ def convolved(seed, shape, image):
     return RandomConvolutions(seed, shape)(torch.from_numpy(image[None]).float())[0].numpy()
 
 
-@pytest.mark.parametrize(("shape", "seed"), [((7, 8), 0), ((6, 11), 5)])
+@pytest.mark.parametrize(("shape", "seed"), [((7, 8), 0), ((28, 28), 5)])
 def test_the_grey_module_one_place_at_a_time(shape, seed):
     image, (first, second) = np.random.default_rng(0).random(shape), weights(seed, 1, (32, 64))
     expected = pooled(convolve(convolve(image[None], first), second))
+    assert (expected.size == 9216) == (shape == (28, 28)), "as the source has it of MNIST"
     np.testing.assert_allclose(convolved(seed, shape, image), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -195,16 +202,9 @@ def test_the_coloured_module_one_place_at_a_time():
             values = pooled(values)
             sides.append(values.shape[1])
     assert sides == [56, 54, 27, 27, 25, 12]
+    assert values.size == 9216, "as the source has it of CIFAR-10"
     found = convolved(3, (32, 32, 3), np.broadcast_to(colours, (32, 32, 3)).copy())
     np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
-
-
-def test_either_module_makes_9216_values():
-    """As the source has it of MNIST and CIFAR-10, and with nothing in it that could be trained."""
-    for shape in ((28, 28), (32, 32, 3)):
-        module = RandomConvolutions(0, shape)
-        assert module.feature_shape == (12, 12, 64)
-        assert not any(weight.requires_grad for weight in module._weights)
 
 
 # --- Random Fourier features: against the definition record by record, and against the kernel that they stand for ---
@@ -272,8 +272,3 @@ def test_angles_are_those_of_the_kernel(gamma):
     np.testing.assert_allclose(features @ features.T, kernel, atol=bound)
     assert np.ptp(kernel) > 2 * bound, "another kernel would pass as well"
     np.testing.assert_allclose(np.diag(features @ features.T), 1, atol=1e-5)
-
-
-def test_features_come_in_pairs():
-    for call in (lambda: make_feature_map("fourier:7", (16,), BOUNDS), lambda: FourierFeatures(7, 1.0, (16,))):
-        assert refused(call) == "`features`: fourier:7: features come in pairs; take an even D, such as 8"

@@ -244,9 +244,6 @@ def test_is_read_again(classes: int) -> None:
         *("chance_over_share", "log_loss", "shares_log_loss"),
     }
     assert skill_in({"skill": body}) == found
-    for name in ("chance_over_share", "log_loss", "shares_log_loss"):  # as versions before 0.3 wrote it
-        del body[name]
-    assert skill_in({"skill": body}).calibration_error == found.calibration_error
 
 
 @pytest.mark.parametrize(

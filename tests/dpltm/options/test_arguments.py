@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpltm.errors import InputError
 from dpltm.local.latent import TrainRequest as LatentTraining
-from dpltm.options import arguments, resolve, section_problems
+from dpltm.options import arguments, resolve
 from dpltm.options.data import FeatureOptions
 from dpltm.options.generate import GenerateOptions
 from dpltm.options.run import RunRequest
@@ -42,28 +41,24 @@ def test_values_of_python(given, expected):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("cls", "given", "message"),
     [
-        ({"epz1": 0.1}, "`epz1`: no such option; did you mean `eps1`?"),
-        ({"bound": (0, 1)}, "`bound`: no such option; did you mean `bounds`?"),
-        ({"eps1": "0.1"}, "`eps1`: '0.1' is not a number"),
-        ({"eps1": True}, "`eps1`: True is not a number"),
-        ({"reveal": 1}, "`reveal`: 1 is not true or false"),
-        ({"score": "products"}, "`score`: 'products' is not one of product, additive; did you mean product?"),
+        (SelectOptions, {"epz1": 0.1}, "`epz1`: no such option; did you mean `eps1`?"),
+        (SelectOptions, {"bound": (0, 1)}, "`bound`: no such option; did you mean `bounds`?"),
+        (FeatureOptions, {"zzz": 1}, "`zzz`: no such option; there are `bounds`, `features`"),
+        (SelectOptions, {"eps1": "0.1"}, "`eps1`: '0.1' is not a number"),
+        (SelectOptions, {"eps1": True}, "`eps1`: True is not a number"),
+        (SelectOptions, {"reveal": 1}, "`reveal`: 1 is not true or false"),
+        (
+            SelectOptions,
+            {"score": "products"},
+            "`score`: 'products' is not one of product, additive; did you mean product?",
+        ),
+        (GenerateOptions, {"rounds": 2.5}, "`rounds`: 2.5 is not a whole number"),
     ],
 )
-def test_refused(given, message):
-    assert refused(arguments, SelectOptions, given, ("bounds",)) == message
-
-
-def test_where_nothing_is_near_all_are_named():
-    with pytest.raises(InputError, match=r"^`zzz`: no such option; there are `features`$"):
-        arguments(FeatureOptions, {"zzz": 1})
-
-
-def test_a_whole_number_is_not_cut_down_to_one():
-    with pytest.raises(InputError, match=r"^`rounds`: 2\.5 is not a whole number$"):
-        generation(rounds=2.5)
+def test_refused(cls, given, message):
+    assert refused(arguments, cls, given, ("bounds",)) == message
 
 
 RECEIVED = {"scheme": "s", "messages": "m", "out": "r"}
@@ -94,7 +89,7 @@ def test_the_range_of_an_option_holds_wherever_its_value_is_from(cls, given, exp
     )
     assert refused(arguments, cls, given) == message
     assert refused(resolve, cls, given, {}) == message
-    assert section_problems(cls, {name.replace("_", "-"): value}) == [message]
+    assert refused(resolve, cls, {}, {name.replace("_", "-"): value}) == message
 
 
 def test_what_is_needed_is_missed_wherever_it_should_be_from():

@@ -197,7 +197,7 @@ def test_by_hand(write):
         [0, 1, 2, 2, 2],
     ]
     assert found.train.dtype == np.int32
-    assert (found.tables, found.tables_origin, found.bounds, found.classes) == ((10,), "declared", (0, 9), 2)
+    assert (found.tables, found.bounds, found.classes) == ((10,), (0, 9), 2)
     usual = load(write())
     assert (arrays_of(usual.train).x.shape, usual.tables) == ((5, 256), (10_000,))
     assert arrays_of(usual.train).x[4, -3:].tolist() == [9_999, 2, 2]
@@ -262,7 +262,7 @@ def test_features_that_are_positions(write):
 
     found = load(features(x.astype(">f4")), words=10)
     assert np.array_equal(arrays_of(found.train).x, x)
-    assert (found.tables, found.tables_origin, found.bounds) == ((10,), "declared", (0, 9))
+    assert (found.tables, found.bounds) == ((10,), (0, 9))
 
 
 @pytest.mark.parametrize("names", [("values", "offsets"), ("values_test", "offsets_test")])

@@ -11,8 +11,6 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpltm.privacy.entry import NO_LINEAGE
 from dpltm.records import encode, load, scale
@@ -98,38 +96,6 @@ def test_what_columns_become(table):
     streets = [[row[f"street#{number}"] for number in range(4)] for row in rows]
     assert streets[0] == streets[2]
     assert all(sum(street) == 1 for street in streets)
-
-
-cell = st.sampled_from(["40", "?", "", "1e999", "-5", "33.3"])
-
-
-@given(st.lists(cell, min_size=1, max_size=8), st.integers(0, 7), cell)
-def test_a_row_depends_on_its_record_alone(tmp_path_factory, ages, place, other):
-    """Whatever others hold, and wherever they stand."""
-    folder = tmp_path_factory.mktemp("rows")
-    (folder / "s.toml").write_text(TEXT)
-
-    def rows_of(ages):
-        lines = [f"{age},5,north,2020-03-01,Elm Road,x,no" for age in ages]
-        (folder / "d.csv").write_text("\n".join([ROWS[0], *lines]) + "\n")
-        dataset = load(str(folder / "d.csv"), schema=str(folder / "s.toml"), for_training=False)
-        return arrays_of(dataset.train).x, dataset.rows.public_hashes()
-
-    place = min(place, len(ages))
-    (x, hashes), (more, more_hashes) = rows_of(ages), rows_of([*ages[:place], other, *ages[place:]])
-    assert np.array_equal(np.delete(more, place, axis=0), x)
-    assert np.array_equal(np.delete(more_hashes, place), hashes)
-    assert set(x[(x < 0) | (x > 1)]) <= {-1, 2}
-
-
-def test_the_same_records_under_another_schema_are_known_again(table):
-    """Else a second schema would be a second budget."""
-    one = table()
-    changed = TEXT.replace("[20, 60]", "[0, 99]").replace("buckets = 4", "buckets = 9")
-    other = table(text=changed.replace('[["no", "no."], "yes"]', '["yes", "no", "no."]'))
-    assert arrays_of(one.train).y.tolist() != arrays_of(other.train).y.tolist()
-    assert one.content_digest() == other.content_digest()
-    assert one.rows.public_hashes().tolist() == other.rows.public_hashes().tolist()
 
 
 def test_a_table_of_numbers_is_the_same_with_and_without_a_schema(tmp_path):

@@ -81,21 +81,21 @@ def test_malformed(text, places):
     )
 
 
+IN_PLACES = ", but mine has records 0 to 100; give a range inside that is not empty"
+IN_FRACTIONS = " of mine; give fractions between 0 and 1, the smaller one first"
+
+
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("0:101", "records 0 to 101"),
-        ("9:3", "records 9 to 3"),
-        ("1.5", "the part from 0 to 1.5"),
-        ("0.5:0.5", "the part from 0.5 to 0.5"),
+        ("0:101", f"records 0 to 101{IN_PLACES}"),
+        ("9:3", f"records 9 to 3{IN_PLACES}"),
+        ("1.5", f"the part from 0 to 1.5{IN_FRACTIONS}"),
+        ("0.5:0.5", f"the part from 0.5 to 0.5{IN_FRACTIONS}"),
     ],
 )
 def test_nothing_or_too_much(text, meaning):
-    if meaning.startswith("records"):
-        fault = f"{meaning}, but mine has records 0 to 100; give a range inside that is not empty"
-    else:
-        fault = f"{meaning} of mine; give fractions between 0 and 1, the smaller one first"
-    assert refusal(text, places=100) == f"`subset` {text}: means {fault}"
+    assert refusal(text, places=100) == f"`subset` {text}: means {meaning}"
 
 
 @given(st.lists(fractions, min_size=1, max_size=5))

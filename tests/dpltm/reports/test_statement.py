@@ -134,9 +134,8 @@ def test_disjoint_parts_do_not_add_up() -> None:
 
 
 class Field(NamedTuple):
-    """A row of a card that tells of one field."""
+    """What a row of a card tells of a field."""
 
-    name: str
     value: str
     meaning: str
 
@@ -149,10 +148,15 @@ def lines(body: dict[str, Any]) -> list[str]:
     return render_statement("card.md.jinja", body, metadata={}, **FRAME).splitlines()
 
 
+def fields_in(lines: list[str]) -> dict[str, Field]:
+    """The fields in some lines of a card, by name."""
+    rows = [line[2:-2].split(" | ") for line in lines if line.startswith("| ")]
+    return {row[0]: Field(*row[1:]) for row in rows if len(row) == 3}
+
+
 def shown(body: dict[str, Any]) -> dict[str, Field]:
     """The fields of a card, by name."""
-    rows = [line[2:-2].split(" | ") for line in lines(body) if line.startswith("| ")]
-    return {row[0]: Field(*row) for row in rows if len(row) == 3}
+    return fields_in(lines(body))
 
 
 def words(body: dict[str, Any]) -> str:
@@ -187,6 +191,20 @@ def changed(body: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
         (("settings", "noise_std"), 9.0, "settings.noise_std: 9, but its entries give 1"),
         (("settings", "nominal_sensitivity"), 1.0, "settings.nominal_sensitivity: 1, but its entries give nothing"),
         (("outcome", "low"), 0.89, "outcome.low: 0.89, but its entries give 0.825634"),
+        (("settings", "records"), "e", "settings.records: e, but its entries give d"),
+        (("settings", "noise_bits"), "fast", "settings.noise_bits: fast, but its entries give secure"),
+        (("settings", "expected_batch"), 90.0, "settings.public_records: 100, but its entries give 900"),
+        (("settings", "public_records"), 900, "settings.public_records: 900, but its entries give 100"),
+        (("settings", "public_records"), None, "settings.public_records: nothing, but its entries give 100"),
+        (("settings", "groups"), 5, "settings.divisor: 10, but its entries give 5"),
+        (("settings", "divisor"), None, "settings.divisor: nothing, but its entries give 10"),
+        (("notes",), [], f"notes: its entries call for one that is missing: {SEARCH_NOTE:.120}"),
+        (("outcome", "test_records"), None, "outcome.low: 0.825634, but its entries give nothing"),
+        (
+            ("state",),
+            "damaged",
+            "state: damaged: what it tells of is not complete, so its settings cannot be compared",
+        ),
     ],
 )
 def test_what_does_not_follow_is_named(path: tuple[Any, ...], to: Any, said: str) -> None:
@@ -204,27 +222,6 @@ def without(body: dict[str, Any], key: str) -> dict[str, Any]:
 def test_no_setting_of_the_event_may_be_missing(key: str) -> None:
     found = differences(without(made(DRAW, TRAINING, subject=RUN), key))
     assert [line.partition(", but its entries give ")[0] for line in found] == [f"settings.{key}: missing"]
-
-
-@pytest.mark.parametrize(
-    ("path", "to", "said"),
-    [
-        (("settings", "records"), "e", "settings.records: e, but its entries give d"),
-        (("settings", "noise_bits"), "fast", "settings.noise_bits: fast, but its entries give secure"),
-        (("settings", "expected_batch"), 90.0, "settings.public_records: 100, but its entries give 900"),
-        (("settings", "public_records"), 900, "settings.public_records: 900, but its entries give 100"),
-        (("settings", "public_records"), None,
-         "settings.public_records: nothing, but its entries give 100"),
-        (("settings", "groups"), 5, "settings.divisor: 10, but its entries give 5"),
-        (("settings", "divisor"), None, "settings.divisor: nothing, but its entries give 10"),
-        (("notes",), [], f"notes: its entries call for one that is missing: {SEARCH_NOTE:.120}"),
-        (("outcome", "test_records"), None, "outcome.low: 0.825634, but its entries give nothing"),
-        (("state",), "damaged", "state: damaged: what it tells of is not complete, so its settings cannot be compared"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_its_event_is_named(path: tuple[Any, ...], to: Any, said: str) -> None:
-    body = changed(made(DRAW, TRAINING, subject=RUN), *path, to=to)
-    assert said in differences(body)
 
 
 def test_noise_that_is_not_on_record_is_not_called_secure() -> None:
@@ -489,16 +486,10 @@ def decided_on(*, settings: Any = (), state: str = "finished", bare: bool = Fals
 DECISION = "## For whoever decides\n"
 
 
-def page_of(statement: dict[str, Any]) -> str:
-    frame = dict.fromkeys(("statement", "privacy_key", "begin", "end", "fence"), "")
-    return render_statement("card.md.jinja", statement, metadata={}, **frame)
-
-
-def of_the_decision(statement: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def of_the_decision(statement: dict[str, Any]) -> dict[str, Field]:
     """What stands first, by field: its value, and what it means."""
-    part = page_of(statement).partition(DECISION)[2].partition("\n## ")[0]
-    rows = (line[2:-2].split(" | ") for line in part.splitlines() if line.startswith("| "))
-    return {name: tuple(rest) for name, *rest in rows}
+    part = "\n".join(lines(statement)).partition(DECISION)[2].partition("\n## ")[0]
+    return fields_in(part.splitlines())
 
 
 def test_all_are_met() -> None:
@@ -517,6 +508,7 @@ def test_all_are_met() -> None:
         ),
         (BUDGET, MISSED, {"limit_delta": 1e-7}, "and the budget in their ledger is 2"),
         (BUDGET, MISSED, {"together": "inf"}, "released with no protection"),
+        (BUDGET, MISSED, {"bare": True}, "released with no protection"),
         (BUDGET, MET, {"limit": "gone"}, "and 10 was asked for"),
         (BUDGET, MISSED, {"limit": "gone", "settings": {"budget": 0.01}}, "and 0.01 was asked for"),
         (BUDGET, OPEN, {"limit": "gone", "settings": {"budget": None}}, "no budget is on record"),
@@ -548,12 +540,6 @@ def test_what_is_missed_is_said_before_what_is_open() -> None:
     assert verdict(one) == "By its criteria this should not go out: no better than chance."
 
 
-def test_without_protection() -> None:
-    one = decided_on(bare=True)
-    assert criteria(one)[0].met == MISSED
-    assert of_the_decision(one)["certified epsilon"][0] == "inf"
-
-
 def test_whom_it_protects_and_what_it_reads() -> None:
     one = decided_on(settings={"columns": "age, sex", "purpose": "triage", "per_unit": 64})
     shown = of_the_decision(one)
@@ -562,6 +548,7 @@ def test_whom_it_protects_and_what_it_reads() -> None:
         "All records of one patient together; of a patient 64 records are used at most.",
     )
     assert shown["reads"][0] == "age, sex"
+    assert of_the_decision(decided_on(bare=True))["certified epsilon"].value == "inf"
     assert shown["purpose"] == ("triage", "")
     assert shown["contact"] == ("-", "Not stated: dpltm report --contact TEXT says it.")
     assert shown["last paid release"][0] == "2026-02-03"
@@ -571,5 +558,5 @@ def test_whom_it_protects_and_what_it_reads() -> None:
 
 def test_nothing_is_decided_on_a_run_that_has_not_ended() -> None:
     one = decided_on(state="unfinished")
-    assert DECISION not in page_of(one)
+    assert of_the_decision(one) == {}
     assert verdict(one) == ""

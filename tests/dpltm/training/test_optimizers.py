@@ -60,16 +60,6 @@ def test_bits_are_those_of_torch(name: str) -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_parameter_without_a_gradient_stays(name: str) -> None:
-    parameters = made()
-    before = parameters[2].detach().clone()
-    for parameter in parameters[:2]:
-        parameter.grad = torch.ones_like(parameter)
-    OPTIMIZERS[name](parameters).step(0.1, 1)
-    assert torch.equal(parameters[2], before)
-
-
 def exponential(values: Tensor) -> Tensor:
     """De et al. 2022: old average times d plus new weights times 1 - d, with d = min(0.98, (1 + t) / (10 + t))."""
     found = values[0].double()

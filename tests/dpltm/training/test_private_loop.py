@@ -663,13 +663,3 @@ def test_what_nobody_says_of_starting_weights_is_said():
 def test_labels_without_a_weight_are_refused(y: torch.Tensor) -> None:
     said = refused(make, data=(torch.zeros(60, 5), y), class_weight=[1, 4])
     assert said == "`class_weight`: has 2 numbers, so `y` must be whole numbers from 0 to 1"
-
-
-def test_no_loss_of_private_records_leaves_a_loop() -> None:
-    """What a scheduler that waits for a plateau would take has to come from public records."""
-    model = toy_model()
-    public = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(model.parameters(), lr=0.5), patience=0)
-    for step in make(model, steps=2):
-        assert step.backward() is None
-        assert [name for name in vars(step) if not name.startswith("_")] == ["number"]
-        public.step(cross_entropy(model(torch.zeros(1, 5)), torch.zeros(1, dtype=torch.int64)).item())

@@ -111,19 +111,6 @@ def test_records_of_another_file_are_declared_and_the_ledger_of_the_training_is_
     assert evaluate(copied, same, Ledger()).notes == (YOUR_WORD,)
 
 
-def test_so_are_records_of_any_other_release_in_its_ledger(run: Run, ledger: Ledger) -> None:
-    """A draw, or a network in front, may have been made from them."""
-    release(ledger, digits(1000, 1200, None, "drawn on"), "a winner")
-    told = PROTECTED.format("drawn on", "a winner")
-    assert refused(evaluate, run, digits(700, 900, (1000, 1200), "other")).startswith(told)
-
-
-def test_what_costs_nothing_may_be_tested_on(run: Run, ledger: Ledger) -> None:
-    public = digits(1000, 1200, None, "public")
-    ledger.declare(Entry("public", ledger.part(public), words="tickets", unit=ledger.unit))
-    assert evaluate(run, digits(700, 900, (1000, 1200), "other")).records == 200
-
-
 def test_records_that_the_network_does_not_take(run: Run) -> None:
     few = from_arrays(X[:400], Y[:400] % 5, test=(X[600:700], Y[600:700] % 5), name="few")
     assert refused(evaluate, run, few) == (

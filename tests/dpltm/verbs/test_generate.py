@@ -195,6 +195,15 @@ REFUSED = [
     ({"criterion": "random", "prune": "a,b"}, "`prune`: 'a,b' is not a list of numbers separated by commas"),
     ({"criterion": "random", "provenance": "data-free", "iterations": 5}, UNTRAINED.format("iterations")),
     ({"provenance": "public", "reveal": True}, NOTHING_WITHHELD.format("public")),
+    (
+        {},
+        "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can be"
+        " certified for them)",
+    ),
+    (
+        {"criterion": "dp-train"},
+        "`epsilon` is missing: what dp-train may spend on these records, such as 0.1",
+    ),
 ]
 
 

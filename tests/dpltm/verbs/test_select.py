@@ -196,17 +196,6 @@ def test_only_the_winner_depends_on_the_counts(monkeypatch):
     assert answers[0] == answers[1]
 
 
-def test_what_the_tickets_come_from_counts():
-    winner = drawn(tickets_of("private"), options=replace(ASKED, score="product", sensitivity="paper"))
-    assert winner.privacy.certified.epsilon == math.inf
-    released = tickets_of("dp")
-    alone = drawn(released).privacy.certified.epsilon
-    assert 1 < alone <= 1.5
-    assert drawn(released).privacy.certified.epsilon > alone, (
-        "a set carries its draws, wherever the next one is entered"
-    )
-
-
 def test_a_draw_is_what_its_entry_says(public):
     """The plan of the mechanism and the entry are one: epsilon, relation, candidates."""
     asked = SelectOptions(eps1=0.25, nu=3.0, mechanism="permute-and-flip", adjacency="replace-one")

@@ -14,13 +14,13 @@ from dpltm.networks import ModelSpec
 from dpltm.networks.evaluation import accuracy
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
-from dpltm.privacy.entry import NO_LINEAGE, Entry
+from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import GaussianRelease, Unprotected
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
-from dpltm.training.artifacts import Run, Winner, default_network, fresh, from_round, starting_point
+from dpltm.training.artifacts import Run, default_network, fresh, from_round, starting_point
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
@@ -33,7 +33,6 @@ from stage_cases import (
     kinds,
     planned,
     private_set,
-    public_set,
     records,
     ticket_set,
 )
@@ -133,33 +132,10 @@ def test_a_start_that_says_too_little_or_too_much():
         (tickets, {}, "`round` is missing: say which ticket of the set"),
         (tickets, {"round": 1, "dense": True}, "`round`, `dense`: the whole network is no ticket"),
         ("mlp:4", {"round": 1}, "`round`: mlp:4 is a network, which has none"),
-        (Winner(1, NO_LINEAGE), {}, "`ticket`: a winner without its ticket set"),
     ):
         assert refused(starting_point, target, dataset, TrainOptions(), **options).startswith(message)
     whole, _ = starting_point(tickets, dataset, TrainOptions(), dense=True)
     assert (whole.round, whole.mask.density, whole.tickets) == (0, 1.0, tickets)
-
-
-def test_a_public_ticket_costs_nothing(ledger):
-    run = trained(ledger=ledger, start=from_round(public_set(ledger), 2), noise_multiplier=5.0)
-    assert kinds(ledger) == kinds(run.lineage) == ["public", "NoisySgd"]
-    assert run.privacy.certified.epsilon == alone(run.entry.of(NoisySgd)[0])
-
-
-def test_a_ticket_made_with_no_mechanism_certifies_nothing_wherever_it_is_trained(ledger):
-    tickets = private_set(Ledger(), seed=3)
-    run = trained(ledger=ledger, start=from_round(tickets, 1), noise_multiplier=5.0)
-    assert kinds(run.lineage) == ["Unprotected", "NoisySgd"]
-    assert run.privacy.certified.epsilon == math.inf
-
-
-def test_public_records_cannot_be_private(ledger):
-    tickets = public_set(ledger)
-    message = refused(trained, ledger=ledger, start=from_round(tickets, 1), dataset=records(1), epsilon=1.0)
-    assert message.startswith("`dataset`: records1 was declared public, and records1 shares records with it")
-    ledger.declare(Entry("excluded", ledger.part(records(2)), words="a test split"))
-    message = refused(trained, ledger=ledger, dataset=records(2), epsilon=1.0)
-    assert message.startswith("`dataset`: records2 was declared apart from the people that are protected")
 
 
 def test_test_records_that_the_ledger_protects(ledger):
