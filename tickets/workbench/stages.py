@@ -395,7 +395,10 @@ def imported_set(
         criterion="imported",
         provenance=cast(ProvenanceKind, provenance),
         made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
-        config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
+        config={
+            "imported": PurePath(file).name,
+            **({"table_schema": dataset.schema.text} if dataset.schema.text else {}),
+        },
         parent=parent,
         feature_map=dataset.feature_map,
     )
