@@ -17,7 +17,7 @@ from dpltm.networks import ModelSpec, Network
 from dpltm.networks.compaction import Compact, compact
 from dpltm.networks.masks import Mask, network_id
 from dpltm.networks.state import weights_of
-from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
+from dpltm.privacy.entry import Lineage, to_json, value_from_json
 from dpltm.pruning.generation import Ticket, Tickets
 from dpltm.tickets.charts import MAX_METRICS
 from dpltm.tickets.feature_files import described, map_json, write_map
@@ -59,7 +59,14 @@ class Origin:
     name: str
     provenance: ProvenanceKind
     lineage: Lineage
-    feature_map: Mapping[str, Any] | None = None
+    feature_map: dict | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("id", "name"):
+            check_text(key, getattr(self, key))
+        check_provenance(self.provenance, self.lineage)
+        if self.feature_map is not None:
+            described(self.feature_map)
 
     @classmethod
     def of(cls, tickets: TicketSet) -> Origin:
@@ -73,15 +80,7 @@ class Origin:
         """Read the result of ``to_json``; ArtifactError if it is something else."""
         if isinstance(body, dict) and set(body) >= {"provenance", "source", "events"}:
             raise ArtifactError("it was written by dpltm before 0.3; make it again")
-        if not isinstance(body, dict) or set(body) != {"id", "name", "provenance", "lineage", "feature_map"}:
-            raise ArtifactError("not the origin of a ticket")
-        for key in ("id", "name"):
-            check_text(key, body[key])
-        lineage = lineage_from_json(body["lineage"])
-        check_provenance(body["provenance"], lineage)
-        if body["feature_map"] is not None:
-            described(body["feature_map"])
-        return cls(**{**body, "lineage": lineage})
+        return value_from_json(cls, body, "origin")
 
 
 def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:

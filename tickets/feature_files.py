@@ -165,8 +165,11 @@ def write_map(folder: Path, feature_map: FeatureMap | None) -> dict[str, Any] | 
     return map_json(feature_map)
 
 
-def read_map(folder: Path, where: Path, body: Any) -> FeatureMap | None:
-    """Return the map that :func:`write_map` wrote, checked against its id; None where the description has none."""
+def read_map(folder: Path, where: Path, body: Any, features: int | None = None) -> FeatureMap | None:
+    """Return the map that :func:`write_map` wrote, checked against its id, and the ``features`` that a network takes.
+
+    None where the description has none.
+    """
     try:
         shapes = {} if body is None else {name: tuple(value.shape) for name, value in described(body).tensors.items()}
     except ArtifactError as error:
@@ -181,6 +184,10 @@ def read_map(folder: Path, where: Path, body: Any) -> FeatureMap | None:
     feature_map = restored(body, {name: torch.from_numpy(value) for name, value in values.items()})
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
+    if features not in (None, feature_map.features):
+        raise ArtifactError(
+            f"{where}: feature_map: gives {feature_map.features} features, the network takes {features}"
+        )
     return feature_map
 
 

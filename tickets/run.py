@@ -151,16 +151,11 @@ def load_run(path: Path) -> Run:
     mask = tensors.read_masks(path / "mask.safetensors", [""], spec.shapes(), spec.mask)[""]
     if any(bool(value[~mask[name]].any()) for name, value in model.named_parameters()):
         raise ArtifactError(f"{path / 'model.safetensors'}: a pruned weight is not zero; model and mask do not fit")
-    feature_map = read_map(path, path / "config.json", config.get("feature_map"))
-    if feature_map is not None and feature_map.features != spec.features:
-        raise ArtifactError(
-            f"{path / 'config.json'}: feature_map gives {feature_map.features} features, the network takes {spec.features}"
-        )
     return Run(
         config,
         model,
         mask,
-        feature_map,
+        read_map(path, path / "config.json", config.get("feature_map"), spec.features),
         network=spec if isinstance(spec, OwnNetwork) else None,
         lineage=files.read_lineage(path, network_id(model, mask)),
         observations=read_observations(path, section(config, "options").get("audit")),

@@ -41,7 +41,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: dict[
 
 
 def read_tensors(
-    path: Path, shapes: Shapes, dtype: str, metadata: int = 0, others: Mapping[str, Buffer] | None = None
+    path: Path, shapes: Shapes, dtype: str, others: Mapping[str, Buffer] | None = None
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file, which must be exactly those of ``shapes``, all of ``dtype``, and ``others``.
 
@@ -52,15 +52,13 @@ def read_tensors(
     wanted = {name: (tuple(shape), dtype) for name, shape in shapes.items()}
     wanted |= {name: (tensor.shape, tensor.dtype) for name, tensor in (others or {}).items()}
     expected = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted.values())
-    return _read(
-        path, load_arrays, wanted, expected, expected + metadata, lambda value: (value.shape, value.dtype.name)
-    )
+    return _read(path, load_arrays, wanted, expected, expected, lambda value: (value.shape, value.dtype.name))
 
 
 def read_any(path: Path, shapes: Shapes, metadata: int = 0) -> dict[str, Tensor]:
     """Return the tensors of somebody else's safetensors file, which must be exactly those of ``shapes``, of any dtype.
 
-    Arguments, and errors, as :func:`read_tensors`.
+    It may have so many bytes of ``metadata``. Errors as :func:`read_tensors`.
     """
     most = 8 * sum(math.prod(shape) for shape in shapes.values())
     return _read(path, load_tensors, dict(shapes), 0, most + metadata, lambda value: tuple(value.shape))

@@ -190,11 +190,6 @@ def load_ticket_set(path: Path) -> TicketSet:
             )
     body = Tickets(with_kind(spec, theta0), theta0, tickets)
     lineage = _lineage(path, document)
-    feature_map = read_map(path, where, document["feature_map"])
-    if feature_map is not None and feature_map.features != spec.features:
-        raise ArtifactError(
-            f"{where}: feature_map: gives {feature_map.features} features, the network takes {spec.features}"
-        )
     loaded = TicketSet(
         body=body,
         name=document["name"],
@@ -203,7 +198,7 @@ def load_ticket_set(path: Path) -> TicketSet:
         made_from=lineage,
         config=document["config"],
         parent=_parent(where, document["parent"]),
-        feature_map=feature_map,
+        feature_map=read_map(path, where, document["feature_map"], spec.features),
     )
     return lying_in(path, loaded)
 

@@ -62,11 +62,6 @@ class Channel:
     bits: int
     pattern: tuple[Bit, ...]
 
-    def __post_init__(self) -> None:
-        _check_bits(self.bits)
-        if not self.pattern:
-            raise InputError("Expected a pattern of one bit at least")
-
     def certified(self, one_hot: bool = False) -> float:
         """Return the least epsilon of the channel, rounded up: a sum, since bits are independent."""
         counts = [len(range(place, self.bits, len(self.pattern))) for place in range(len(self.pattern))]
@@ -142,9 +137,9 @@ def channel(protocol: str, bits: int, epsilon: float, alpha: float | None = None
         if not chosen.has_alpha:
             raise InputError(f"`alpha`: {protocol} has none; leave it out")
         check_positive("alpha", alpha, MAX_ALPHA)
-    _check_bits(bits)
-    with localcontext() as context:  # far more digits than the 20 of 2^-64
-        context.prec = 60
+    if not 0 < bits <= MAX_BITS:
+        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
+    with localcontext(prec=60):  # far more digits than the 20 of 2^-64
         pairs = chosen.chances(Decimal(epsilon), Decimal(alpha or 0), bits)
         # a 1 a little less likely where it was a 1, a little likelier where it was a 0
         return Channel(bits, tuple(Bit(chance(p), chance(q, ROUND_CEILING)) for p, q in pairs))
@@ -186,8 +181,7 @@ def _below(bits: np.ndarray, masks: Sequence[np.ndarray], pattern: Sequence[Bit]
 
 def log_ratio(a: int, b: int) -> float:
     """ln(a / b), rounded up: never below what it stands for."""
-    with localcontext() as context:
-        context.prec = 50
+    with localcontext(prec=50):
         return rounded_up(Fraction((Decimal(a) / Decimal(b)).ln()))
 
 
@@ -221,8 +215,7 @@ class Response:
     @property
     def truth(self) -> int:
         """Chance that one of the near categories arrives, in units of 2^-64."""
-        with localcontext() as context:
-            context.prec = 60
+        with localcontext(prec=60):
             return chance(1 / (1 + (-Decimal(self.epsilon)).exp() * (self.categories - self.near) / self.near))
 
     @property
@@ -268,18 +261,13 @@ def whole_numbers(values: np.ndarray) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _check_bits(bits: int) -> None:
-    if not 0 < bits <= MAX_BITS:
-        raise InputError(f"`bits`: {bits} is not a whole number from 1 to {MAX_BITS:,}")
-
-
 def check_positive(name: str, value: float, most: float) -> None:
     """Raise InputError unless an argument of that name is above 0 and at most ``most``."""
     if not 0 < value <= most:
         raise InputError(f"`{name}`: {value:g} is not a positive number up to {most:g}")
 
 
-def check_sizes(values: object, classes: object, most: int) -> None:
+def check_sizes(values: int, classes: int, most: int) -> None:
     """Raise InputError unless records of so many values and labels of at most ``most`` classes can be encoded."""
-    if type(values) is not int or values < 1 or type(classes) is not int or not 2 <= classes <= most:
-        raise InputError(f"Expected {values!r:.40} values >= 1 and {classes!r:.40} classes from 2 to {most}")
+    if values < 1 or not 2 <= classes <= most:
+        raise InputError(f"Expected {values} values >= 1 and {classes} classes from 2 to {most}")

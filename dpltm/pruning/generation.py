@@ -28,7 +28,6 @@ from dpltm.networks.full_precision import seeded, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import pack, put, unpack, weights_of
 from dpltm.privacy.checkpoint import NOT_KEPT, Checkpoint, Checkpoints, reading
-from dpltm.progress import Step
 from dpltm.pruning.unstructured import layer_rates, live_schedule
 from dpltm.records.batches import Inputs
 
@@ -444,14 +443,3 @@ def scheduled_densities(spec: Network, config: GenerationConfig) -> tuple[float,
     total = sum(math.prod(spec.shapes()[name]) for name in dense_mask(spec).prunable)
     unpruned = total - sum(schedule[0].values())
     return tuple((unpruned + sum(live.values())) / total for live in schedule)
-
-
-def by_round(iterations: int, rewind: int, step: Step, cost: str = "") -> Callable[[int, int], None]:
-    """Progress of a generation that names the round; later rounds leave out ``rewind`` of the first's ``iterations``."""
-
-    def report(done: int, total: int) -> None:
-        del total
-        note = f"round {max(0, (done - 1 - rewind) // (iterations - rewind))}"
-        step(done, f"{note}, {cost}" if cost else note)
-
-    return report

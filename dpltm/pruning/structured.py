@@ -43,14 +43,12 @@ def prune_units(model: nn.Module, mask: Mask, live: int, example: Tensor) -> Mas
         layer keeps a unit that is used, and no weight is left without a live coordinate.
 
     Raises:
-        InputError: ``live`` is more than live now, or fewer than stay when every layer keeps one unit; a mask in which an
-            output no longer depends on any input; tied weights; a network that cannot be traced.
+        InputError: ``live`` is fewer than stay when every layer keeps one unit; a mask in which an output no longer
+            depends on any input; tied weights; a network that cannot be traced.
     """
     mask.check_fits(model)
     state = _Live(Units(model, example, mask.prunable), mask)
-    if live > state.total:
-        raise InputError(f"`prune`: {live} live weights are asked for, but only {state.total} live now; ask for fewer")
-    if live == state.total:
+    if live >= state.total:
         return mask
     sizes = state.units.flat({name: value.detach().cpu().double().abs() for name, value in model.named_parameters()})
     nothing = torch.tensor([], dtype=torch.long)
@@ -119,10 +117,8 @@ class Units:
                 if _prunable(group.incoming.name)
                 and self.shapes.keys() & {part.name for part in (group.incoming, *group.outgoing)}
             ]
-        except InputError:
-            raise
-        except Exception as error:  # torch-pruning's, on what it does not know
-            raise InputError(f"model: its units cannot be told apart: {first_line(error)}") from error
+        except Exception as error:  # of the model's own code, or torch-pruning's, on what it does not know
+            raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
         for number, group in enumerate(groups):
             for owner, side in ((self.maker, [group.incoming]), (self.feeder, group.outgoing)):
                 for part in side:
@@ -295,12 +291,15 @@ def unit_groups(model: nn.Module, example: Tensor) -> Iterator[UnitGroup]:
 
     Left out are units that cannot be removed by themselves: outputs of the network, units that are added to those of
     another layer or go into their own, those that are normalised together with others, and those next to a grouped
-    convolution or to another kind of layer with parameters. Raises InputError where the network cannot be traced.
+    convolution or to another kind of layer with parameters. Raises whatever ends the trace of a network.
     """
     import torch_pruning as tp
 
     model = copy.deepcopy(model).double().cpu().requires_grad_(True)
-    graph = _trace(model, example)
+    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
+    with torch.enable_grad(), warnings.catch_warnings():  # it follows the graph of autograd
+        warnings.simplefilter("ignore", UserWarning)  # about parameters of no layer, whose units are left out
+        graph = tp.DependencyGraph().build_dependency(model, example_inputs=inputs)
     names = {id(module): name for name, module in model.named_modules()}
     for name, module in model.named_modules():
         if not isinstance(module, _LAYERS) or module not in graph.module2node:  # attention uses its own by itself
@@ -343,18 +342,6 @@ def _numbers(group: Any, count: int) -> Tensor | None:
         if torch.equal(lower, numbers):
             return numbers.unique(return_inverse=True)[1]
         numbers = lower
-
-
-def _trace(model: nn.Module, example: Tensor) -> Any:
-    import torch_pruning
-
-    inputs = torch.zeros(1, *example.shape[1:], dtype=torch.float64 if example.is_floating_point() else example.dtype)
-    try:
-        with torch.enable_grad(), warnings.catch_warnings():  # it follows the graph of autograd
-            warnings.simplefilter("ignore", UserWarning)  # about parameters of no layer, whose units are left out
-            return torch_pruning.DependencyGraph().build_dependency(model, example_inputs=inputs)
-    except Exception as error:  # whatever the model's own code raises
-        raise InputError(f"model: cannot be traced to find its units: {first_line(error)}") from error
 
 
 def _uses(group: Any, names: Mapping[int, str], maker: nn.Module, numbers: Tensor) -> list[Coordinates]:

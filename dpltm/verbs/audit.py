@@ -86,7 +86,16 @@ def audit_tickets(
     """
     _check(tickets, dataset)
     coins = SecureSource() if coins is None else coins
-    dataset.train.check(lambda records: check_unset(len(unset_features(records.x)), confidence))
+
+    def enough(records: Arrays) -> None:
+        count, least = len(unset_features(records.x)), least_canaries(confidence)
+        if count < least:
+            raise InputError(
+                f"`dataset`: {count} of its features are zero in every record, and `confidence` {confidence:g} needs"
+                f" {least}; this attack is for images with an empty border, such as mnist"
+            )
+
+    dataset.train.check(enough)
     account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
     claims = statement(account, 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
@@ -192,15 +201,6 @@ def out_of_order(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return ((weights < threshold) == mask).sum(0)
 
 
-def check_unset(canaries: int, confidence: float) -> None:
-    """Raise InputError where too few features are zero in every record for a bound that holds with ``confidence``."""
-    if canaries < least_canaries(confidence):
-        raise InputError(
-            f"`dataset`: {canaries} of its features are zero in every record, and `confidence` {confidence:g} needs"
-            f" {least_canaries(confidence)}; this attack is for images with an empty border, such as mnist"
-        )
-
-
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 AT_ONCE = 2**24
@@ -283,12 +283,12 @@ UER = BitStrings(9216, 10, FixedPoint(4, 5), "uer", 0.5, 7.0, None)
 MESSAGES = 1000
 
 
-def demo(dataset: Dataset, services: Services, confidence: float = 0.95, seed: int = 0) -> list[Attacked]:
+def demo(dataset: Dataset, services: Services, confidence: float = 0.95) -> list[Attacked]:
     """Return all rows, on the embedded digits; ``confidence`` in [0.5, 1) is that of each row's bound."""
     rows = []
     for name, options in TRAININGS.items():
         services.progress.say(f"training: {name}")
-        start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), seed)
+        start = fresh(ModelSpec("mlp:100", dataset.features, dataset.classes), 0)
         run = train_start(start, dataset, TrainOptions(**SHORT, **options), Ledger(), services)
         rows.append(audit(run, confidence=confidence).attacked(name))
     services.progress.say("sending messages")

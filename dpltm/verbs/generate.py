@@ -329,7 +329,11 @@ def _with_no_mechanism(plan: Generation, checkpoints: Checkpoints) -> tuple[Tick
     cost = unprotected if plan.provenance == "private" else "no epsilon is spent"
     state = {"facts": facts, "entries": [entry.id for entry in entered.entries if entry.paid]}
     with plan.services.progress.progress(f"generating {config.rounds} tickets", config.steps) as step:
-        watch = generation.by_round(config.iterations, config.rewind, step, cost)
+
+        def watch(done: int, _total: int) -> None:  # later rounds leave out what the first is rewound to
+            number = max(0, (done - 1 - config.rewind) // (config.iterations - config.rewind))
+            step(done, f"round {number}, {cost}")
+
         tickets = generation.generate(plan.spec, x, y, config, (*evaluation, plan.metric), watch, checkpoints, state)
         return tickets, plan.lineage | ledger.book.public(plan.beside) | entered, plan
 

@@ -112,11 +112,11 @@ def test_sets_and_runs_have_it(there, raw, kind):
 
 def test_a_network_of_another_width_than_its_features(there):
     made = KINDS["plain"]
-    told_of = f"gives {made.features} features, the network takes {made.features - 1}"
+    told_of = f"feature_map: gives {made.features} features, the network takes {made.features - 1}"
     saved_set(there / "s", made, made.features - 1)
-    assert told(load_ticket_set, there / "s") == f"x/s/tickets.json: feature_map: {told_of}"
+    assert told(load_ticket_set, there / "s") == f"x/s/tickets.json: {told_of}"
     saved_run(there / "r", made, made.features - 1)
-    assert told(load_run, there / "r") == f"x/r/config.json: feature_map {told_of}"
+    assert told(load_run, there / "r") == f"x/r/config.json: {told_of}"
 
 
 @pytest.mark.parametrize("kind", ["statistics", "centred"])

@@ -58,9 +58,6 @@ AGREE, ROUNDING = 1e-5, 2.0**-20
 NETWORK = "model.onnx"
 """File of the network."""
 
-ABOUT = "dpltm"
-"""Key of its metadata."""
-
 _INNER = "dpltm:"  # beginning of names inside the file, which no column may have
 
 _HOLE, _OTHER = -1, -2  # of a category
@@ -196,13 +193,9 @@ class _Network:
             )
 
     @property
-    def schema(self) -> Schema | None:
-        return self.run.schema
-
-    @property
     def read(self) -> list[Column]:
         """Columns of the schema that are features."""
-        return [] if self.schema is None else [column for column in self.schema.columns if column.features]
+        return [] if self.run.schema is None else [column for column in self.run.schema.columns if column.features]
 
     @property
     def output(self) -> str:
@@ -215,19 +208,15 @@ class _Network:
         return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        return self.run.bounds if self.run.feature_map is None else self.run.feature_map.bounds
-
-    @property
     def dtype(self) -> torch.dtype:
         return torch.int64 if self.run.spec.tables else torch.float64
 
     @property
     def settings(self) -> dict[str, Any] | None:
         """What ``encode.py`` knows of the table; None where records are no table of named columns."""
-        schema = self.schema or Schema(())
+        schema = self.run.schema or Schema(())
         table = {"skip": schema.skip, "separator": schema.separator, "encoding": schema.encoding}
-        if self.schema is not None:
+        if self.run.schema is not None:
             names = None if schema.header else [column.name for column in schema.columns]
             stated = ("name", "kind", "missing", "other", "buckets", "marks")
             columns = [
@@ -245,13 +234,13 @@ class _Network:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
         run = self.run
         matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
-        if run.columns is not None and self.schema is None:
+        if run.columns is not None and self.run.schema is None:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
         entry = run.entry
         guarantee = guarantee_of_run(run.config, Account.alone(run.lineage))
-        names = map(str, range(run.spec.classes)) if self.schema is None else self.schema.class_names
+        names = map(str, range(run.spec.classes)) if self.run.schema is None else self.run.schema.class_names
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -262,17 +251,17 @@ class _Network:
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],
             **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
-            "inputs": [matrix] if self.schema is None else [_input(column) for column in self.read],
+            "inputs": [matrix] if self.run.schema is None else [_input(column) for column in self.read],
             "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
         }
 
-    def example(self, rows: int = 2) -> dict[str, Tensor]:
+    def example(self) -> dict[str, Tensor]:
         """Return inputs of any records, by name."""
-        if self.schema is None:
-            return {"records": torch.zeros(rows, *self.shape, dtype=self.dtype)}
+        if self.run.schema is None:
+            return {"records": torch.zeros(2, *self.shape, dtype=self.dtype)}
         return {
-            column.name: torch.zeros(rows, dtype=torch.float64 if _is_number(column) else torch.int64)
+            column.name: torch.zeros(2, dtype=torch.float64 if _is_number(column) else torch.int64)
             for column in self.read
         }
 
@@ -303,8 +292,8 @@ class _Served(nn.Module):
     def __init__(self, network: _Network) -> None:
         super().__init__()
         run = network.run
-        self._encoding = None if network.schema is None else _Encoding(network.read)
-        self._bounds, self._target = network.bounds, run.target
+        self._encoding = None if network.run.schema is None else _Encoding(network.read)
+        self._bounds, self._target = (run.feature_map or run).bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
         self._model = build(run.spec)
@@ -461,11 +450,11 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
     columns = {column.name: column for column in network.read}
     for place, (name, value) in enumerate(zip(inputs, list(graph.inputs), strict=True)):
         if name in columns and columns[name].kind == "category":
-            graph.inputs[place] = _texts(graph, value, columns[name], network.schema)
+            graph.inputs[place] = _texts(graph, value, columns[name], network.run.schema)
         graph.inputs[place].name = name
     if any(column.kind == "category" for column in columns.values()):
         model.opset_imports["ai.onnx.ml"] = 2
-    model.metadata_props[ABOUT] = json.dumps(about)
+    model.metadata_props["dpltm"] = json.dumps(about)
     program.save(str(path))
 
 
@@ -490,14 +479,13 @@ def _texts(graph: Any, value: Any, column: Column, schema: Schema | None) -> Any
 
 # --- programs beside it -------------------------------------------------------------------------------------------------
 
-_UNSET = "SETTINGS: dict[str, Any] = {}"
-
 
 def _write_programs(folder: Path, network: _Network) -> None:
     (folder / "predict.py").write_bytes(Path(standalone.__file__).read_bytes())
     if network.settings is not None:
-        set_up = f"SETTINGS: dict[str, Any] = json.loads(\n    {json.dumps(network.settings)!r}\n)"
-        source = Path(encode.__file__).read_text("utf-8").replace(_UNSET, set_up, 1)
+        stated, literal = "SETTINGS: dict[str, Any] = ", repr(json.dumps(network.settings))
+        source = Path(encode.__file__).read_text("utf-8")
+        source = source.replace(f"{stated}{{}}", f"{stated}json.loads(\n    {literal}\n)", 1)
         (folder / "encode.py").write_text(source, encoding="utf-8")
 
 
@@ -515,13 +503,13 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     Raises DpltmError where it is too large.
     """
     run = network.run
-    if network.schema is None:
+    if network.run.schema is None:
         x = _made_up(network)
         inputs = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
     else:
         table = folder / "made-up.csv"
-        _write_made_up(table, network.schema)
-        x = read_by_schema(Table(table, network.schema), labelled=False).x
+        _write_made_up(table, network.run.schema)
+        x = read_by_schema(Table(table, network.run.schema), labelled=False).x
         encoded = encode.inputs(table, network.settings or {})
         inputs = {name: np.array(values) for name, values in encoded.items()}
         table.unlink()
@@ -551,7 +539,7 @@ def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
     parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
-    bounds = network.bounds
+    bounds = (network.run.feature_map or network.run).bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)

@@ -49,7 +49,7 @@ from dpltm.networks.state import weights_of
 from dpltm.options import EPSILON, parse_numbers, recorded
 from dpltm.options.data import DataOptions
 from dpltm.privacy.account import Account
-from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json
+from dpltm.privacy.entry import Entry, Id, Lineage, Secret, lineage_from_json, lineage_of, to_json, value_from_json
 from dpltm.privacy.ledger import Ledger, canonical
 from dpltm.privacy.mechanisms import Guarantee
 from dpltm.privacy.release import Once, pay, price
@@ -264,7 +264,8 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    if request.classes is None and request.target_bounds is None and catalogue().get(request.dataset or "") is None:
+    unsaid = (request.classes, request.target_bounds, request.schema) == (None, None, None)
+    if unsaid and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
     check_no_target(dataset, "latent encode")
@@ -538,34 +539,31 @@ def load_scheme(path: Path) -> Scheme:
     feature_map = read_map(path, where, body["feature_map"])
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map is missing")
-    values = read_tensors(path / STATISTICS, dict.fromkeys(("mean", "deviation"), (feature_map.features,)), "float32")
+    shapes = dict.fromkeys(("mean", "deviation"), (feature_map.features,))
+    statistics = read_tensors(path / STATISTICS, shapes, "float32")
+    answer = _answer(body["answer"], f"{where}: answer")
+    lineage = lineage_from_json(body["lineage"], f"{where}: lineage")
     try:
-        answer = _answer(body["answer"])
-        lineage = lineage_from_json(body["lineage"])
-        scheme = Scheme(feature_map, values["mean"], values["deviation"], answer, lineage)
-        stated, computed = (body["nominal"], body["certified"]), (answer.nominal, answer.certified)
-        same = all(math.isclose(old, new, rel_tol=1e-9) for old, new in zip(stated, computed, strict=True))
-    except ArtifactError as error:
+        scheme = Scheme(feature_map, **statistics, answer=answer, lineage=lineage)
+    except InputError as error:
         raise ArtifactError(f"{where}: {error}") from None
-    except (DpltmError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError):
-        raise ArtifactError(f"{where}: answer is not the description of what is sent") from None
     if scheme.id != body["id"]:
         raise ArtifactError(f"{where}: the id does not match; it is damaged or was changed")
-    if not same:
-        raise ArtifactError(f"{where}: nominal or certified is not what the answer comes to; it was changed")
+    for name, figure in {"nominal": answer.nominal, "certified": answer.certified}.items():
+        if not isinstance(body[name], float) or not math.isclose(body[name], figure, rel_tol=1e-9):
+            raise ArtifactError(f"{where}: {name} is not what the answer comes to; it was changed")
     if lineage != lineage | feature_map.lineage:
         raise ArtifactError(f"{where}: its lineage lacks what its features were made from")
     return scheme
 
 
-def _answer(body: Mapping[str, Any]) -> BitStrings | Codebook:
-    rest = {key: value for key, value in body.items() if key != "kind"}
-    match body["kind"]:
-        case "bit-strings":
-            return BitStrings(**{**rest, "form": FixedPoint(**rest["form"])})
-        case "codebook":
-            return Codebook(**rest)
-    raise ValueError("kind")
+def _answer(body: Any, where: str) -> BitStrings | Codebook:
+    match body:
+        case {"kind": "bit-strings", **fields}:
+            return value_from_json(BitStrings, fields, where)
+        case {"kind": "codebook", **fields}:
+            return value_from_json(Codebook, fields, where)
+    raise ArtifactError(f"{where} is not the description of what is sent")
 
 
 @dataclass(frozen=True)

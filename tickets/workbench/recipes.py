@@ -31,6 +31,7 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
+from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
@@ -638,6 +639,7 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
                     read(arm.latent.encode)
                     continue
                 dataset = read(arm.train)
+                check_no_target(dataset, "a row of a recipe")
                 request = resolve(TrainRequest, {"dense": True}, arm.train)
                 dataset = at_unit(dataset, request.per_unit)
                 private[arm.name] = ledger.part(dataset)

@@ -25,8 +25,6 @@ from dpltm.pruning.generation import (
     pruning_rates,
     scheduled_densities,
     shuffled_batches,
-    train_plain,
-    weights_of,
     without_data,
 )
 from refusals import refused
@@ -151,28 +149,6 @@ def test_each_mask_drops_what_is_smallest_in_the_round_before_by_the_schedule(sc
     for before, after in itertools.pairwise(found.tickets):
         assert after.mask.nested_in(before.mask)
         assert are_the_largest(after.mask, before.predictor, before.mask, scope)
-
-
-@pytest.mark.parametrize("optimizer", [torch.optim.Adadelta, torch.optim.Adam])
-def test_an_optimizer_takes_the_place_of_the_step_size_and_pruned_weights_stay_zero(optimizer):
-    mask, x, y = made(CONFIG).tickets[-1].mask, *toy_data()
-    models = [build(SPEC, 0), build(SPEC, 0)]
-    for model in models:
-        mask.apply(model)
-    ours, theirs = models
-    train_plain(ours, mask, (x, y), itertools.repeat(torch.arange(40)), 5, optimizer(ours.parameters(), 0.01))
-    steps = optimizer(theirs.parameters(), 0.01)
-    for _ in range(5):
-        steps.zero_grad()
-        functional.cross_entropy(theirs(x), y).backward()
-        for name, value in theirs.named_parameters():
-            value.grad[~mask[name]] = 0
-        steps.step()
-    assert farthest(weights_of(ours), list(weights_of(theirs).values())) < 1e-6
-    assert (
-        farthest(weights_of(ours), [value * mask[name] for name, value in weights_of(build(SPEC, 0)).items()]) > 1e-4
-    )
-    assert not any(value[~mask[name]].any() for name, value in weights_of(ours).items())
 
 
 def test_the_seed_decides_every_bit_and_no_record_or_random_state_changes(tickets):

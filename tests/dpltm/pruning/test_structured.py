@@ -208,36 +208,11 @@ def test_the_fewest_by_hand(text, features, fewest):
     assert fewest_live(build(ModelSpec(text, features, 10)), torch.zeros(1, features)) == fewest
 
 
-def tiny() -> nn.Module:
-    """Two inputs, three units, two outputs; norms of the units are 5, 1 and 2."""
-    model = build(ModelSpec("mlp:3", 2, 2))
-    with torch.no_grad():
-        model.fc1.weight.copy_(torch.tensor([[3.0, 0.0], [0.5, -0.5], [1.0, -1.0]]))
-        model.fc2.weight.copy_(torch.tensor([[4.0, 0.5, 1.0], [0.0, 0.5, 1.0]]))
-        model.fc1.bias.copy_(torch.tensor([0.0, 100.0, 0.0]))  # counts for nothing
-    return model
-
-
-def test_the_least_important_by_hand():
-    model, x = tiny(), torch.zeros(1, 2)
-    dense = Mask.dense(model)
-    assert prune_units(model, dense, 12, x).same_as(dense)
-    first = prune_units(model, dense, 8, x)
-    assert first["fc1.weight"].tolist() == [[True, True], [False, False], [True, True]]
-    assert first["fc2.weight"].tolist() == [[True, False, True], [True, False, True]]
-    assert first["fc1.bias"].tolist() == [True, True, True]
-    # of the next unit, the smallest weights; and the rest of it before any other, however important it has become
-    part = prune_units(model, first, 6, x)
-    assert part["fc1.weight"].tolist() == [[True, True], [False, False], [False, False]]
-    with torch.no_grad():
-        model.fc1.weight[2], model.fc2.weight[:, 2] = 50.0, 50.0
-    part = prune_units(model, part, 5, x)
-    assert part["fc2.weight"].tolist() == [[True, False, False], [True, False, True]]
-    assert prune_units(model, part, 4, x)["fc2.weight"].tolist() == [[True, False, False], [True, False, False]]
+TINY = build(ModelSpec("mlp:3", 2, 2), 0)
 
 
 def nowhere() -> Mask:
-    keep = dict(Mask.dense(tiny()))
+    keep = dict(Mask.dense(TINY))
     keep["fc1.weight"][:2] = False
     keep["fc2.weight"][:, 2] = False
     return Mask(keep)
@@ -246,14 +221,13 @@ def nowhere() -> Mask:
 @pytest.mark.parametrize(
     ("mask", "live", "message"),
     [
-        (Mask.dense(tiny()), 13, "`prune`: 13 live weights are asked for, but only 12 live now; ask for fewer"),
-        (Mask.dense(tiny()), 3, "`prune`: 3 live weights cannot be reached by removing units: with one left in every"),
+        (Mask.dense(TINY), 3, "`prune`: 3 live weights cannot be reached by removing units: with one left in every"),
         (nowhere(), 3, "mask: no live weights lead from the inputs to the outputs; prune less"),
         (Mask.dense(build(ModelSpec("mlp:4", 2, 2))), 3, "mask fc1.weight: shape"),
     ],
 )
 def test_masks_and_counts_that_are_refused(mask, live, message):
-    assert refused(prune_units, tiny(), mask, live, torch.zeros(1, 2)).startswith(message)
+    assert refused(prune_units, TINY, mask, live, torch.zeros(1, 2)).startswith(message)
 
 
 def test_networks_that_are_refused():
@@ -428,7 +402,7 @@ def test_a_graph_is_found_where_gradients_are_switched_off():
 
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(InputError, match=r"^model: cannot be traced to find its units: mat1 and mat2 shapes"):
-        list(unit_groups(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), torch.zeros(1, 3)))
+        Units(nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), torch.zeros(1, 3), ())
 
 
 @pytest.mark.parametrize(
