@@ -238,6 +238,12 @@ class ColumnQuery:
         """Return how many records a category has that is found 19 times of 20, which is public; None without names."""
         return math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
 
+    def least(self, noise_std: float, delta: float) -> float:
+        """Return of how many records nothing is more likely found than not, were they all alike in a column; public."""
+        numbers = any(map(histograms_of, self.columns))
+        names = self.threshold(noise_std, delta) if self.lone_names else math.inf
+        return min(names, STANDS_OUT * noise_std / WEIGHT if numbers else math.inf)
+
     def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
         counts = []
@@ -460,6 +466,12 @@ def _release(
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
     records = table.dataset.records
+    if records < (least := query.least(histograms.noise_std, delta)):
+        raise InputError(
+            f"`private`: at this epsilon nothing that under {math.ceil(least):,} rows have in common stands out of the"
+            f" noise, and {records:,} count: it would be paid for in vain; raise it, or write public bounds and values into"
+            " a `schema`"
+        )
     rarest = query.rarest(histograms.noise_std, delta)
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(

@@ -176,7 +176,8 @@ def test_one_row_of_each_person(cli, entries):
 def test_held_out_records_are_left_out(cli, refused):
     """What the schema is found from may not be what accuracy is measured on."""
     find = FIND.replace("--records 600 ", "")
-    assert cli(f"{find} 1 --ledger all.jsonl").code == 0
+    done = cli(f"{find} 1 --ledger all.jsonl")
+    assert "no later command can measure on one exactly; --test 0.2 leaves a fifth out" in done.out
     train = f"{TRAIN.replace('--records 600 ', '')} --test 0.2"
     assert "is protected by a release on record" in refused(f"{train} --ledger all.jsonl")
     Path("f.toml").unlink()
@@ -184,6 +185,12 @@ def test_held_out_records_are_left_out(cli, refused):
     body = cli(f"{train} --out r --json").json
     assert 0 < body["accuracy"] <= 1
     assert cli("evaluate r --dataset d.csv --test 0.2 --json").json["accuracy"] == body["accuracy"]
+
+
+def test_what_can_find_nothing_is_refused_before_it_is_paid(refused):
+    said = refused(f"{FIND.replace('--records 600', '--records 60')} 0.1")
+    assert said.startswith("--private: at this epsilon nothing that under 2")
+    assert not Path(LEDGER).exists()
 
 
 HOSTILE = [
