@@ -20,6 +20,7 @@ from dpltm.progress import Progress
 from dpltm.pruning.generation import Ticket
 from dpltm.pruning.unstructured import columns_read
 from dpltm.records.notes import bounds_notes
+from dpltm.records.schema import stored_schema
 from dpltm.reports.statement import PROVENANCE
 from dpltm.tickets import export
 from dpltm.tickets.export import compact_run, compact_set
@@ -59,7 +60,7 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
     tickets = find_set(name)
     body = {**set_facts(name, tickets), "tickets": ticket_rows(tickets.body)}
     for row, ticket in zip(body["tickets"], tickets.body.tickets, strict=True):
-        columns = columns_read(tickets.config.get("table_schema"), ticket.mask, tickets.feature_map)
+        columns = columns_read(stored_schema(tickets.config), ticket.mask, tickets.feature_map)
         if columns is not None:
             row["columns"] = columns
     if number is not None:

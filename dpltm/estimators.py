@@ -444,7 +444,7 @@ class TicketEstimator(BaseEstimator):
             unit=self.unit, rows_coincide=self.rows_coincide, name=self.name, for_training=not self._numeric,
         )  # fmt: skip
         if schema is not None:
-            dataset = replace(dataset, schema=schema.text, lineage=lineage_of(schema))
+            dataset = replace(dataset, schema=schema, lineage=lineage_of(schema))
         elif of_table and "feature_names_in_" in self.__dict__:
             dataset = replace(dataset, columns=tuple(self.feature_names_in_.tolist()))
         return replace(dataset, train=replace(dataset.train, rows=as_known(dataset.rows)), of_table=of_table)

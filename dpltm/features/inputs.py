@@ -19,7 +19,6 @@ from dpltm.records.batches import Inputs, Records
 from dpltm.records.catalogue import catalogue
 from dpltm.records.dataset import Dataset
 from dpltm.records.scaling import prepare
-from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Split, filled
 from dpltm.records.units import ABSENT
 
@@ -181,7 +180,7 @@ def with_feature_map(dataset: Dataset, features: str | None) -> Dataset:
         return dataset
     check_quantities(dataset, "`features`")
     check_kind(dataset, choice.takes, "features")
-    numbers = kept_schema(dataset.schema).number_places if dataset.schema else None
+    numbers = dataset.schema.number_places if dataset.schema.columns else None
     return replace(dataset, feature_map=map_of(choice, dataset.row_shape, dataset.bounds, numbers))
 
 

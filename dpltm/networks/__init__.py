@@ -265,8 +265,8 @@ def _kind(text: str) -> NetworkKind:
     name = kind_name(text)
     if names_code(text):
         raise InputError(
-            f"`model`: {text!r:.80} names code, which generate, select, train, tune, run, evaluate, predict and tickets"
-            " transfer take; here name a kind of network"
+            f"`model`: {text!r:.80} names code, which generate, select, train, tune, run of three stages, evaluate, predict"
+            " and tickets transfer take; here name a kind of network"
         )
     if text.endswith(".py"):
         raise InputError(f"`model`: {text!r:.80} is a file of code; say what in it is the network, as FILE.py:NAME")

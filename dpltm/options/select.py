@@ -14,7 +14,6 @@ from dpltm.options.data import (
     PerUnitOptions,
     SharesOptions,
     UnprotectedOptions,
-    data_options,
 )
 from dpltm.options.network import CodeOptions
 
@@ -70,11 +69,6 @@ class SelectRequest(CodeOptions, LedgerOptions, SelectOptions, DataOptions):
 
     set: str | None = option(None, "Folder of the ticket set.", "SET", argument=True, required=True)
     dry_run: bool = option(False, "Check everything and print what would be spent.", section="Output")
-
-
-def drawn_from(train: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options of a training that a draw from its records takes over."""
-    return {**data_options(train), **{key: train[key] for key in ("per-unit",) if key in train}}
 
 
 def reads_no_records(select: Mapping[str, Any]) -> bool:

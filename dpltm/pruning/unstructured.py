@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from dpltm.criteria import Groups, PruningRound, Schedule, Scope
-from dpltm.errors import DataError, InputError
+from dpltm.errors import InputError
 from dpltm.networks import ModelSpec, Network, build
 from dpltm.networks.masks import Mask
 from dpltm.records.dataset import Dataset
-from dpltm.records.schema import Column, Schema, parse_schema
+from dpltm.records.schema import Column, Schema
 
 
 def layer_rates(rates: tuple[float, ...], layers: int) -> tuple[float, ...]:
@@ -215,10 +215,8 @@ UNIFORM = 1 / 12
 def input_groups(dataset: Dataset) -> Groups:
     """Inputs that each column became, by their variances if everything that the schema allows is equally likely; none
     without a schema, or behind a map, which mixes columns."""
-    schema = _schema(dataset.schema)
-    if schema is None or dataset.feature_map is not None:
-        return ()
-    return tuple((_variance(column),) * column.features for column in schema.columns if column.features)
+    columns = () if dataset.feature_map is not None else dataset.schema.columns
+    return tuple((_variance(column),) * column.features for column in columns if column.features)
 
 
 def _variance(column: Column) -> float:
@@ -229,15 +227,14 @@ def _variance(column: Column) -> float:
     return chance * (1 - chance)
 
 
-def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[str] | None:
+def columns_read(schema: Schema, mask: Mask, feature_map: object | None) -> list[str] | None:
     """Columns that a network has a live weight for; None where that is not known, and all behind a feature map.
 
     Guarantees:
         What the network answers depends on no other column: the weights of their features are zero.
     """
-    schema = _schema(text)
     first = next((value for value in mask.values() if value.ndim >= 2), None)
-    if schema is None or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
+    if not schema.columns or feature_map is not None or first is None or first.shape[1:] != (schema.features,):
         return None
     alive = first.any(0)
     names = []
@@ -246,13 +243,3 @@ def columns_read(text: object, mask: Mask, feature_map: object | None) -> list[s
             names.append(column.name)
         alive = alive[column.features :]
     return names
-
-
-def _schema(text: object) -> Schema | None:
-    """The schema; None where there is none, or none that can be read: then nothing is said of columns."""
-    if not isinstance(text, str) or not text:
-        return None
-    try:
-        return parse_schema(text, "schema")
-    except DataError:
-        return None

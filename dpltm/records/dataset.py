@@ -17,7 +17,7 @@ import numpy as np
 
 from dpltm.privacy.entry import HASHES, NO_LINEAGE, RECORD, Id, Lineage, Part
 from dpltm.records.input_parts import Parts, places_of
-from dpltm.records.schema import Schema
+from dpltm.records.schema import NO_SCHEMA, Schema
 from dpltm.records.split import LabelForm, Rows, Split
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RawSplit:
         units_name: its column, or array.
         left_out: columns that are row numbers by their names, and no features.
         parts: what stands side by side in a record; empty where that is one array.
-        schema: that the columns of a table were encoded by; None elsewhere.
+        schema: that the columns of a table were encoded by; one without columns elsewhere.
         tables: sizes of the tables that values are positions in; empty where they are quantities.
     """
 
@@ -60,7 +60,7 @@ class RawSplit:
     units_name: str = "units"
     left_out: tuple[str, ...] = ()
     parts: Parts = ()
-    schema: Schema | None = None
+    schema: Schema = NO_SCHEMA
     tables: tuple[int, ...] = ()
 
     @property
@@ -94,7 +94,7 @@ class Dataset:
         tables: where the values of a record are no quantities but positions in a table of words, the size of that, a
             public input. Empty where they are quantities.
         unit: noun of whom a row of ``train`` is: ``record``, or, behind ``at_unit``, a person with records in slots.
-        schema: of a table that was encoded by one, its text.
+        schema: of a table that was encoded by one; else one without columns.
         columns: names of the features, in their order, of a table without a schema; None of all others.
         left_out: columns of that table that are row numbers by their names, and no features.
         of_table: whether the values are columns of a table, of arrays that have no names.
@@ -118,7 +118,7 @@ class Dataset:
     tables: tuple[int, ...] = ()
     unit: str = RECORD
     bounds_origin: BoundsOrigin = "declared"
-    schema: str = ""
+    schema: Schema = NO_SCHEMA
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     of_table: bool = False
@@ -180,7 +180,7 @@ class Dataset:
     @property
     def is_table(self) -> bool:
         """Tell whether the records are rows of a table: their values are columns with names, or it was said."""
-        return bool(self.columns or self.schema or self.of_table)
+        return bool(self.columns or self.schema.columns or self.of_table)
 
     @property
     def features(self) -> int:

@@ -137,7 +137,7 @@ def read_arrays(
     """
     _check_no_label(path, label, "names its labels y_train")
     with _opened(path, "x_train=..., y_train=...") as arrays:
-        train = arrays.with_units(arrays.split("train", layout), "train", units)
+        train = arrays.split("train", layout, units)
         if any(name in arrays.names for name in SYNTHETIC):
             raise DataError(
                 f"{path}: synthetic records that dpltm made before 0.3, whose release would not count here; make some by a"
@@ -145,8 +145,7 @@ def read_arrays(
             )
         if not any(f"{part}_test" in arrays.names for part in ("x", "y", *_RAGGED)):
             return train, None
-        test = arrays.split("test", layout)
-        return train, test if f"{units}_test" not in arrays.names else arrays.with_units(test, "test", units)
+        return train, arrays.split("test", layout, units if f"{units}_test" in arrays.names else None)
 
 
 def read_new_arrays(path: Path, label: str | None, layout: Layout | None) -> RawSplit:
@@ -216,18 +215,14 @@ class _Arrays:
             fault = "holds Python objects" if "Object arrays" in str(error) else f"is damaged ({first_line(error)})"
             raise DataError(f"{path}: {name} {fault}; save it again as an array of numbers") from error
 
-    def split(self, split: str, layout: Layout) -> RawSplit:
+    def split(self, split: str, layout: Layout, units: str | None) -> RawSplit:
         x_name, y_name = f"x_{split}", f"y_{split}"
-        if any(f"{part}_{split}" in self.names for part in _RAGGED):
-            if x_name in self.names:
-                raise DataError(
-                    f"{self.path}: has both {x_name} and {_RAGGED[0]}_{split}; keep the one with the records"
-                )
-            return self.texts(f"_{split}", layout, self[y_name])
-        return RawSplit(self[x_name], self[y_name], str(self.path), x_name, y_name)
-
-    def with_units(self, raw: RawSplit, split: str, units: str | None) -> RawSplit:
-        """Return the split with what says whose its records are."""
+        if not any(f"{part}_{split}" in self.names for part in _RAGGED):
+            raw = RawSplit(self[x_name], self[y_name], str(self.path), x_name, y_name)
+        elif x_name not in self.names:
+            raw = self.texts(f"_{split}", layout, self[y_name])
+        else:
+            raise DataError(f"{self.path}: has both {x_name} and {_RAGGED[0]}_{split}; keep the one with the records")
         if units is None:
             return raw
         name = f"{units}_{split}"

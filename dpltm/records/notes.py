@@ -8,7 +8,6 @@ import numpy as np
 
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import shown
-from dpltm.records.schema import kept_schema
 
 SEVERAL_ROWS = (
     "the guarantee is for one record (row): a person with k rows has up to k times the epsilon, at a larger delta; give one"
@@ -43,7 +42,7 @@ def outside_notes(dataset: Dataset, x: np.ndarray) -> list[str]:
 
     Nobody is told that of protected records, since it would be a release; the two are alike, as a rule.
     """
-    names = [column.name for column in kept_schema(dataset.schema).feature_columns] or dataset.columns or ()
+    names = [column.name for column in dataset.schema.feature_columns] or dataset.columns or ()
     low, high = dataset.bounds
     wide = [name for name, values in zip(names, x.T, strict=False) if ((values < low) | (values > high)).mean() > 0.5]
     note = (

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import codecs
 import datetime
-import functools
 import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -185,6 +184,10 @@ class Schema:
             )
 
 
+NO_SCHEMA = Schema(())
+"""Of a table that none is said of: without columns."""
+
+
 def as_schema(schema: object) -> Schema | None:
     """Return the schema that an argument of Python means: itself, that in the file of a path, or None for none."""
     if schema is None or isinstance(schema, Schema):
@@ -192,12 +195,6 @@ def as_schema(schema: object) -> Schema | None:
     if not isinstance(schema, (str, Path)):
         raise DataError("schema", schema, "a path of a schema", "dpltm datasets schema drafts one")
     return read_schema(Path(schema))
-
-
-@functools.lru_cache(maxsize=8)
-def kept_schema(text: str) -> Schema:
-    """Return the schema whose text a dataset keeps; one without columns where it keeps none."""
-    return parse_schema(text, "schema") if text else Schema(())
 
 
 def read_schema(path: Path, part: bool = False) -> Schema:
@@ -372,6 +369,15 @@ def _shares(value: object, classes: int, where: str) -> tuple[float, ...]:
 
 
 # as text
+
+
+def stored_schema(config: Mapping[str, Any]) -> Schema:
+    """Return the schema in the configuration of a set or run; ``NO_SCHEMA`` for none, or none that can be read."""
+    text = config.get("table_schema")
+    try:
+        return parse_schema(text, "schema") if isinstance(text, str) and text else NO_SCHEMA
+    except DataError:
+        return NO_SCHEMA
 
 
 def schema_text(schema: Schema, columns: Sequence[Column], lineage: Lineage, words: str) -> str:

@@ -13,12 +13,11 @@ import numpy as np
 
 from dpltm.errors import DataError, whole_number
 from dpltm.privacy.checks import check_delta_of
-from dpltm.privacy.entry import HASHES, Cut, Part, lineage_of
+from dpltm.privacy.entry import HASHES, Cut, Part
 from dpltm.records.catalogue import Description
 from dpltm.records.dataset import LEVELS, BoundsOrigin, Dataset, Origin, RawSplit
 from dpltm.records.input_parts import differences
 from dpltm.records.scaling import affine
-from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Rows, Split
 from dpltm.records.units import checked_units
 
@@ -132,7 +131,7 @@ def _bounds(
     declared: tuple[float, float] | None, description: Description | None, train: RawSplit, test: RawSplit | None
 ) -> tuple[tuple[float, float], BoundsOrigin]:
     quantities = {part.dtype for part in train.parts if not part.words}
-    if train.schema is not None:
+    if train.schema.columns:
         return (0.0, 1.0), "declared"
     if train.tables or (train.parts and not quantities):
         if declared is not None:
@@ -166,7 +165,7 @@ def _classes(
     declared: int | None, description: Description | None, y: np.ndarray, raw: RawSplit
 ) -> tuple[int, Origin]:
     """Return the number of classes; counted on the labels, each number below the largest must occur."""
-    if raw.schema is not None:
+    if raw.schema.columns:
         return max(2, len(raw.schema.label.values)), "declared"  # fewer where they are to be found yet
     if declared is not None:
         return declared, "declared"
@@ -205,7 +204,7 @@ def settle(
             f"`test` {float(hold_out):g}: holds out a part of a file of yours that has no test split; drop `test`"
         )
     published = description is not None and description.records == len(train.x)
-    target = declared.target_bounds if train.schema is None else train.schema.target
+    target = train.schema.target if train.schema.columns else declared.target_bounds
     declared_classes = declared.classes
     if target is not None:
         train, declared_classes = _with_levels(train, target), 2
@@ -237,12 +236,12 @@ def settle(
         records=len(train.x) if published else len(split),
         classes_origin=classes_origin,
         records_origin="described" if published else "counted",
-        lineage=lineage_of(train.schema),
+        lineage=train.schema.lineage,
         catalogued=description is not None,
         _places=places if published else None,
         tables=train.tables,
         bounds_origin=bounds_origin,
-        schema="" if train.schema is None else train.schema.text,
+        schema=train.schema,
         columns=train.columns,
         left_out=train.left_out,
         parts=train.parts,
@@ -490,7 +489,7 @@ def _check_trainable(y: np.ndarray, dataset: Dataset, subset: str | None) -> Non
         )
     grouped = "rows may be grouped by label: shuffle the file or take a wider subset"
     fix = grouped if subset else "give records of two classes or more"
-    names = kept_schema(dataset.schema).class_names
+    names = dataset.schema.class_names
     raise DataError(f"{where} has label {names[y[0]] if names else y[0]} in all of its records; {fix}")
 
 

@@ -364,7 +364,7 @@ class Split:
 
         return self.with_features(keep(mapped()))
 
-    def columns(self, places: Sequence[int] | np.ndarray) -> Split:
+    def columns(self, places: Sequence[int]) -> Split:
         """Return the same records, closed as before, with their values at some places, ``(..., k)``."""
         return self.with_features(self._closed.x[..., places])
 

@@ -11,7 +11,7 @@ import numpy as np
 from dpltm.errors import InputError
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import shown
-from dpltm.records.schema import Column, kept_schema
+from dpltm.records.schema import Column
 
 BANDS, MOST_VALUES = 4, 8
 """Parts of about equal size that numbers are cut into, if they have more different values than this."""
@@ -62,7 +62,7 @@ def subgroups_of(dataset: Dataset, x: np.ndarray, name: str) -> Subgroups:
 
 def _find(dataset: Dataset, name: str) -> tuple[Column | None, int]:
     """Return the column by a schema, None without one, and its first value in a record."""
-    columns = kept_schema(dataset.schema).feature_columns
+    columns = dataset.schema.feature_columns
     names = [column.name for column in columns] or list(dataset.columns or ())
     hashed = {column.name for column in columns if column.kind == "hashed"}
     usable = tuple(name for name in dict.fromkeys(names) if name not in hashed)

@@ -42,7 +42,7 @@ from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.encode import as_days, as_number, rows_of, separator_of
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
-from dpltm.records.schema import MISSING, UNKNOWN, Column, Schema, label_column
+from dpltm.records.schema import MISSING, NO_SCHEMA, UNKNOWN, Column, Schema, label_column
 from dpltm.records.settle import settle
 from dpltm.records.split import AT_ONCE, Rows
 
@@ -51,9 +51,6 @@ BLOCK, BLOCK_BYTES = 10_000, 2**22
 
 MOST_FAULTS = 6
 """Faults of columns which one message names."""
-
-_PLAIN = Schema(())
-"""What is meant of a file where no schema says how it is written."""
 
 Coder = Callable[[Column, Cells, frozenset[str]], np.ndarray]
 """Coder of a column of which something is still to be found: one number a record, float64."""
@@ -98,7 +95,7 @@ class Table:
     """
 
     source: Any
-    schema: Schema = _PLAIN
+    schema: Schema = NO_SCHEMA
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -575,14 +572,14 @@ def _check_header(table: Table, names: list[str], units: str | None, labelled: b
 
 def column_names(path: Path, schema: Schema | None = None) -> list[str]:
     """Return the names of the columns of a table; a schema may say them."""
-    return Table(path, schema or _PLAIN).names
+    return Table(path, schema or NO_SCHEMA).names
 
 
 def column_texts(path: Path, name: str, schema: Schema | None = None) -> list[str]:
     """Return the cells of a column, as texts; DataError where a file has no such column, or has no columns."""
     if suffix_of(path) not in TABLES:
         raise DataError(f"`id` {name}: {path} is no table and has no columns; leave it out")
-    table = Table(path, schema or _PLAIN)
+    table = Table(path, schema or NO_SCHEMA)
     at = table.place(name, "id")
     return [text for block in table.blocks([at]) for text in Cells.of(block.columns[at]).records()]
 
@@ -718,7 +715,7 @@ def _separator(path: Path) -> str:
 
     def count(mark: str) -> int:
         with contextlib.suppress(DataError):  # names in quotes, by another mark
-            return len(Table(path, replace(_PLAIN, separator=mark)).names)
+            return len(Table(path, replace(NO_SCHEMA, separator=mark)).names)
         return 0
 
     return "," if count(",") > 1 else max(",;\t|", key=count)

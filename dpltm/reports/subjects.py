@@ -5,11 +5,10 @@ The folder may be somebody else's, or damaged: whatever is not of the type it sh
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from dpltm.errors import ArtifactError, DataError
+from dpltm.errors import ArtifactError
 from dpltm.filters import FILTERS
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.skill import BINS, Skill, TargetSkill
@@ -19,7 +18,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.checks import PER_UNIT
 from dpltm.privacy.entry import value_from_json
 from dpltm.privacy.statement import PrivacyReport, of_run, statement
-from dpltm.records.schema import parse_schema
+from dpltm.records.schema import stored_schema
 from dpltm.reports.statement import PROVENANCE, Subject
 
 MAX_COLUMNS = 300
@@ -62,9 +61,7 @@ def _columns(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str | None:
     """Return the names of the features of a table as one text; their number, where they are too many to read."""
     named = config.get("columns") or facts.get("columns")
     if not named:
-        with contextlib.suppress(DataError):
-            schema = parse_schema(str(config.get("table_schema") or ""), "schema")
-            named = [column.name for column in schema.columns if column.features]
+        named = [column.name for column in stored_schema(config).columns if column.features]
     names = [text(name) for name in named] if isinstance(named, list) else []
     if not names or None in names:
         return None

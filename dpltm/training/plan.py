@@ -57,7 +57,6 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.entry import Entry, to_json
 from dpltm.privacy.mechanisms import Adjacency, BandedSgd, NoisySgd
 from dpltm.records.dataset import Dataset
-from dpltm.records.schema import kept_schema
 
 FACTOR = 2.0
 """Of the certified bound of a filter, what one record moves the sum of filtered groups by, at most: (2)."""
@@ -331,6 +330,6 @@ def private_score(
         low, high = dataset.target
         return PricedError(metric, high - low)
     if metric == "balanced-accuracy":
-        schema_shares = kept_schema(dataset.schema).class_shares
+        schema_shares = dataset.schema.class_shares
         return PricedScore(dataset.classes, _shares(f"`metric`: {metric}", shares, dataset.classes, schema_shares))
     return None

@@ -42,7 +42,6 @@ from dpltm.randomness.noise import FastSource, KeyedSource, ResumableSource, sou
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import Dataset
 from dpltm.records.notes import outside_notes
-from dpltm.records.schema import kept_schema
 from dpltm.records.split import Arrays, Split
 from dpltm.records.subgroups import subgroups_of
 from dpltm.training import least_squares as head
@@ -176,7 +175,7 @@ class TrainingPlan(NoisySteps):
             self.start.spec, self.entry, dataset.bounds, dataset.of_persons,
             bounds_origin=dataset.bounds_origin,
             **({} if dataset.target is None else {"target": list(dataset.target)}),
-            **({"table_schema": dataset.schema} if dataset.schema else {}),
+            **({"table_schema": dataset.schema.text} if dataset.schema.text else {}),
             **({"columns": list(dataset.columns)} if dataset.columns else {}),
             ticket_set_id=None if tickets is None else tickets.id,
             provenance=None if tickets is None else tickets.provenance,
@@ -377,7 +376,7 @@ class Drawn:
         if plan.options.by is not None and dataset.test is not None:
             opened = dataset.test.open(plan.ledger.declared_test(dataset))
             groups = subgroups_of(dataset, opened.x, plan.options.by)
-        return skill(plan.start.model, *test, kept_schema(dataset.schema).class_names, metric, groups)
+        return skill(plan.start.model, *test, dataset.schema.class_names, metric, groups)
 
     def _scores(self, test: tuple[Inputs, torch.Tensor] | None, *, last: bool) -> dict[str, Any]:
         """Measure accuracy: on the test split, or with noise on the records, at the last alone."""

@@ -26,7 +26,6 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.files import Layout
 from dpltm.records.notes import assumed_bounds, bounds_notes, outside_notes
 from dpltm.records.scaling import count_outside, prepare
-from dpltm.records.schema import kept_schema
 from dpltm.records.split import Split
 from dpltm.records.subgroups import check_column, subgroups_of
 from dpltm.training.artifacts import Run
@@ -100,7 +99,7 @@ def evaluate(
     x, y = inputs(test.open(ledger.declared_test(dataset)), dataset)
     judged: Skill | None = None
     if run.target is None and run.spec.score is None:  # a score of the user's own may tell no classes
-        judged = skill(run.model, x, y, kept_schema(dataset.schema).class_names, _metric(run), groups)
+        judged = skill(run.model, x, y, dataset.schema.class_names, _metric(run), groups)
     predicts = None if run.target is None else target_skill(run.model, x, y, run.target, _metric(run))
     right = None if judged is None else judged.accuracy.value
     if judged is None and run.target is None:

@@ -360,7 +360,7 @@ def _settings(plan: Generation) -> dict[str, Any]:
         settings |= {name: getattr(plan.options, name) for name in ("criterion", "epsilon", "delta")}
     settings |= {"metric": plan.metric} if plan.metric != "accuracy" else {}
     settings |= {"columns": list(dataset.columns)} if dataset.columns else {}
-    return settings | ({"table_schema": dataset.schema} if dataset.schema else {})
+    return settings | ({"table_schema": dataset.schema.text} if dataset.schema.text else {})
 
 
 # --- options --------------------------------------------------------------------------------------------------------

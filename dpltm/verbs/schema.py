@@ -44,7 +44,6 @@ from dpltm.records.files import reading, stem_of
 from dpltm.records.notes import public_input_notes, unit_notes
 from dpltm.records.schema import MAX_BYTES, MAX_FEATURES, UNKNOWN, Column, Schema, schema_text
 from dpltm.records.settle import Declared, check_delta, parse_fraction, settle, take_part
-from dpltm.records.split import Split
 from dpltm.records.tables import Table, read_by_schema
 from dpltm.records.units import at_unit
 
@@ -339,12 +338,11 @@ class Unfinished:
 
     Attributes:
         dataset: its records, one a person where persons are protected; what identifies them is the same under any schema.
-        codes: of the columns of which something is to be found, ``(n, columns)`` float64, closed; a person has one row.
+            Columns of which something is to be found hold codes.
         names: of the categories that codes stand for, by column; private.
     """
 
     dataset: Dataset
-    codes: Split = field(repr=False)
     names: Mapping[str, Mapping[str, int]] = field(repr=False)
     schema: Schema
 
@@ -368,9 +366,7 @@ def load_unfinished(
         records, coder = Declared(records=records).records, Coder()
         raw = read_by_schema(Table(path, schema), units, coder=coder)
     dataset = take_part(settle(stem_of(path), raw, hold_out=hold_out), subset, records, False)
-    dataset = at_unit(dataset, None if units is None else 1)
-    wanted = [column.wanted for column in schema.columns for _ in range(column.features)]
-    return Unfinished(dataset, dataset.train.columns(np.flatnonzero(wanted)), coder.names, schema)
+    return Unfinished(at_unit(dataset, None if units is None else 1), coder.names, schema)
 
 
 FOUND = """What was not known of this table was found under DP, by the release below; whatever uses this schema carries it.
@@ -473,9 +469,11 @@ def _release(
         )
 
     def columns_found(secret: Secret) -> tuple[tuple[Column, float], ...]:
-        codes = table.codes.open(secret).x
+        x = table.dataset.train.open(secret).x
+        wanted = [column.wanted for column in table.schema.feature_columns]
+        codes = x.reshape(len(x), -1)[:, wanted]  # a person has one row
         source = KeyedSource(secret.child("noise"))
-        return find_columns(query, codes.reshape(len(codes), -1), table.names, histograms.noise_std, delta, source)
+        return find_columns(query, codes, table.names, histograms.noise_std, delta, source)
 
     return Once(entry, lineage, columns_found)
 

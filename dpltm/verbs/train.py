@@ -48,7 +48,6 @@ from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import shown
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, shares_notes, test_notes, unit_notes
-from dpltm.records.schema import kept_schema
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
 from dpltm.records.units import at_unit
@@ -184,7 +183,7 @@ def settle(
             options.class_weight,
             options.class_shares,
             dataset.classes,
-            kept_schema(dataset.schema).class_shares,
+            dataset.schema.class_shares,
             scored=options.eval_private is not None and options.metric == "balanced-accuracy",
         ),
         start=start,
@@ -598,7 +597,7 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
     if chances is None:
         return []
     most = HIDES * math.sqrt(2) * chances.noise_std  # it is of residuals over sqrt 2, a record's longest
-    schema = kept_schema(dataset.schema)
+    schema = dataset.schema
     counts = zip(schema.class_names, schema.class_shares, strict=False)
     few = [name for name, share in counts if share * dataset.records < most]
     note = (

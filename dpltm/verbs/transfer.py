@@ -87,7 +87,7 @@ def transfer(
     check_tables(target, dataset, f"{tickets.label}: its network")
     carried, layers = carry_over(body, target, options.mode, options.fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
-    of_table = dataset.schema if options.mode == "drop-projection" else tickets.config.get("table_schema")
+    of_table = dataset.schema.text if options.mode == "drop-projection" else tickets.config.get("table_schema")
     schema = {"table_schema": of_table} if of_table else {}
     result = TicketSet(
         body=replace(carried, spec=started_at(target, carried.theta0)),

@@ -17,8 +17,6 @@ from dpltm.cli.commands import Later, folded
 from dpltm.cli.main import app, run
 from dpltm.options import resolve
 
-DPLTM = (sys.executable, "-m", "dpltm.cli.main")
-
 
 def entries(group: Any = app, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every group and every command, with the words that call it."""

@@ -86,7 +86,9 @@ def test_three_stages_are_priced_and_paid_for_persons(cli, entries):
     made = f'[generate]\ndataset = "t.csv"\nmodel = "mlp:4"\nprovenance = "public"\nrounds = 1\niterations = 3\n{data}'
     trained = f'[train]\ndataset = "d.csv"\nper-unit = 3\nsteps = 2\n{data}'
     Path("r.toml").write_text(f'{made}[select]\nscore = "additive"\n{trained}')
-    run = "run --config r.toml --epsilon 4 --delta 1e-3 --out o --json"
+    run = (
+        "run --config r.toml --epsilon 4 --delta 0.01 --out o --json"  # below one over their number, not that of rows
+    )
     planned = cli(f"{run} --dry-run").json["privacy"]["certified"]
     assert cli(run).json["privacy"]["certified"] == pytest.approx(planned)
     assert planned["unit"] == "who"

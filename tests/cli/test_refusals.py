@@ -82,6 +82,7 @@ NAME|FILE is missing:                 | datasets info
 s:                                    | {ENCODE} --ledger s
 --ledger: the messages go there       | {ENCODE} --ledger new
 --out: file exists                    | {ENCODE} --out file
+--dataset: d                          | {ENCODE} --dataset d.csv --schema s.toml
 o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 --subset: a fraction picks owners     | {ENCODE} --subset 0.0:0.5
 --messages: a file is named twice     | {LEARN} --messages s.msg,f/../s.msg

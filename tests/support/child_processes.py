@@ -1,6 +1,5 @@
 """How tests start programs: with the signals of a program in a terminal, and with patience."""
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -27,18 +26,3 @@ def interruptible(command: Sequence[str]) -> list[str]:
         command: the path of a program, and its arguments.
     """
     return [sys.executable, "-I", "-S", "-c", _START, *command]
-
-
-def read_terminal(master: int) -> bytes:
-    """All that was written to a pseudo-terminal, until its other end is closed; closes it."""
-    seen = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(master)
-    return seen

@@ -264,7 +264,8 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
     if ledger_path(request.dataset, request.ledger).absolute() == out.absolute():
         raise InputError("`ledger`: the messages go there; name another file")
     scheme = load_scheme(Path(request.scheme or ""))
-    if request.classes is None and request.target_bounds is None and catalogue().get(request.dataset or "") is None:
+    unsaid = (request.classes, request.target_bounds, request.schema) == (None, None, None)
+    if unsaid and catalogue().get(request.dataset or "") is None:
         request = replace(request, classes=scheme.answer.classes)  # owners need not know which classes others have
     dataset = open_dataset(request, for_training=False)
     check_no_target(dataset, "latent encode")

@@ -31,10 +31,11 @@ from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
 from dpltm.networks import model_spec
+from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
 from dpltm.options.generate import GenerateRequest
-from dpltm.options.select import SelectRequest, drawn_from, reads_no_records
+from dpltm.options.select import SelectRequest, reads_no_records
 from dpltm.options.tickets import TransferRequest
 from dpltm.options.train import TrainRequest
 from dpltm.options.tune import TuneRequest
@@ -153,7 +154,8 @@ class Arm(Layer):
     def draw(self) -> Section:
         """Options of its draw, which is from the records of its training unless it reads none."""
         section = self.select or {}
-        return section if reads_no_records(section) else {**drawn_from(self.train), **section}
+        units = {key: value for key, value in self.train.items() if key == "per-unit"}
+        return section if reads_no_records(section) else {**data_options(self.train), **units, **section}
 
     @property
     def search(self) -> tuple[str | None, dict[str, Any]]:
@@ -637,6 +639,7 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
                     read(arm.latent.encode)
                     continue
                 dataset = read(arm.train)
+                check_no_target(dataset, "a row of a recipe")
                 request = resolve(TrainRequest, {"dense": True}, arm.train)
                 dataset = at_unit(dataset, request.per_unit)
                 private[arm.name] = ledger.part(dataset)

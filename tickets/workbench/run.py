@@ -114,7 +114,7 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
 
     book = entered(ledger.book, *generated.entries)
     if by_mechanism:
-        scored = at_unit(_behind_map(load(drawing), "select", generated, options), drawing.per_unit)
+        scored = _behind_map(load(drawing), "select", generated, options, drawing.per_unit)
         part = ledger.part(scored)
         try:
             check_private(book.account(), part)
@@ -127,7 +127,7 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
         book = entered(book, selection.draft(drawing, settled, part, scored.unit))
     # so [train] may not name one
     take_over_map(private, generated.dataset.feature_map, learning.features, "[generate]")
-    private = _behind_map(private, "train", generated, options)
+    private = _behind_map(private, "train", generated, options, learning.per_unit)
     try:  # as of the whole network: what is trained does not depend on which ticket wins
         start = fresh(generated.spec, 0)
         planned = training.plan(training.settle(start, private, learning, ledger, services(SILENT)), book)
@@ -154,13 +154,17 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
     }
 
 
-def _behind_map(dataset: Dataset, stage: str, generated: generation.Generation, options: RunRequest) -> Dataset:
+def _behind_map(
+    dataset: Dataset, stage: str, generated: generation.Generation, options: RunRequest, per_unit: int | None
+) -> Dataset:
+    """Return records of a stage behind the map of the tickets, at the unit that is protected."""
     check_no_target(dataset, f"[{stage}] of a ticket")
     source, dataset = generated.dataset, take_over_map(dataset, generated.dataset.feature_map, None, "[generate]")
-    check_delta(options.delta, dataset)
     if (source.features, source.classes) != (dataset.features, dataset.classes):
         raise InputError(
             f"[generate] and [{stage}]: {source.name} has {source.features} features and {source.classes} classes,"
             f" {dataset.name} has {dataset.features} and {dataset.classes}; tickets need the same"
         )
+    dataset = at_unit(dataset, per_unit)
+    check_delta(options.delta, dataset)
     return dataset

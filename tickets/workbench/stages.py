@@ -163,12 +163,10 @@ def train(request: TrainRequest, progress: Progress, *, own: bool = False) -> An
             return None
     start, dataset = open_start(request)
     ledger = ledger_of(request.dataset, request, dataset.noun)
-    if request.out:
-        out = Path(request.out)
-    else:
-        source = Path(request.dataset or "") if start.tickets is None else Path(start.tickets.label)
-        stem = stem_of(source) if start.tickets is None else source.name.removesuffix(".tickets")
-        out = free_name(f"{stem}-{'dense' if request.dense else f'round{start.round}'}", ".run")
+    of_set = "" if start.tickets is None else Path(start.tickets.label).name.removesuffix(".tickets")
+    stem = of_set or stem_of(Path(request.dataset or ""))
+    which = "dense" if request.dense else f"round{start.round}"
+    out = Path(request.out) if request.out else free_name(f"{stem}-{which}", ".run")
     if request.dry_run:
         settled = training.settle(start, dataset, request, ledger, services(progress))
         plan = training.plan(settled, ledger.book, own=own)
@@ -395,7 +393,10 @@ def imported_set(
         criterion="imported",
         provenance=cast(ProvenanceKind, provenance),
         made_from=lineage_of(dataset, dataset.feature_map, origin, declared),
-        config={"imported": PurePath(file).name, **({"table_schema": dataset.schema} if dataset.schema else {})},
+        config={
+            "imported": PurePath(file).name,
+            **({"table_schema": dataset.schema.text} if dataset.schema.text else {}),
+        },
         parent=parent,
         feature_map=dataset.feature_map,
     )

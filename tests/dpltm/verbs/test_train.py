@@ -16,7 +16,7 @@ from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, Planned
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Ledger
-from dpltm.privacy.mechanisms import GaussianRelease, Unprotected
+from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Unprotected
 from dpltm.randomness import noise
 from dpltm.randomness.noise import KeyedSource
 from dpltm.records import from_arrays
@@ -246,9 +246,13 @@ def test_the_centre_of_features_is_a_release_within_the_budget(adjacency):
     assert alone(whole) == pytest.approx(2, rel=5e-3)
 
 
-def test_an_evaluation_on_the_records_is_paid_for():
-    plan = planned(steps=40, noise_multiplier=5.0, eval_private=0.5)
-    assert [each.epsilon for each in plan.evaluations] == [0.5]
+def test_an_evaluation_on_the_records_is_paid_for_and_made_at_the_end_alone(monkeypatch):
+    released, inner, counter = [], noise.two_sided_geometric, "dpltm.training.release.two_sided_geometric"
+    monkeypatch.setattr(counter, lambda *given: (released.append(given[1]), inner(*given))[1])
+    run = trained(noise_multiplier=5.0, steps=20, eval_private=0.5)
+    assert [each.epsilon for each in run.entry.of(Guarantee)] == released == [0.5]
+    assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
+    assert 0 <= run.metrics[-1]["accuracy"] <= 1
     assert planned(dataset=records(0, test=20), noise_multiplier=5.0).evaluations == ()
     assert refusal(noise_multiplier=5.0, eval_private=1e-9).startswith("`eval_private`: 1e-09 is nothing but noise")
 
@@ -433,23 +437,6 @@ def test_entries_say_what_noise_was_made_of(bits, ledger):
     told = "noise of 1 release (`noise` fast) comes from a generator that is not cryptographic"
     for run in (first, later):
         assert any(note.startswith(told) for note in run.privacy.notes) == (bits == "fast")
-
-
-@pytest.fixture
-def released(monkeypatch):
-    """The epsilon of every count that is released, in order."""
-    found, inner = [], noise.two_sided_geometric
-    monkeypatch.setattr(
-        "dpltm.training.release.two_sided_geometric", lambda *given: (found.append(given[1]), inner(*given))[1]
-    )
-    return found
-
-
-def test_an_evaluation_is_made_at_the_end_alone(released):
-    run = trained(noise_multiplier=5.0, steps=20, eval_private=0.5)
-    assert released == [0.5]
-    assert [line["accuracy"] is None for line in run.metrics] == [True] * 9 + [False]
-    assert 0 <= run.metrics[-1]["accuracy"] <= 1
 
 
 def test_a_training_goes_on_with_its_own_facts_alone(ledger):

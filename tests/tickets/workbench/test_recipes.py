@@ -154,9 +154,10 @@ def test_a_trial_is_known_by_all_that_makes_it() -> None:
 
 
 def read(options: DataOptions) -> Dataset:
-    bounds: Any = None if options.bounds is None else tuple(map(float, options.bounds.split(",")))
+    pairs = {name: getattr(options, name) for name in ("bounds", "target_bounds")}
+    pairs = {name: text and tuple(map(float, text.split(","))) for name, text in pairs.items()}
     assert options.dataset is not None
-    return load(options.dataset, subset=options.subset, classes=options.classes, bounds=bounds)
+    return load(options.dataset, subset=options.subset, classes=options.classes, **pairs)
 
 
 def ready(text: str, **options: Any) -> dict[str, Part]:
@@ -182,6 +183,7 @@ def test_what_each_arm_trains_on() -> None:
         (DENSE + 'train = { subset = "700:1438" }\n', "[tickets.a] `dataset`: digits[0.0:0.5] is declared public"),
         ('[[arm]]\nname = "x"\ntrain = { dataset = "FOLDER/alone.npz", classes = 10, bounds = "0,16" }\n',
          "has no test records"),
+        (DENSE + 'train = { target-bounds = "0,9" }', "a row of a recipe needs classes"),
         (DENSE + 'train = { model = "cnn" }', "train `model`: cnn:8x8x1: images must be at least 14 x 14"),
         ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
          'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
