@@ -32,10 +32,8 @@ SEEN = 5000  # training records that accuracy in training is measured on
 
 def train(spec: ModelSpec, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
     model = build(spec, 0)
-    optimizer, batches = (
-        torch.optim.Adam(model.parameters()),
-        shuffled_batches(len(x), 64, torch.Generator().manual_seed(0)),
-    )
+    optimizer = torch.optim.Adam(model.parameters())
+    batches = shuffled_batches(len(x), 64, torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     hook = list(model.children())[-1].register_forward_pre_hook(lambda _, given: dropout(given[0], 0.25))
     for _ in range(epochs * (len(x) // 64)):

@@ -426,6 +426,10 @@ def read_record() -> Mapping[Id, Known]:
 
 @lru_cache(maxsize=2)
 def _read_record(path: Path, _stamp: tuple[int, int, int]) -> Mapping[Id, Known]:
+    return _parse_record(path)
+
+
+def _parse_record(path: Path) -> Mapping[Id, Known]:
     last_uses = dict[Id, Known]()
     header, *lines = read_bytes(path, MAX_LEDGER).split(b"\n")
     check_schema(f"{path}: line 1", parse_json(f"{path}: line 1", header), RECORD_FORMAT, RECORD_SCHEMA)
@@ -446,7 +450,7 @@ def _writing_record() -> Iterator[Callable[[str, Head], None]]:
     path = record_path()
 
     def write(place: str, head: Head) -> None:
-        last_uses = {**read_record(), head.ledger: Known(place, head)}
+        last_uses = {**(_parse_record(path) if path.exists() else {}), head.ledger: Known(place, head)}
         lines = [
             {"path": last_use.path, "id": home, "count": last_use.head.count, "digest": last_use.head.digest}
             for home, last_use in last_uses.items()

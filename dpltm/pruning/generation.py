@@ -337,10 +337,7 @@ def check_without_data(config: GenerationConfig) -> None:
 
 
 def prune_once(
-    spec: Network,
-    theta0: Mapping[str, Tensor],
-    trained: Mapping[str, Tensor],
-    config: GenerationConfig,
+    spec: Network, theta0: Mapping[str, Tensor], trained: Mapping[str, Tensor], config: GenerationConfig
 ) -> Tickets:
     """Tickets from one trained network: every round drops the smallest of the same weights.
 
@@ -354,11 +351,7 @@ def prune_once(
 
 
 def _pruned_in_turn(
-    spec: Network,
-    theta0: Mapping[str, Tensor],
-    model: nn.Module,
-    config: GenerationConfig,
-    predictors: bool,
+    spec: Network, theta0: Mapping[str, Tensor], model: nn.Module, config: GenerationConfig, predictors: bool
 ) -> Tickets:
     mask = dense_mask(spec)
     tickets = []

@@ -116,10 +116,7 @@ def audit_tickets(
     canaried = network_inputs(Split(Arrays(records, np.concatenate([y, labels]))), dataset, services)
     with services.progress.progress("training for tickets", config.steps) as step:
         pruned = generate(
-            tickets.body.spec,
-            *tensors(canaried.open(declared), dataset),
-            config,
-            progress=lambda done, _: step(done),
+            tickets.body.spec, *tensors(canaried.open(declared), dataset), config, progress=lambda done, _: step(done)
         )
     first = _first_layer(pruned)
     moved = out_of_order(

@@ -160,6 +160,7 @@ def observed(
             patched.setattr(f"{module}.plan", recorded)
         capfd.readouterr()
         code = run(command)
+        population = trainings[-1].ledger.population if trainings else None  # by the path as it is here
     out, error = capfd.readouterr()
     if code:
         assert code == 2, error
@@ -179,7 +180,7 @@ def observed(
         "records": (
             training.entry.part, training.entry.unit, training.facts["records"], training.facts["features"],
             dataset.bounds, dataset.classes, dataset.records, training.class_weight,
-            training.ledger.population,
+            population,
         ),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
         "display": answer,

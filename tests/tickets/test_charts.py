@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from dpltm.tickets.charts import (
-    Chart,
-    Series,
-    accuracy_over_steps,
-    epsilon_over_steps,
-    read_metrics,
-    write_charts,
-)
+from dpltm.tickets.charts import Chart, Series, accuracy_over_steps, epsilon_over_steps, read_metrics, write_charts
 
 LINE = Series("a", [(1, 0.5), (2, 0.75)], "o-", [(0.4, 0.6), (0.7, 0.8)])
 

@@ -68,11 +68,7 @@ def test_what_stands_in_front_of_an_imported_network() -> None:
     dataset, notes = front(stated())
     assert (dataset.feature_map, notes) == (None, [])
     assert front(None)[1][0].startswith("t does not say what stands in front of its network;")
-    for origin, features in (
-        (None, "unit"),
-        (stated(PLAIN), None),
-        (stated(PLAIN), "unit"),
-    ):
+    for origin, features in ((None, "unit"), (stated(PLAIN), None), (stated(PLAIN), "unit")):
         dataset, notes = front(origin, features)
         assert (dataset.feature_map is None, notes) == (False, [])
     tensors = "t: its network stands behind unit:1 features with tensors of their own, which the file does not hold; "

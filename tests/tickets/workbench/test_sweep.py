@@ -114,8 +114,5 @@ def test_workers_of_a_cluster_make_trials_and_one_that_dies_takes_one_along(tmp_
 def test_no_scheduler_there(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'dpltm[dask]'")
     monkeypatch.setattr("dpltm.tickets.workbench.sweep.CONNECT_SECONDS", 0.1)
-    with (
-        pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"),
-        dask_workers(address),
-    ):
+    with pytest.raises(InputError, match=f"`scheduler`: {address}: no Dask scheduler answers"), dask_workers(address):
         pass
