@@ -102,7 +102,6 @@ def _options() -> Iterator[Option]:
     )
     yield Option("adagrad, replace-one", {**few, "optimizer": "adagrad", "lr": 0.01}, replace_one=True)
     yield Option("bfloat16, one at a time", {**few, "precision": "bfloat16", "physical_batch": 1})
-    yield Option("float64 kernels, two layers", {**few, "kernels": "float64", "filter": "per-layer"}, model="mlp:3")
     groups = {"steps": 2, "noise_multiplier": 0.8, "batch_size": 4, "microbatch": 2, "clip_norm": 0.1}
     yield Option("microbatch", groups, kind="opposed")
     yield Option("microbatch, half of them, replace-one", groups, kind="opposed", replace_one=True, records=8)
@@ -297,7 +296,8 @@ def taped(tape: Tape) -> Iterator[None]:
         "mean": descent.noisy_mean,
         "prepare": release.prepare,
         "gaussian": normalisation.gaussian_mechanism,
-        "second": release.head.second_moments,
+        "second": release.head.release_second_moments,
+        "rows": release.head._rows,
         "noise": release.two_sided_geometric,
     }
 
@@ -328,13 +328,18 @@ def taped(tape: Tape) -> Iterator[None]:
             tape.score += (off[WITHOUT] - off[WITH]) / (2 * std**2)
         return found
 
-    def second(made: Any, dataset: Dataset, opened: Any, noise: Any) -> Tensor:
-        found = inner["second"](made, dataset, opened, noise)
-        both = replace(tape.both, feature_map=dataset.feature_map)
-        rows = torch.cat(list(release.head._inputs(both, arrays_of(network_inputs(both.train, both, Services())))))
-        exact = {world: rows[places].double().T @ rows[places].double() for world, places in tape.datasets().items()}
+    def rows_of(opened: Any, compute: Any, *given: Any, **named: Any) -> Any:
+        tape.compute = compute
+        return inner["rows"](opened, compute, *given, **named)
+
+    def second(rows: Any, width: int, std: float, noise: Any) -> Tensor:
+        both = tape.both
+        opened = arrays_of(network_inputs(both.train, both, Services()))
+        every = torch.cat(list(inner["rows"](opened, tape.compute)))  # with zeros behind them
+        exact = {world: every[places].double().T @ every[places].double() for world, places in tape.datasets().items()}
+        found = inner["second"](rows, width, std, noise)
         change = exact[WITH] - exact[WITHOUT]
-        tape.score += float(((found.double() - (exact[WITH] + exact[WITHOUT]) / 2) * change).sum()) / made.noise_std**2
+        tape.score += float(((found.double() - (exact[WITH] + exact[WITHOUT]) / 2) * change).sum()) / std**2
         return found
 
     def counted(source: Any, epsilon: float) -> int:
@@ -350,9 +355,9 @@ def taped(tape: Tape) -> Iterator[None]:
     asked: list[Any] = []
     count_correct = release.count_correct
 
-    def counting(model: Any, x: Tensor, y: Tensor) -> int:
+    def counting(model: Any, x: Tensor, y: Tensor, **rule: Any) -> int:
         asked.append(model)
-        return count_correct(model, x, y)
+        return count_correct(model, x, y, **rule)
 
     with contextlib.ExitStack() as stack:
         for owner, name, new in (
@@ -360,7 +365,8 @@ def taped(tape: Tape) -> Iterator[None]:
             (descent, "noisy_mean", noisy_mean),
             (release, "prepare", prepare),
             (normalisation, "gaussian_mechanism", gaussian),
-            (release.head, "second_moments", second),
+            (release.head, "release_second_moments", second),
+            (release.head, "_rows", rows_of),
             (release, "two_sided_geometric", counted),
             (release, "count_correct", counting),
         ):
