@@ -191,7 +191,7 @@ def seen(entries, lineage):
 
 def any_population(self, book, drafts, ids):
     after = book.adding(drafts, ids)
-    self._store.add(book, after, {})
+    self._store.add(book, after)
     return after.entries[len(book.entries) :]
 
 
