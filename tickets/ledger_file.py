@@ -113,13 +113,14 @@ class FileStore:
 
     def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
         self._path, self._links = path, links
+        self._file = Path(os.path.abspath(path))  # wherever the process goes: elsewhere it would begin another account
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
 
     @property
     def _key_path(self) -> Path:
         """Path of the key, beside the file itself, wherever a link to it may be."""
-        path = Path(os.path.realpath(self._path)) if self._links else self._path
+        path = Path(os.path.realpath(self._file)) if self._links else self._file
         return path.with_name(path.name.removesuffix(".jsonl") + ".key")
 
     def read(self) -> Book:
@@ -147,7 +148,7 @@ class FileStore:
 
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
-        path = os.path.abspath(self._path)
+        path = str(self._file)
         population = self._seen.book.population
         return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
 
@@ -169,7 +170,7 @@ class FileStore:
                 self._block = None
                 with contextlib.suppress(OSError):
                     if os.fstat(descriptor).st_size == 0:  # nothing was entered; who waits for it sees that it is gone
-                        os.unlink(os.path.realpath(self._path))
+                        os.unlink(os.path.realpath(self._file))
                 _unlock(descriptor)
 
     def add(self, before: Book, after: Book) -> None:
@@ -193,14 +194,14 @@ class FileStore:
                 last_use = read_record().get(before.home)
                 if size and (last_use is None or last_use.head != before.head):
                     # whoever wrote that died: were the next entry torn, it could not be told from one that paid
-                    write(os.path.realpath(self._path), before.head)
+                    write(os.path.realpath(self._file), before.head)
                 if new:
                     _replace(self._key_path, (after.key.hex() + "\n").encode())
                 try:
                     _append(descriptor, size, data)
                     if new or not size:
                         sync(self._key_path.parent)
-                    write(os.path.realpath(self._path), after.head)
+                    write(os.path.realpath(self._file), after.head)
                 except (OSError, ArtifactError):
                     os.ftruncate(descriptor, size)
                     raise
@@ -219,7 +220,7 @@ class FileStore:
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            return _stamp_of(os.stat(self._path, follow_symlinks=self._links))
+            return _stamp_of(os.stat(self._file, follow_symlinks=self._links))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -231,8 +232,8 @@ class FileStore:
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
         try:
             if flags & os.O_CREAT:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._path, flags, 0o644)
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._file, flags, 0o644)
             with contextlib.ExitStack() as opened:
                 opened.callback(os.close, descriptor)
                 fcntl.flock(descriptor, how)
@@ -254,7 +255,7 @@ class FileStore:
         stamp = _stamp_of(os.fstat(descriptor))
         if stamp == self._seen.stamp:
             return self._seen
-        data = read_bytes(self._path, MAX_LEDGER, links=self._links)
+        data = read_bytes(self._file, MAX_LEDGER, links=self._links)
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
@@ -321,7 +322,7 @@ class FileStore:
     # what is said
 
     def _check_not_behind(self, book: Book, record: Mapping[Id, Known]) -> None:
-        place = os.path.realpath(self._path)
+        place = os.path.realpath(self._file)
         for home, last_use in record.items():
             if home == book.home and not book.extends(last_use.head):
                 where = "" if last_use.path == place else f", at {last_use.path}"

@@ -601,6 +601,18 @@ def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entere
     assert [entry.part.snapshot for entry in other.entries] == [other.snapshot(b"theirs"), other.snapshot(b"mine")]
 
 
+def test_a_ledger_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path, monkeypatch):
+    """Else the next release would begin another account, which knows nothing of this one."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ledger = open_ledger("l.jsonl")
+    ledger.declare(ONE)
+    monkeypatch.chdir("elsewhere")
+    ledger.declare(ONE)
+    assert len(ledger.entries) == len(open_ledger(tmp_path / "l.jsonl").entries) == 2
+    assert list(Path().iterdir()) == []
+
+
 def test_whoever_opens_a_ledger_that_was_begun_takes_snapshots_by_its_key(tmp_path):
     early, late = (open_ledger(tmp_path / "l.jsonl") for _ in range(2))
     snapshot = early.snapshot(b"records")

@@ -160,7 +160,6 @@ def observed(
             patched.setattr(f"{module}.plan", recorded)
         capfd.readouterr()
         code = run(command)
-        population = trainings[-1].ledger.population if trainings else None  # by the path as it is here
     out, error = capfd.readouterr()
     if code:
         assert code == 2, error
@@ -180,7 +179,7 @@ def observed(
         "records": (
             training.entry.part, training.entry.unit, training.facts["records"], training.facts["features"],
             dataset.bounds, dataset.classes, dataset.records, training.class_weight,
-            population,
+            training.ledger.population,
         ),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
         "display": answer,
