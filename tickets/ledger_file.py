@@ -141,8 +141,11 @@ class FileStore:
                 seen = self._load(descriptor)
             finally:
                 _unlock(descriptor)
-        self._seen = seen
+        before = self._seen.book
+        if before.entries:  # of this process, whatever a link leads to now
+            self._check_not_behind(seen.book, {before.home: Known(os.path.realpath(self._file), before.head)})
         self._check_not_behind(seen.book, record)
+        self._seen = seen
         key = self._key()
         return seen.book if key in (None, seen.book.key) else replace(seen.book, key=key)
 

@@ -613,6 +613,23 @@ def test_a_ledger_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path, mo
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another ledger", "nothing"])
+def test_what_a_process_saw_of_a_ledger_is_not_forgotten_when_its_link_is_moved(tmp_path, elsewhere):
+    open_ledger(tmp_path / "a.jsonl").declare(ONE)
+    if elsewhere:
+        open_ledger(tmp_path / "b.jsonl").declare(ONE)
+    link = tmp_path / "l.jsonl"
+    link.symlink_to("a.jsonl")
+    ledger = open_ledger(link)
+    ledger.declare(ONE)
+    link.unlink()
+    link.symlink_to("b.jsonl")
+    for _ in range(2):  # the first refusal is no leave for the second
+        with pytest.raises(ArtifactError, match="held 2 entries"):
+            ledger.declare(ONE)
+    assert len(open_ledger(tmp_path / "b.jsonl").entries) == elsewhere
+
+
 def test_whoever_opens_a_ledger_that_was_begun_takes_snapshots_by_its_key(tmp_path):
     early, late = (open_ledger(tmp_path / "l.jsonl") for _ in range(2))
     snapshot = early.snapshot(b"records")
