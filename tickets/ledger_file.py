@@ -327,6 +327,8 @@ class FileStore:
     def _check_not_behind(self, book: Book, record: Mapping[Id, Known]) -> None:
         place = os.path.realpath(self._file)
         for home, last_use in record.items():
+            if not last_use.head.count:  # begun, and nothing paid: nothing is lost with it
+                continue
             if home == book.home and not book.extends(last_use.head):
                 where = "" if last_use.path == place else f", at {last_use.path}"
                 was = f"and held {last_use.head} when it was last used{where}"
@@ -363,7 +365,8 @@ def _header_text(home: Id, population: str | None) -> str:
 
 def _append(descriptor: int, size: int, data: bytes) -> None:
     """Put bytes behind the first so many of a file, and on disk."""
-    os.ftruncate(descriptor, size)
+    if os.fstat(descriptor).st_size != size:
+        os.ftruncate(descriptor, size)  # a file made append-only refuses it
     while data:  # a short write says that the disk is full; the next one says why
         data = data[os.write(descriptor, data) :]
     os.fsync(descriptor)

@@ -241,7 +241,7 @@ def check_no_target(dataset: Dataset, taker: str) -> None:
     if dataset.target is not None:
         raise InputError(
             f"`dataset`: the label of {dataset.name} is a number to be predicted, and {taker} needs classes; declare"
-            " `classes`, or train the whole network with `dense`"
+            " `classes`; `train` predicts numbers, with the whole network (`dense`)"
         )
 
 

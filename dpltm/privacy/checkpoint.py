@@ -87,15 +87,18 @@ def reading() -> Iterator[None]:
 
 def check_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise InputError, with every difference named, unless work goes on as it was begun."""
-    differences = [
-        f"`{name}` was {_shown(before.get(name))} and is {_shown(after.get(name))}"
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    ]
+    differences = ", ".join(_differences(before, after))
     if differences:
-        raise InputError(
-            f"checkpoint: an interrupted attempt was begun otherwise: {', '.join(differences)}; {OTHERWISE}"
-        )
+        raise InputError(f"checkpoint: an interrupted attempt was begun otherwise: {differences}; {OTHERWISE}")
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in {**before, **after}:
+        was, now = before.get(name), after.get(name)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            yield from _differences(was, now)
+        elif was != now:
+            yield f"`{name}` was {_shown(was)} and is {_shown(now)}"
 
 
 def _shown(value: object) -> str:

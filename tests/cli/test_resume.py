@@ -384,6 +384,8 @@ def test_tickets_go_on_to_the_same_bits(cli, keys, stopped_at, entries, tree, ki
     assert (done.code, done.err.partition(" goes on from ")[0]) == (130, "error: interrupted; the same command")
     assert stat.S_IMODE(HELD.parent.stat().st_mode) == 0o700, "what it holds may have no guarantee"
     assert "--rounds was 3 and is 2" in cli(f"{command} --rounds 2").err
+    if kind == "dp-train":  # settings of its training are told by their names too
+        assert "otherwise: --delta was 0.0001 and is 1e-05; " in cli(f"{command} --delta 1e-5").err
     again = cli(f"{command} --json").json
     for key in ("id", "tickets", "privacy"):
         assert again[key] == body[key]

@@ -105,6 +105,7 @@ def test_a_sweep_from_start_to_end(cli: Callable[..., Any], sweep: Callable[...,
     assert body["privacy"]["finite"] is None
     assert any("hyperparameter search" in note for note in body["privacy"]["notes"])
     assert not list(out.glob("members/*/tickets"))  # copies that were drawn from are gone
+    (out / "dpltm.ledger.key").unlink()  # nothing is left to do that would enter something, or need it
     shown = cli("run", "--config", "r.toml", "--jobs", "1").out
     assert shown.startswith("all together: certified epsilon = ")
 

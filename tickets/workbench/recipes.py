@@ -185,7 +185,7 @@ class Figure(Table):
 class Quick(Layer):
     """What --quick puts over all arms and sets."""
 
-    seeds: int | None = None
+    seeds: int | None = Field(default=None, ge=1, le=MOST)
     round: int | None = None
     tickets: Values = {}
 

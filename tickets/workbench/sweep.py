@@ -414,8 +414,9 @@ def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Pr
         cluster = None if options.scheduler is None else opened.enter_context(dask_workers(options.scheduler))
         folder = SweepFolder(root, recipe.head.title)
         opened.enter_context(folder.alone())
-        ledger.begin()  # or several trials would, each by a key of its own
         results = folder.results(trial.name for trial in recipe.trials)
+        if len(results) < len(recipe.trials):
+            ledger.begin()  # or several trials would, each by a key of its own
         workers = cluster or Workers(min(options.jobs or cpu_count(), max(1, len(recipe.trials) - len(results))))
         for trial in recipe.trials:  # rows would mix them
             trained_on, at_hand = results.get(trial.name, {}).get("records"), records.get(trial.arm.name)

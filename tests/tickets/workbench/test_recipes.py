@@ -79,6 +79,7 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DENSE + '[tickets.b]\nfrom = "c"\n[tickets.c]\nfrom = "b"\n', "circle"),
         (DENSE + "[tickets.b]\nfrom = [1]\n", "[tickets.b] from: [1] is not the name of a set"),
         (DENSE + '[tickets.b]\nfrom = "c"\n', "[tickets.b] from: 'c' is not the name of a set"),
+        (DENSE + "[quick]\nseeds = -1\n", "[quick] seeds: -1 must be greater than"),
         (DENSE + "[quick.latent]\nschem = {}\n", "[quick] latent schem: no such key"),
     ],
 )  # fmt: skip
