@@ -223,16 +223,20 @@ def parse_json(path: Path | str, data: bytes | str) -> object:
         raise ArtifactError(f"{path}: not valid JSON") from None
 
 
-def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None) -> bytes:
+def read_bytes(
+    path: Path, most: int, least: int = 0, *, links: bool = False, first: int | None = None, typed: Path | None = None
+) -> bytes:
     """Return the content of a plain file: no link (but with ``links``), device or pipe; or its ``first`` bytes alone.
 
-    Raises ArtifactError for another file, or one of fewer than ``least`` or more than ``most`` bytes; nothing is read then.
+    Raises ArtifactError, which names it as it was ``typed``, for another file, or one of fewer than ``least`` or more than
+    ``most`` bytes; nothing is read then.
     """
+    where = typed or path
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     except OSError as error:
         why = "is a link, which is not followed" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror}"
-        raise ArtifactError(f"{path}: {why}") from None
+        raise ArtifactError(f"{where}: {why}") from None
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
@@ -241,15 +245,15 @@ def read_bytes(path: Path, most: int, least: int = 0, *, links: bool = False, fi
                 if stat.S_ISDIR(state.st_mode)
                 else "is not a plain file"
             )
-            raise ArtifactError(f"{path}: {why}")
+            raise ArtifactError(f"{where}: {why}")
         if not least <= state.st_size <= most:
             raise ArtifactError(
-                f"{path}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
+                f"{where}: {state.st_size} bytes, where {least} to {most} are expected; damaged, or not what it claims"
             )
         with os.fdopen(os.dup(descriptor), "rb") as stream:
             return stream.read(state.st_size if first is None else first)
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ArtifactError(f"{where}: cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 
