@@ -141,7 +141,7 @@ def show_scheme(rich: RichConsole, body: dict[str, Any]) -> None:
 
 def show_learned(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the network and how well it does."""
-    facts = {key: body[key] for key in ("records", "model", "inputs")} | {"seconds": round(body["seconds"])}
+    facts = {key: body[key] for key in ("records", "model", "width")} | {"seconds": round(body["seconds"])}
     scores = {"accuracy": body["accuracy"], "on randomised records": body["randomised"]}
     shown = {name: percent(score) for name, score in scores.items() if score is not None}
     _show_local(rich, f"wrote {body['run']}", facts | shown, body)

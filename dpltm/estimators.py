@@ -432,7 +432,7 @@ class TicketEstimator(BaseEstimator):
         features = x.shape[1] if schema is None else schema.features
         self._columns = Columns.of(self.bounds, features, self.record_shape, schema)
         self._label = None if schema is None else schema.labels
-        self._warned = False
+        self._warned = list[str]()  # scikit-learn lets no attribute of an estimator be set as it predicts
         targets, declared = self._encoded(y)
         whose = None if units is None else np.asarray(units)
         values, as_known = self._columns.read(x)
@@ -556,7 +556,7 @@ class TicketEstimator(BaseEstimator):
             records, as_known = self._columns.read(X)
             compared = warn and not (self.rows_coincide or self._warned)
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
-                self._warned = True
+                self._warned.append(TRAINED)
                 _warn(TRAINED)
             checked = checked_features(records_of(records, None, None))
             return predict(self.run_, checked, alike=alike).outputs.astype(np.float64)

@@ -5,6 +5,7 @@ in ``tests/tickets/workbench/test_scheme_files.py``.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,7 @@ def test_digits_are_told_apart(cli, entries):
     assert entries(LEDGER) == before, "nothing is spent"
     assert (body["records"], body["width"], body["nominal"]) == (1097, 64, 2 * 197.0)
     assert body["certified"] == pytest.approx(2 * 197)
+    assert re.search("width +│ 64", cli("latent train s --messages s.b --epochs 1 --out shown").out)
     assert body["accuracy"] > 0.6
     assert 0.5 < body["randomised"] <= 1
     weights, public = load_file("r/model.safetensors"), np.load("pub.npz")

@@ -59,7 +59,7 @@ def sweep(cli: Callable[..., Any], cwd: Path) -> Callable[..., dict[str, Any]]:
     def make(text: str, *options: str, code: int = 0) -> dict[str, Any]:
         (cwd / "r.toml").write_text(text, encoding="utf-8")
         done = cli("run", "--config", "r.toml", "--jobs", "1", *options, "--json")
-        assert done.code == code, done.err
+        assert done.code == code, done.err + done.out
         return json.loads(done.out)
 
     return make

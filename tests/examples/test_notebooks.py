@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
@@ -29,7 +30,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     for cell in cells(path):
         exec(compile("".join(cell["source"]), path.name, "exec"), names)
         kept += "".join("".join(output.get("text", "")) for output in cell["outputs"])
-    matplotlib.pyplot.close("all")
+    plt.close("all")
     assert list(tmp_path.iterdir()) == []
     assert steady(capsys.readouterr().out) == steady(kept)
 

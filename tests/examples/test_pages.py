@@ -106,6 +106,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive(home / f"{name}.npz", x ^ shade, y, held_out=60)
     archive(home / "cifar10-12k.npz", *images(200, channels=3), held_out=40)
     archive(home / "a9a.npz", draw.integers(0, 2, (32661, 123), dtype=np.uint8), np.arange(32661) % 2, held_out=100)
+    archive(home / "isolet.npz", draw.uniform(-1, 1, (260, 617)).astype(np.float32), np.arange(260) % 26, held_out=52)
     texts = {}
     for split, count in (("train", 200), ("test", 50)):
         lengths = draw.integers(5, 20, count)
@@ -190,6 +191,9 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,
+    ("stages.md", "dpltm evaluate digits.run"): typed(
+        f"train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --ledger other.jsonl --out digits.run"
+    ),
     ("reports.md", "dpltm report demo"): both(
         SET, typed(f"train digits.tickets@3 {HALF} --epsilon 2 --steps 5 --out demo/run"), OTHER
     ),
