@@ -274,9 +274,11 @@ def _heard(ranks: Ranks, sample: Sample | None) -> tuple[np.ndarray, list[int], 
     index, chunks, keys = (np.zeros(0, dtype=np.int64), [], None) if sample is None else sample
     if chunks is None:
         chunks = [min(USUAL, len(index) - start) for start in range(0, len(index), USUAL)]
-    drawn, sizes, drawn_keys = ranks.tell([index.tolist(), chunks, None if keys is None else keys.tolist()])
-    keys = None if drawn_keys is None else np.array(drawn_keys, dtype=np.int64)
-    return np.array(drawn, dtype=np.int64), sizes, keys
+    parts = [np.array(chunks, dtype=np.int64), index, index[:0] if keys is None else keys]
+    sizes = ranks.broadcast(torch.tensor([*map(len, parts)])).tolist()
+    message = torch.from_numpy(np.concatenate(parts)) if ranks.first else torch.empty(sum(sizes), dtype=torch.int64)
+    chunk_sizes, index, keys = np.split(ranks.broadcast(message).numpy(), np.cumsum(sizes)[:2])
+    return index, chunk_sizes.tolist(), keys if sizes[2] else None
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
