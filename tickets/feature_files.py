@@ -71,9 +71,8 @@ def described(body: Any) -> FeatureMap:
         raise ArtifactError(_NONE) from None
 
 
-def restored(body: Mapping[str, Any], values: Mapping[str, Tensor] = {}) -> FeatureMap | None:
-    """Return the map of a description, with its tensors; None where they are none of it, by its id."""
-    plain = described(body)
+def restored(plain: FeatureMap, id: str, values: Mapping[str, Tensor] = {}) -> FeatureMap | None:
+    """Return a map that was :func:`described`, with its tensors; None where they are none of it, by its id."""
     if values.keys() != plain.tensors.keys():
         return None
     feature_map = replace(
@@ -83,7 +82,7 @@ def restored(body: Mapping[str, Any], values: Mapping[str, Tensor] = {}) -> Feat
     )
     if isinstance(feature_map, SplineMap):
         feature_map = replace(feature_map, moments=values.get("moments"))
-    return feature_map if feature_map.id == body["id"] else None
+    return feature_map if feature_map.id == id else None
 
 
 def _spline_facts(described: SplineMap) -> dict[str, Any]:
@@ -171,17 +170,18 @@ def read_map(folder: Path, where: Path, body: Any, features: int | None = None) 
     None where the description has none.
     """
     try:
-        shapes = {} if body is None else {name: tuple(value.shape) for name, value in described(body).tensors.items()}
+        plain = None if body is None else described(body)
     except ArtifactError as error:
         raise ArtifactError(f"{where}: {error}") from None
+    shapes = {} if plain is None else {name: tuple(value.shape) for name, value in plain.tensors.items()}
     if not shapes and os.path.lexists(folder / NAME):
         raise ArtifactError(f"{folder / NAME}: there, though {where.name} knows of no such features; remove it")
-    if body is None:
+    if plain is None:
         return None
     values = read_tensors(folder / NAME, shapes, "float32") if shapes else {}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ArtifactError(f"{where}: {_NONE}")
-    feature_map = restored(body, {name: torch.from_numpy(value) for name, value in values.items()})
+    feature_map = restored(plain, body["id"], {name: torch.from_numpy(value) for name, value in values.items()})
     if feature_map is None:
         raise ArtifactError(f"{where}: feature_map: the id does not match; it is damaged or was changed")
     if features not in (None, feature_map.features):

@@ -39,7 +39,7 @@ from dpltm.records.units import check_per_unit
 from dpltm.tickets import ticket_set
 from dpltm.tickets.checkpoint_files import CheckpointFolder
 from dpltm.tickets.export import Origin
-from dpltm.tickets.feature_files import restored, services
+from dpltm.tickets.feature_files import described, restored, services
 from dpltm.tickets.files import check_free, check_writable, free_name, new_file, new_folder
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.run import answer, save_run
@@ -345,17 +345,18 @@ def front_of_import(
         if features is not None:
             raise InputError(f"`features`: the network in {file} takes records as they are; leave it out")
         return dataset, []
-    text, feature_map = origin.feature_map["text"], restored(origin.feature_map)
+    plain = described(origin.feature_map)
+    feature_map = restored(plain, origin.feature_map["id"])
     if feature_map is None:
         raise InputError(
-            f"{file}: its network stands behind {text} features with tensors of their own, which the file does"
+            f"{file}: its network stands behind {plain.text} features with tensors of their own, which the file does"
             " not hold; take a copy of the whole set (dpltm tickets export SET)"
         )
     mapped = take_over_map(dataset, feature_map, None, file)
     own_map = mapped.feature_map if features is None else with_feature_map(dataset, features).feature_map
     if own_map is None or mapped.feature_map is None or own_map.id != mapped.feature_map.id:
         raise InputError(
-            f"`features`: {features} is not what the network in {file} stands behind, {text}; leave it out"
+            f"`features`: {features} is not what the network in {file} stands behind, {plain.text}; leave it out"
         )
     return mapped, []
 
