@@ -29,7 +29,7 @@ from dpltm.records.units import at_unit
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.workbench.code import own_of
-from dpltm.tickets.workbench.recipes import Arm, Head, Recipe, digest
+from dpltm.tickets.workbench.recipes import Arm, Head, Recipe, digest, override
 from dpltm.tickets.workbench.stages import check_request
 from dpltm.training.artifacts import fresh
 from dpltm.training.canaries import check_canaries
@@ -55,7 +55,7 @@ def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest) ->
         raise InputError(
             f"`config` {path}: unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]"
         )
-    tables = {name: dict(beside(table(path, document, name), path)) for name in STAGES}
+    tables = {name: override({}, beside(table(path, document, name), path)) for name in STAGES}
     public = reads_no_records(tables["select"])  # then the draw enters nothing
     eps1 = None if public else round(options.epsilon * (1 - options.split), 12)
     model = tables["generate"].get("model")

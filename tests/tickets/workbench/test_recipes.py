@@ -10,11 +10,13 @@ from sklearn.datasets import load_digits
 
 from dpltm.errors import InputError
 from dpltm.options.data import DataOptions
+from dpltm.options.run import RunRequest
 from dpltm.privacy.entry import Part
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import Dataset, load
 from dpltm.tickets.workbench import recipes as reader
 from dpltm.tickets.workbench.recipes import Recipe, check_ready
+from dpltm.tickets.workbench.run import read_stages
 from recipes import DENSE, HEAD, SETS, read_recipe
 from refusals import refused
 
@@ -198,3 +200,9 @@ def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path,
     if "epsilon" in text:
         head = head.replace("noise-multiplier = 1.0\n", "")
     assert said in refused(ready, head + SETS + text.replace("FOLDER", str(tmp_path)))
+
+
+def test_a_draw_of_three_stages_takes_the_persons_of_the_training_however_their_rows_are_spelled() -> None:
+    stages = {"generate": {}, "select": {}, "train": {"dataset": "d.csv", "unit_column": "who", "per_unit": 3}}
+    (arm,) = read_stages(stages, Path("r.toml"), RunRequest(epsilon=1.0)).arms
+    assert arm.draw == {**arm.draw, "dataset": "d.csv", "unit-column": "who", "per-unit": 3}
