@@ -663,3 +663,10 @@ def test_what_nobody_says_of_starting_weights_is_said():
 def test_labels_without_a_weight_are_refused(y: torch.Tensor) -> None:
     said = refused(make, data=(torch.zeros(60, 5), y), class_weight=[1, 4])
     assert said == "`class_weight`: has 2 numbers, so `y` must be whole numbers from 0 to 1"
+
+
+def test_no_loss_of_private_records_leaves_a_loop() -> None:
+    """What a scheduler that waits for a plateau would take has to come from public records."""
+    for step in make(steps=2):
+        assert step.backward() is None
+        assert [name for name in vars(step) if not name.startswith("_")] == ["number"]
