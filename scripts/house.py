@@ -286,8 +286,8 @@ print(len(passed), len({file for file, _ in passed}))
 
 def request(root: Path) -> dict[str, int]:
     """Functions and modules that the options of a training, or the plan that holds them, pass as arguments."""
-    places = [f"{(root / folder).resolve()}{os.sep}" for folder in PACKAGES]
-    command = [sys.executable, "-W", "ignore", "-c", _PASSED, *places, *(f"{root / 'dpltm'}{os.sep}",)]
+    places = [f"{path}{os.sep}" for path in (root / "dpltm", *((root / folder).resolve() for folder in PACKAGES))]
+    command = [sys.executable, "-W", "ignore", "-c", _PASSED, *places]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     counts = map(int, done.stdout.split()[-2:])
     return dict(zip(("functions that a train request passes", "modules that it passes"), counts, strict=True))

@@ -222,9 +222,8 @@ class Response:
     def certified(self) -> float:
         """Local epsilon of what the coins do: log of the largest ratio of chances, over categories and answers."""
         near, other = self.truth * (self.categories - self.near), (WHOLE - self.truth) * self.near
-        return max(
-            log_ratio(near, other), log_ratio(other, near)
-        )  # rounded coins may make another answer the likelier
+        # rounded coins may make another answer the likelier
+        return max(log_ratio(near, other), log_ratio(other, near))
 
     @property
     def chances(self) -> tuple[float, float]:

@@ -66,9 +66,7 @@ class Range:
 
 
 POSITIVE, COUNT, FROM_ZERO = Range(above=True), Range(1, MAX_STEPS), Range()
-STEP_SIZE = Range(
-    high=1e30, above=True
-)  # single precision ends at 3e38, and some optimizers divide by a tenth or less
+STEP_SIZE = Range(high=1e30, above=True)  # single precision ends at 3e38; some optimizers divide by a tenth or less
 EPSILON, DELTA, NOISE = Range(high=MAX_EPSILON, above=True), Range(MIN_DELTA, 1, below=True), Range(high=MAX_NOISE)
 PART, SEED = Range(high=1, below=True), Range(high=2**62 - 1)
 

@@ -76,9 +76,8 @@ def test_all_stages_protect_persons(cli, entries):
     assert {entry["unit"] for entry in entries(LEDGER)} == {"who"}
     cli(f"generate {MADE} --iterations 3 --batch-size 10 --provenance private --unprotected --out exact")
     audited = cli(f"audit exact --dataset d.csv {TABLE} --unprotected --ledger {LEDGER}")
-    assert (
-        "--bounds: the attack is on records whose smallest value is 0" in audited.err
-    )  # it is the ledger's own people
+    # it is the ledger's own people
+    assert "--bounds: the attack is on records whose smallest value is 0" in audited.err
 
 
 def test_three_stages_are_priced_and_paid_for_persons(cli, entries):
@@ -86,9 +85,8 @@ def test_three_stages_are_priced_and_paid_for_persons(cli, entries):
     made = f'[generate]\ndataset = "t.csv"\nmodel = "mlp:4"\nprovenance = "public"\nrounds = 1\niterations = 3\n{data}'
     trained = f'[train]\ndataset = "d.csv"\nper-unit = 3\nsteps = 2\n{data}'
     Path("r.toml").write_text(f'{made}[select]\nscore = "additive"\n{trained}')
-    run = (
-        "run --config r.toml --epsilon 4 --delta 0.01 --out o --json"  # below one over their number, not that of rows
-    )
+    # delta is below one over their number, not that of rows
+    run = "run --config r.toml --epsilon 4 --delta 0.01 --out o --json"
     planned = cli(f"{run} --dry-run").json["privacy"]["certified"]
     assert cli(run).json["privacy"]["certified"] == pytest.approx(planned)
     assert planned["unit"] == "who"

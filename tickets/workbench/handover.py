@@ -208,6 +208,10 @@ class _Network:
         return self.run.spec.record_shape if self.run.feature_map is None else self.run.feature_map.shape
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        return (self.run.feature_map or self.run).bounds
+
+    @property
     def dtype(self) -> torch.dtype:
         return torch.int64 if self.run.spec.tables else torch.float64
 
@@ -234,13 +238,13 @@ class _Network:
         """Return what the folder says of itself: whence, what it cost, inputs and classes."""
         run = self.run
         matrix = {"name": "records", "dtype": str(self.dtype).removeprefix("torch."), "shape": list(self.shape)}
-        if run.columns is not None and self.run.schema is None:
+        if run.columns is not None and run.schema is None:
             matrix["columns"] = list(run.columns)
         if run.spec.parts:
             matrix["parts"] = [[part.name, list(part.shape), part.words] for part in run.spec.parts]
         entry = run.entry
         guarantee = guarantee_of_run(run.config, Account.alone(run.lineage))
-        names = map(str, range(run.spec.classes)) if self.run.schema is None else self.run.schema.class_names
+        names = map(str, range(run.spec.classes)) if run.schema is None else run.schema.class_names
         return {
             "format": "dpltm-export",
             "schema": 1,
@@ -251,7 +255,7 @@ class _Network:
             "features": None if run.feature_map is None else run.feature_map.text,
             "certified": guarantee.to_json()["certified"],
             **({"classes": list(names)} if run.target is None else {"target": list(run.target)}),
-            "inputs": [matrix] if self.run.schema is None else [_input(column) for column in self.read],
+            "inputs": [matrix] if run.schema is None else [_input(column) for column in self.read],
             "output": {"name": self.output, "dtype": "float32", "shape": [] if run.target else [run.spec.classes]},
             "written_by": f"dpltm {version('dpltm')}",
         }
@@ -292,8 +296,8 @@ class _Served(nn.Module):
     def __init__(self, network: _Network) -> None:
         super().__init__()
         run = network.run
-        self._encoding = None if network.run.schema is None else _Encoding(network.read)
-        self._bounds, self._target = (run.feature_map or run).bounds, run.target
+        self._encoding = None if run.schema is None else _Encoding(network.read)
+        self._bounds, self._target = network.bounds, run.target
         self._tables, self._map, self._shape = run.spec.tables, run.feature_map, network.shape
         self._parts = [(part.size, part.bounds(self._bounds)) for part in run.spec.parts]
         self._model = build(run.spec)
@@ -350,10 +354,8 @@ class _Encoding(nn.Module):
         self._size = torch.tensor(sizes, dtype=torch.int64)
         self._missing = torch.tensor([column.missing for column in places], dtype=torch.bool)
         self._other = torch.tensor([column.other for column in places], dtype=torch.bool)
-        hot, order = (
-            list[tuple[int, int]](),
-            list[int](),
-        )  # features: values, then holes of all numbers, then hot places
+        hot = list[tuple[int, int]]()  # the column and the value that a feature is 1 for
+        order = list[int]()  # of features among values of numbers, then their holes, then those of ``hot``
         for column in columns:
             if _is_number(column):
                 at = numbers.index(column)
@@ -503,13 +505,13 @@ def _compared(network: _Network, folder: Path) -> tuple[float, int]:
     Raises DpltmError where it is too large.
     """
     run = network.run
-    if network.run.schema is None:
+    if run.schema is None:
         x = _made_up(network)
         inputs = {"records": x.astype(np.int64 if run.spec.tables else np.float64)}
     else:
         table = folder / "made-up.csv"
-        _write_made_up(table, network.run.schema)
-        x = read_by_schema(Table(table, network.run.schema), labelled=False).x
+        _write_made_up(table, run.schema)
+        x = read_by_schema(Table(table, run.schema), labelled=False).x
         encoded = encode.inputs(table, network.settings or {})
         inputs = {name: np.array(values) for name, values in encoded.items()}
         table.unlink()
@@ -539,7 +541,7 @@ def _made_up(network: _Network) -> np.ndarray:
     """Return made-up records ``(MADE_UP, *shape)``, some values of which are outside."""
     spec, shape = network.run.spec, network.shape
     parts = fractions(MADE_UP, int(np.prod(shape))).numpy()
-    bounds = (network.run.feature_map or network.run).bounds
+    bounds = network.bounds
     if spec.tables:
         sizes = np.resize(np.array(spec.tables), parts.shape[1])
         return (np.floor(parts * (sizes + 2)) - 1).reshape(MADE_UP, *shape).astype(np.float32)
