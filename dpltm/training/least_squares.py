@@ -611,7 +611,8 @@ def chance_notes(
     ]
     any_class = f"of one with {enough:,} {whom}, by {percent(FAR, 0)}, with {most:,.0f}, by 100 %"
     told = "; ".join(few[:SHOWN] if shares else [any_class]) + f"; and of {len(few) - SHOWN} more" * (len(few) > SHOWN)
-    return [f"noise alone moves the mean chance of a class: {told} (two deviations)"] if told else []
+    less = ", less where persons have several rows" * dataset.of_persons
+    return [f"noise alone moves the mean chance of a class: {told} (two deviations{less})"] if told else []
 
 
 @torch.no_grad()

@@ -191,9 +191,9 @@ def test_what_can_hardly_find_anything_is_refused_before_it_is_paid(cli, refused
     """Where half of the rows, all alike, would not be found 19 times of 20; above that it is said what would be."""
     said = refused(f"{FIND.replace('--records 600', '--records 200')} 0.2")
     told, rows = re.fullmatch(
-        r"--private: (found .* a category that (\d+) rows have; .*); 200 rows count, so .*", said
+        r"--private: (found .* a category that \d+ rows have; .* where (\d+) rows lie .*); 200 rows count, so .*", said
     ).groups()
-    assert 100 < int(rows) <= 300
+    assert 200 < int(rows) <= 300
     assert not Path(LEDGER).exists()
     just = FIND.replace("--records 600", f"--records {2 * int(rows)}")
     assert told in cli(f"{just} 0.2 --dry-run --json").json["privacy"]["notes"]
