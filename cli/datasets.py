@@ -22,7 +22,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.schema import Schema, read_schema, schema_text
-from dpltm.records.tables import DRAFTED, READ_OFF, check_decimal, draft, faults_of, public_records, read_off
+from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, faults_of, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -130,8 +130,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         raise InputError(
             f"`label` is missing: the column to learn; {path} has {shown([column.name for column in drafted.columns])}"
         )
-    if partial is None and (request.private is not None or request.from_public):
-        check_decimal(path, drafted)
+    if request.private is not None or request.from_public:
+        check_spelling(path, drafted)
     if request.private is not None:
         return _find(request, path, drafted, out, progress, notes)
     lineage = NO_LINEAGE

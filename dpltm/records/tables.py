@@ -39,7 +39,7 @@ from dpltm.records.cells import (
     is_text,
 )  # fmt: skip
 from dpltm.records.dataset import Dataset, RawSplit
-from dpltm.records.encode import as_days, as_number, rows_of, separator_of
+from dpltm.records.encode import as_days, as_number, rows_of, separator_of, written
 from dpltm.records.files import TABLES, stem_of, suffix_of
 from dpltm.records.input_parts import name_faults, shown
 from dpltm.records.schema import MISSING, NO_SCHEMA, UNKNOWN, Column, Schema, label_column
@@ -644,25 +644,42 @@ def draft(
     return replace(above, columns=tuple(marked), text="")
 
 
-def check_decimal(path: Path, schema: Schema) -> None:
-    """Raise DataError where most numbers have another decimal mark than a draft, so that they would count as words.
+def check_spelling(path: Path, schema: Schema) -> None:
+    """Raise DataError where most cells of a column are numbers or dates, but not as a draft has them: they would be words.
 
-    It looks at records, as refusals may; more than half of them must speak for it.
+    It looks at records, as refusals may; more than half of them must speak for it. A column of known words is left alone.
     """
-    if suffix_of(path) != ".csv" or schema.decimal not in (".", ","):
-        return
-    other = "." if schema.decimal == "," else ","
-    table = Table(path, schema)
-    times = Counter[str]()
-    records = 0
-    for block in table.blocks(range(len(table.names))):
+    point, other = schema.decimal, "." if schema.decimal == "," else ","
+    marks = f"separator = {json.dumps(schema.separator)} and decimal = {json.dumps(other)}"
+    ways = {
+        rf"\d{{1,3}}([{other}]\d{{3}})+([{point}]\d*)?": (
+            f"numbers as 1{other}000",
+            f'thousands = "{other}" above its columns',
+        ),
+        rf"\d+[{other}]\d+": (f"numbers as 1{other}5, not 1{point}5", marks),
+        r"[\d.,]+\s*[%€$]": ("numbers with a sign behind", 'kind = "?" and suffix = "%" for that column'),
+        r"[€$£]\s*[\d.,]+": ("numbers with a sign in front", ""),
+        r"\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4})": ("dates, but not as 2024-12-31", ""),
+    }
+    table, records, times = Table(path, schema), 0, Counter[tuple[str, str]]()
+    likely = (UNKNOWN, "number", "date") if suffix_of(path) == ".csv" else ()  # elsewhere types say what is a number
+    wanted = {at: column for at, column in enumerate(schema.columns) if column.wanted and column.kind in likely}
+    for block in table.blocks(list(wanted)):
         records += len(block)
-        for column, mark in itertools.product(block.columns.values(), ".,"):
-            written = pc.match_substring_regex(column, rf"^\s*[+-]?\d+[{mark}]\d+\s*$")
-            times[mark] += pc.sum(written).as_py() or 0
-    if times[other] > max(times[schema.decimal], records / 2):
-        marks = f"separator = {json.dumps(schema.separator)} and decimal = {json.dumps(other)}"
-        raise DataError(f"{path}: writes numbers as 1{other}5, not 1{schema.decimal}5; write {marks} into a `schema`")
+        for at, column in wanted.items():
+            drafted = f"{written(*column.marks[1:]).pattern}\\s*{re.escape(column.suffix)}"
+            for way, pattern in (("", drafted), *((way, way) for way in ways)):
+                texts = block.columns[at]
+                found = pc.match_substring_regex(texts, rf"^\s*[+-]?({pattern})\s*$")
+                times[column.name, way] += pc.sum(found).as_py() or 0
+    for column in wanted.values():
+        way = max(ways, key=lambda way: times[column.name, way])
+        if times[column.name, way] > max(times[column.name, ""], records / 2):
+            what, fix = ways[way]
+            fix = f"write {fix} into a `schema`" if fix else "correct the file"
+            raise DataError(
+                f'{path}: column {column.name!r} writes {what}; {fix}, or say kind = "category" where they are words'
+            )
 
 
 def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:
@@ -703,7 +720,9 @@ def _checked_names(table: Table) -> list[str]:
         if table.schema.header:
             _check_names(table, "say `no_header` where that is a record, or rename those columns")
     spare = index_columns(names)
-    if not names or len(set(names)) < len(names) or not all(name or at in spare for at, name in enumerate(names)):
+    if twice := [name for name, times in Counter(names).items() if times > 1 and name]:
+        raise DataError(f"{table}: has several columns of one name: {shown(twice)}; rename them")
+    if not names or not all(name or at in spare for at, name in enumerate(names)):
         raise DataError(f"{table}: has no {lacking}")
     if len(names) == 1:
         raise DataError(f"{table}: has one column alone; records have a label, and something that it is learned from")

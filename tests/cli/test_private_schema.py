@@ -125,6 +125,43 @@ def test_separator_and_decimal_mark_go_together(cli, refused):
     assert [column.kind for column in read_schema(Path("g.toml")).columns] == ["number", "number", "label"]
 
 
+SPELLED = {
+    "{:.0f} %": (
+        'numbers with a sign behind; write kind = "?" and suffix = "%" for',
+        'kind = "?"\nsuffix = "%"',
+        "number",
+    ),
+    '"{:,.2f}"': ('numbers as 1,000; write thousands = "," above its columns into a', 'kind = "?"', "number"),
+    "${:.2f}": ("numbers with a sign in front; correct the file, or", 'kind = "ignored"', "ignored"),
+    "{:.0f}.12.2024": ("dates, but not as 2024-12-31; correct", 'kind = "category"\nvalues = "private"', "category"),
+}
+"""How cells of a column are spelled, what is said of it, what a schema says of the column then, and the kind that is found."""
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_a_column_that_is_spelled_in_another_way_is_refused_with_what_to_write(cli, refused, spelled):
+    """Before payment, and for public records too: its numbers would be words, of which each is rare."""
+    said, schema, kind = SPELLED[spelled]
+    of = (lambda place: place % 28 + 1) if kind == "category" else (lambda place: 1000 + place)
+    rows = [f"{spelled.format(of(place))},{place % 7}.5,{'no' if place % 3 else 'yes'}" for place in range(600)]
+    Path("d.csv").write_text("fee,dose,ill\n" + "\n".join(rows) + "\n")
+    asked = "datasets schema d.csv --label ill --classes no,yes --out f.toml"
+    assert f"column 'fee' writes {said} " in (told := refused(f"{asked} --private 8"))
+    assert refused(f"{asked} --from-public") == told
+    assert not Path(LEDGER).exists()
+    thousands = 'thousands = ","\n' * ("thousands" in said)
+    Path("s.toml").write_text(f"{thousands}[column.fee]\n{schema}\n")
+    assert cli(f"{asked} --private 8 --schema s.toml").code == 0
+    assert read_schema(Path("f.toml")).columns[0].kind == kind
+
+
+def test_columns_of_one_name_are_named(refused):
+    Path("d.csv").write_text("fee,fee,ill\n1,2,no\n")
+    assert refused("datasets schema d.csv --label ill --private 4 --out f.toml").startswith(
+        "d.csv: has several columns of one name: 'fee'; rename them"
+    )
+
+
 def test_what_is_read_off_public_records(cli, refused):
     """Identifiers are no features, classes have shares, and a label without a choice is refused."""
     rows = [
