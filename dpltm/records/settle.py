@@ -419,7 +419,7 @@ def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
     somebody had cut the file in two. Nothing is promised for those that are held out, as for any test records.
     """
     at = int(hold_out * HASHES)
-    out = dataset.rows.cut_hashes() < at
+    out = _cut_hashes(dataset, f"`test` {float(hold_out):g}") < at
     if out.all() or not out.any():
         raise DataError(
             f"`test`: of so few records of {dataset.name} that part is nobody, or everybody; name a test file"
@@ -430,6 +430,28 @@ def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
         for inside, ends in ((~out, (at, HASHES)), (out, (0, at)))
     )
     return replace(dataset, train=train, test=test, records=len(train))
+
+
+MOST_EQUAL = 0.2
+"""Part of the records that may equal another, label and all, where a hash of each cuts them."""
+
+
+def _cut_hashes(dataset: Dataset, option: str) -> np.ndarray:
+    """Return the hashes of a cut; DataError where labels would decide the part of most records that are alike.
+
+    Equal records are in one part. Where few columns have few values, all "yes" of some features are in one, and all "no" in
+    the other: either has labels that the other does not know.
+    """
+    hashes = dataset.rows.cut_hashes()
+    times = np.unique(hashes, return_counts=True)[1]
+    by_label = dataset.rows.columns is not None and not dataset.rows.units_name
+    if by_label and times[times > 1].sum() > MOST_EQUAL * len(hashes):
+        raise DataError(
+            f"{option}: many records of {dataset.name} are equal, label and all, and equal ones are in one part, so labels"
+            " would differ between parts; add a column that tells them apart, such as a number of each, or name"
+            " a test file"
+        )
+    return hashes
 
 
 def take_part(dataset: Dataset, subset: str | None, records: int | None, for_training: bool) -> Dataset:
@@ -451,7 +473,7 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
             inside = (places >= part.start) & (places < part.stop)
             size = part.stop - part.start  # an empty place is never drawn, but counts
         elif part.cut != "whole":
-            hashes = dataset.rows.cut_hashes()
+            hashes = _cut_hashes(dataset, f"`subset` {subset}")
             inside = (hashes >= part.start) & (hashes < part.stop)
             described = dataset.records_origin == "described"
             share = (part.stop - part.start) / HASHES

@@ -135,7 +135,7 @@ SPELLED = {
     "${:.2f}": ("numbers with a sign in front; correct the file, or", 'kind = "ignored"', "ignored"),
     "{:.0f}.12.2024": ("dates, but not as 2024-12-31; correct", 'kind = "category"\nvalues = "private"', "category"),
 }
-"""How cells of a column are spelled, what is said of it, what a schema says of the column then, and the kind that is found."""
+"""How cells are spelled, what is said of their column, what a schema says of it then, and the kind that is found."""
 
 
 @pytest.mark.parametrize("spelled", SPELLED)

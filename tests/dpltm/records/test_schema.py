@@ -245,7 +245,7 @@ def test_files_that_are_no_text(tmp_path, table):
     )
     pq.write_table(pa.table([pa.array([1])] * 2, names=["a", "a"]), tmp_path / "d.parquet")
     said = refused(draft, tmp_path / "d.parquet", None, None, True)
-    assert said.endswith("d.parquet: has no name of its own for each column")
+    assert said.endswith("d.parquet: has several columns of one name: 'a'; rename them")
     (tmp_path / "one.csv").write_text("a\n1\n2\n")
     said = "one.csv: has one column alone; records have a label, and something that it is learned from"
     assert refused(draft, tmp_path / "one.csv", None, None, True).endswith(said)

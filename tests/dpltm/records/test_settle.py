@@ -208,6 +208,29 @@ def test_arrays_are_held_out_in_the_same_way(tmp_path):
     assert len(some.train) + len(some.test) == 300
 
 
+@pytest.mark.parametrize("part", [{"test": "0.2"}, {"subset": "0.5:1.0"}], ids=str)
+def test_equal_records_are_not_cut_by_their_labels(tmp_path, part):
+    """Of few values, all of one label are on one side, and those of another on the other: an AUC of 0 where 0.75 is true.
+
+    Not where a column tells them apart, where persons are cut, and of arrays, whose hash is taken without the label.
+    """
+    rows = [(f"{number % 4}", number % 300, number % 3 // 2) for number in range(1200)]
+    table = {"label": "y", "bounds": (0.0, 300.0), **part}
+    alike = write(tmp_path / "alike.csv", [(a, 1, y) for a, _, y in rows])
+    (option, value), *_ = part.items()
+    assert refused(load, alike, **table).startswith(
+        f"`{option}` {value}: many records of alike are equal, label and all"
+    )
+    for path, options in (
+        (write(tmp_path / "told.csv", [(a, number, y) for number, (a, _, y) in enumerate(rows)]), {}),
+        (write(tmp_path / "persons.csv", rows), {"units": "who"}),
+    ):
+        assert len(load(path, **{**table, "bounds": (0.0, 1200.0), **options}).train) in range(100, 1101)
+    few = {"x_train": np.array([[float(a)] for a, *_ in rows]), "y_train": np.array([y for *_, y in rows])}
+    np.savez(tmp_path / "d.npz", **few)
+    assert len(load(str(tmp_path / "d.npz"), bounds=(0, 3), subset="0.0:0.9").train)
+
+
 @pytest.mark.parametrize("text", ["20", "1.0", "20%", "0.2e1", "1/5", "0.1234567890"])
 def test_numbers_that_are_no_fraction(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
