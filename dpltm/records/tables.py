@@ -664,7 +664,7 @@ def check_spelling(path: Path, schema: Schema) -> None:
     table, records, times = Table(path, schema), 0, Counter[tuple[str, str]]()
     likely = (UNKNOWN, "number", "date") if suffix_of(path) == ".csv" else ()  # elsewhere types say what is a number
     wanted = {at: column for at, column in enumerate(schema.columns) if column.wanted and column.kind in likely}
-    for block in table.blocks(list(wanted)):
+    for block in table.blocks(list(wanted)) if wanted else ():
         records += len(block)
         for at, column in wanted.items():
             drafted = f"{written(*column.marks[1:]).pattern}\\s*{re.escape(column.suffix)}"
