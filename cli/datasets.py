@@ -190,17 +190,11 @@ def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[s
     return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
 
-NO_FEATURES = (
-    "nothing stands out of the noise in any column, and nothing was known of others, so nothing can be trained by this"
-    " schema: raise `private`, or write public bounds and values into a `schema`"
+UNUSABLE = (
+    "nothing can be trained by this schema, for no {0} stand out of the noise: raise `private`, or write public ones into a"
+    " `schema`"
 )
 """Said of a schema that was paid for in vain."""
-
-NO_CLASSES = (
-    "the classes of the label do not stand out of the noise, so nothing can be trained by this schema: write its classes"
-    " into it, which are public"
-)
-
 
 FEW_OUTSIDE, OUTSIDE = (
     0.1,
@@ -240,7 +234,8 @@ def _find(
     facts["outside"] = {name: round(share, 4) for name, share in result.outside.items()}
     wide = [name for name, share in result.outside.items() if share > FEW_OUTSIDE]
     notes += [OUTSIDE.format(names=shown(wide))] if wide else []
-    notes += [*([] if features else [NO_FEATURES]), *([] if classes or drafted.target else [NO_CLASSES])]
+    lacking = {"bounds and values": features, "classes of the label": classes or drafted.target}
+    notes += [UNUSABLE.format(what) for what, found in lacking.items() if not found]
     facts |= {"notes": notes} if notes else {}
     facts |= {"schema": result.text.rstrip("\n"), "out": str(out)}
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}

@@ -433,23 +433,16 @@ def _with_test(dataset: Dataset, hold_out: Fraction) -> Dataset:
 
 
 MOST_EQUAL = 0.2
-"""Part of the records that may equal another, label and all, where a hash of each cuts them."""
+"""Part of a table's records that may equal another, label and all: of few values, labels would decide who is in a part."""
 
 
 def _cut_hashes(dataset: Dataset, option: str) -> np.ndarray:
-    """Return the hashes of a cut; DataError where labels would decide the part of most records that are alike.
-
-    Equal records are in one part. Where few columns have few values, all "yes" of some features are in one, and all "no" in
-    the other: either has labels that the other does not know.
-    """
-    hashes = dataset.rows.cut_hashes()
+    hashes, rows = dataset.rows.cut_hashes(), dataset.rows
     times = np.unique(hashes, return_counts=True)[1]
-    by_label = dataset.rows.columns is not None and not dataset.rows.units_name
-    if by_label and times[times > 1].sum() > MOST_EQUAL * len(hashes):
+    if rows.columns is not None and not rows.units_name and times[times > 1].sum() > MOST_EQUAL * len(hashes):
         raise DataError(
             f"{option}: many records of {dataset.name} are equal, label and all, and equal ones are in one part, so labels"
-            " would differ between parts; add a column that tells them apart, such as a number of each, or name"
-            " a test file"
+            " would differ between parts; add a column that tells them apart, such as a number of each, or name a test file"
         )
     return hashes
 

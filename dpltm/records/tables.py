@@ -450,7 +450,7 @@ def read_by_schema(
         more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
         raise DataError(
             f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
-            " `schema` THIS shows all)"
+            " --schema THIS shows all)"
         )
     return RawSplit(
         x,
@@ -652,14 +652,11 @@ def check_spelling(path: Path, schema: Schema) -> None:
     point, other = schema.decimal, "." if schema.decimal == "," else ","
     marks = f"separator = {json.dumps(schema.separator)} and decimal = {json.dumps(other)}"
     ways = {
-        rf"\d{{1,3}}([{other}]\d{{3}})+([{point}]\d*)?": (
-            f"numbers as 1{other}000",
-            f'thousands = "{other}" above its columns',
-        ),
-        rf"\d+[{other}]\d+": (f"numbers as 1{other}5, not 1{point}5", marks),
-        r"[\d.,]+\s*[%€$]": ("numbers with a sign behind", 'kind = "?" and suffix = "%" for that column'),
-        r"[€$£]\s*[\d.,]+": ("numbers with a sign in front", ""),
-        r"\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4})": ("dates, but not as 2024-12-31", ""),
+        rf"\d{{1,3}}([{other}]\d{{3}})+([{point}]\d*)?": f'numbers as 1{other}000; write thousands = "{other}" above all in',
+        rf"\d+[{other}]\d+": f"numbers as 1{other}5, not 1{point}5; write {marks} into",
+        r"[\d.,]+\s*[%€$]": 'numbers with a sign behind; write kind = "?" and suffix = "%" for that column into',
+        r"[€$£]\s*[\d.,]+": 'numbers with a sign in front; correct the file, or write kind = "ignored" into',
+        r"\d{1,2}[./-]\d{1,2}[./-](\d{2}|\d{4})": 'dates, not as 2024-12-31; correct them, or write kind = "ignored" into',
     }
     table, records, times = Table(path, schema), 0, Counter[tuple[str, str]]()
     likely = (UNKNOWN, "number", "date") if suffix_of(path) == ".csv" else ()  # elsewhere types say what is a number
@@ -668,18 +665,14 @@ def check_spelling(path: Path, schema: Schema) -> None:
         records += len(block)
         for at, column in wanted.items():
             drafted = f"{written(*column.marks[1:]).pattern}\\s*{re.escape(column.suffix)}"
-            for way, pattern in (("", drafted), *((way, way) for way in ways)):
-                texts = block.columns[at]
-                found = pc.match_substring_regex(texts, rf"^\s*[+-]?({pattern})\s*$")
-                times[column.name, way] += pc.sum(found).as_py() or 0
+            for way, pattern in {"": drafted, **dict(zip(ways, ways, strict=True))}.items():
+                spelled = pc.match_substring_regex(block.columns[at], rf"^\s*[+-]?({pattern})\s*$")
+                times[column.name, way] += pc.sum(spelled).as_py() or 0
     for column in wanted.values():
         way = max(ways, key=lambda way: times[column.name, way])
         if times[column.name, way] > max(times[column.name, ""], records / 2):
-            what, fix = ways[way]
-            fix = f"write {fix} into a `schema`" if fix else "correct the file"
-            raise DataError(
-                f'{path}: column {column.name!r} writes {what}; {fix}, or say kind = "category" where they are words'
-            )
+            words = 'a `schema`, or kind = "category" where they are words'
+            raise DataError(f"{path}: column {column.name!r} writes {ways[way]} {words}")
 
 
 def read_off(path: Path, schema: Schema, declared: Sequence[str] = ()) -> Schema:

@@ -595,9 +595,7 @@ def chance_notes(
 ) -> list[str]:
     """Return a note on how far noise alone, two deviations of it, moves the mean chances of small classes; or none.
 
-    Args:
-        shares: public or released ones, of all classes; none where there are none yet.
-        hidden: whether noise hides each share, so that it is an upper bound.
+    By public or released shares of all classes, of which noise may hide some; of any class where there are none yet.
     """
     if release is None or dataset.target is not None:
         return []

@@ -66,12 +66,7 @@ where noise is large, the second where ``NEAR`` of its standard deviations are l
 
 RAREST, FEWEST, SURELY, LIKE = 0.01, 10, 1.645, 0.5
 """Share of the records, and number, from which on a class must be found 19 times of 20; what this takes of its noise; and
-the share of rows that are alike in a column that is easy to find."""
-
-SURE = {
-    "rarest": "a category that {:,} rows have",
-    "densest": "bounds of a column where {:,} rows lie within a factor of 2, or 4 years",
-}
+the share of rows that are alike where a column is easy to find."""
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
@@ -240,15 +235,19 @@ class ColumnQuery:
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
-    def sure(self, noise_std: float, delta: float) -> dict[str, int]:
-        """Return how many rows a category, and a group of numbers or dates, has that is found 19 times of 20; public.
+    def sure(self, noise_std: float, delta: float) -> tuple[int | None, int, str]:
+        """Return how many rows a category has that is found 19 times of 20, and what needs most of them; and that in words.
 
-        Of what is looked for. A noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s.
+        A noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s. All of it is public.
         """
-        names = {"rarest": self.threshold(noise_std, delta) + SURELY * noise_std} if self.lone_names else {}
-        group = (STANDS_OUT + SURELY) * noise_std / WEIGHT  # of WEIGHT times its rows, which reach 5 s
-        numbers = {"densest": group} if any(map(histograms_of, self.columns)) else {}
-        return {name: math.ceil(rows) for name, rows in {**names, **numbers}.items()}
+        rarest = math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
+        numbers = any(
+            map(histograms_of, self.columns)
+        )  # whose groups count WEIGHT times their rows, and must reach 5 s
+        densest = math.ceil((STANDS_OUT + SURELY) * noise_std / WEIGHT) if numbers else 0
+        told = [] if rarest is None else [f"a category that {rarest:,} rows have"]
+        told += [f"bounds of a column where {densest:,} rows lie within a factor of 2, or 4 years"] if numbers else []
+        return rarest, max(densest, rarest or 0), f"found 19 times of 20 at this epsilon: {'; '.join(told)}"
 
     def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
@@ -444,21 +443,16 @@ def find_schema(
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
     notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
     notes += [] if table.dataset.test is not None else [ALL_OF_IT]
-    sure = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
-    notes.append(_told(sure))
+    rarest, _, told = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
+    notes.append(told)
     return FoundSchema(
         histograms,
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
-        sure.get("rarest"),
+        rarest,
         columns,
         {column.name: share for column, share in found_columns if column.kind in HISTOGRAMS},
         schema_text(table.schema, columns, lineage, FOUND),
     )
-
-
-def _told(sure: Mapping[str, int]) -> str:
-    """Say what is found: in a dry run, before payment, and on what was paid for."""
-    return f"found 19 times of 20 at this epsilon: {'; '.join(SURE[name].format(rows) for name, rows in sure.items())}"
 
 
 def _release(
@@ -479,15 +473,13 @@ def _release(
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
     records = table.dataset.records
-    sure = query.sure(histograms.noise_std, delta)
-    told = _told(sure)
-    if LIKE * records < max(sure.values()):  # of columns of which nothing is known, most are numbers
+    rarest, most, told = query.sure(histograms.noise_std, delta)
+    if LIKE * records < most:
         raise InputError(
             f"`private`: {told}; {records:,} rows count, so hardly any column would be found, and it would be paid for in"
             " vain; raise it, or write public bounds and values into a `schema`"
         )
     progress.say(told)
-    rarest = sure.get("rarest")
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
             f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"

@@ -131,9 +131,9 @@ SPELLED = {
         'kind = "?"\nsuffix = "%"',
         "number",
     ),
-    '"{:,.2f}"': ('numbers as 1,000; write thousands = "," above its columns into a', 'kind = "?"', "number"),
+    '"{:,.2f}"': ('numbers as 1,000; write thousands = "," above all in a', 'kind = "?"', "number"),
     "${:.2f}": ("numbers with a sign in front; correct the file, or", 'kind = "ignored"', "ignored"),
-    "{:.0f}.12.2024": ("dates, but not as 2024-12-31; correct", 'kind = "category"\nvalues = "private"', "category"),
+    "{:.0f}.12.2024": ("dates, not as 2024-12-31; correct", 'kind = "category"\nvalues = "private"', "category"),
 }
 """How cells are spelled, what is said of their column, what a schema says of it then, and the kind that is found."""
 

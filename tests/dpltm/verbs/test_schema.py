@@ -232,12 +232,13 @@ def test_what_is_surely_found_follows_from_the_noise(adjacency):
     """19 of 20 categories of so many records come out, and groups of numbers: exactly, and in draws of 400 columns."""
     std, delta, numbers = 20.0, 1e-7, tuple(Column(str(place), "number", wanted=True) for place in range(400))
     words, ranges = ColumnQuery((WORD,), adjacency), ColumnQuery(numbers, adjacency)
-    ((_, rarest),), ((_, densest),) = words.sure(std, delta).items(), ranges.sure(std, delta).items()
+    (rarest, most, _), (none, densest, told) = words.sure(std, delta), ranges.sure(std, delta)
+    assert (most, none, f"bounds of a column where {densest} rows" in told) == (rarest, None, True)
     assert 0.95 <= norm.sf((words.threshold(std, delta) - rarest) / std) < 0.953
     assert 0.95 <= norm.sf((5 * std - densest * 181 / 256) / std) < 0.953, (
         "numbers weigh less, and must have 5 deviations"
     )
-    assert list(ColumnQuery((*numbers, WORD)).sure(std, delta)) == ["rarest", "densest"]
+    assert ColumnQuery((*numbers, WORD), adjacency).sure(std, delta)[:2] == (rarest, densest)
     codes = np.full((densest, 400), np.searchsorted(private_columns.HISTOGRAMS["number"].edges, 37.0, side="right"))
     found = sum(column.kind == "number" for column, _ in find_columns(ranges, codes, {}, std, delta, FastSource(3)))
     assert 1e-3 < binom.cdf(found, 400, 0.95) < 0.999
