@@ -71,6 +71,7 @@ GONE: dict[str, str] = {
     "latent train --prune": "leave it out; tickets are made by dpltm generate",
     "latent train --rounds": "leave it out; tickets are made by dpltm generate",
     "latent train --fresh": "a training on messages that was interrupted begins anew; leave it out",
+    "loop --prepare": "give `x` as the model takes it (it becomes the dtype of its parameters), or let the model scale it",
     "loop --ends": "the figure is that of the whole plan; plan fewer steps, or go on from a state (save_every)",
     "--start-prefix": _START,
     "--start-skip": _START,

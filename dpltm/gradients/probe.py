@@ -30,7 +30,6 @@ from dpltm.gradients.layer import Call, Recorder
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
     CannotFollow,
     Decides,
@@ -117,6 +116,9 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
         for module in modules_of(model, loss)
     )
 
+
+TRIES = 3
+"""Calls that all have to move a common generator before it is said that they do: another thread may have."""
 
 DEEP = 3
 """Collections within each other that settings are looked for in."""

@@ -210,15 +210,15 @@ def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
 
 
 def test_a_loop_with_such_labels_is_a_run():
-    x, y = X, Y
+    x, y = X / np.float32(255), Y
     model = HandMade()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 1.0, "delta": 1e-4, "ledger": dpltm.Ledger()}
-    loop = dpltm.PrivateLoop(model, squares, x, y, prepare=lambda rows: rows.float() / 255, **terms)
+    loop = dpltm.PrivateLoop(model, squares, x, y, **terms)
     for step in loop:
         step.backward()
         optimizer.step()
-    run = loop.finish(bounds=(0, 255))
+    run = loop.finish()
     assert (run.config["classes"], run.spec.labels) == (0, LabelForm("float32", (3,)))
     assert dpltm.predict(run, x[:4]).outputs.shape == (4, 3)
 
