@@ -197,7 +197,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for problem in body["problems"]:
         rich.print(f"not complete: {problem}", style="bold")
     show_privacy(rich, body["privacy"])
-    show_wrote(rich, body, "report", "plot")
+    show_wrote(rich, body, "report")
     if body["decision"]:
         rich.print(body["decision"], style="bold")
     else:
@@ -210,7 +210,7 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
-    show_wrote(rich, body, "csv", "md", "plot")
+    show_wrote(rich, body, "plot")
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:

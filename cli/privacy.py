@@ -42,8 +42,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
 from dpltm.progress import Progress
-from dpltm.tickets.charts import new_picture, trade_off, write_charts, write_csv
-from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.charts import new_picture, trade_off, write_charts
 
 
 def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
@@ -176,16 +175,9 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
 
 
 def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
-    if options.csv is not None:
-        check_free(Path(options.csv), "csv")
-        check_writable(Path(options.csv))
+    """Return the JSON answer of ``dpltm privacy curve``; a picture is drawn where one was asked for."""
     picture = new_picture(options.plot)
-    if picture is not None and options.plot == options.csv:
-        raise InputError("`csv`, `plot`: name two different files")
     title, adjacency, unit, priced, at_delta = _curves(options)
-    if options.csv:
-        write_csv(Path(options.csv), priced)
     if picture is not None:
         write_charts(picture, [trade_off(priced)], title)
     misses = priced.misses_at(0.05)
@@ -205,7 +197,6 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
         "sentence": sentence(misses, adjacency=adjacency, unit=unit),
         "epsilon_at_delta": at_delta,
         "delta": options.delta,
-        "csv": options.csv,
         "plot": options.plot,
     }  # fmt: skip
 
@@ -373,7 +364,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
         "G_mu (nominal)": lambda place: "" if nominal is None else percent(nominal["beta"][place]),
     }
     show_table(rich, map(certified["alpha"].index, SHOWN), columns, body["of"])
-    show_wrote(rich, body, "csv", "plot")
+    show_wrote(rich, body, "plot")
 
 
 epsilon_command = answering(epsilon_of, show_epsilon)

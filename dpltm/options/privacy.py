@@ -94,5 +94,4 @@ class CurveRequest(ReleaseOptions):
     """
 
     ledger: str | None = option(None, "Ledger file, instead of settings.", "FILE")
-    csv: str | None = option(None, "File to write the curves to.", "FILE.csv")
     plot: str | None = option(None, "Picture to write.", "FILE.png|.svg|.pdf")

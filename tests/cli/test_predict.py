@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from commands import PRIVATE, made_by
+from dpltm.tickets.predict import no_formula
 
 NAMES = [f"pixel{number}" for number in range(64)]
 X = load_digits().images[4::5][:37].astype(np.uint8)  # held out; the bounds of digits are 0 and 16
@@ -87,3 +88,15 @@ def test_kinds_of_input(cli, run, x):
         label = "--label kind" if name.startswith("kind") else "--quiet"
         assert cli(f"predict {run} --input {name} -o {name}.csv", label).code == 0
         assert Path(f"{name}.csv").read_bytes() == Path(f"{x}.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        *((cell, f"'{cell}") for cell in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1")),
+        *((cell, cell) for cell in ("-1.5", "+49", "-inf", "+", "-", "a=b", "", "2-3")),
+    ],
+)
+def test_no_cell_is_a_formula(cell: str, written: str) -> None:
+    """Numbers, and signs as names of classes, stay what they are."""
+    assert no_formula(cell) == written

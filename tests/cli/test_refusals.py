@@ -108,13 +108,11 @@ nothing to compact:                   | tickets compact pub@0 --out new
 --noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
 --out: r exists                       | report r -o r
---out, --plot: name two different     | report r -o x.png --plot x.png
-x.txt: not a picture                  | report r --plot x.txt
+x.txt: not a picture                  | compare r pub --plot x.txt
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
 RUN: r is named twice                 | compare r r
 pub: no run there                     | compare r pub
---csv, --md, --plot: name different   | compare r pub --csv x.csv --md x.csv
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors
 --out: a folder is written            | export r --out m.onnx

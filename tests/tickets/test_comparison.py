@@ -1,7 +1,5 @@
 """Comparisons: which runs stand beside each other, and why others do not."""
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from dpltm.privacy.account import Account
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.tickets.run import FoundRun
-from dpltm.tickets.workbench.compare import compare, table_csv, texts, unlike
+from dpltm.tickets.workbench.compare import compare, texts, unlike
 
 PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
 RESOLVED = {"density": 0.5, "round": 2, "live": 7}
@@ -93,16 +91,3 @@ def test_another_relation_or_unit_is_named_in_its_row() -> None:
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
     assert [any(" (add-remove, unit user)" in cell for cell in row) for row in texts(body)] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        *((cell, f"'{cell}") for cell in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1")),
-        *((cell, cell) for cell in ("-1.5", "+49", "-inf", "+", "-", "a=b", "", "2-3")),
-    ],
-)
-def test_no_cell_is_a_formula(cell: str, written: str) -> None:
-    """Numbers, and signs as names of classes, stay what they are."""
-    ((name, found),) = csv.reader(io.StringIO(table_csv([{"run": cell, "n": -1}]).partition("\n")[2], newline=""))
-    assert (name, found) == (written, "-1")
