@@ -50,7 +50,7 @@ COMMANDS = [
         epilog="dpltm tickets ls\ndpltm tickets show digits.tickets",
         no_args_is_help=True,
         commands=laters({
-            "tickets:ls": "The ticket sets in a folder, and those that come with dpltm.",
+            "tickets:ls": "The ticket sets in a folder.",
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for other people, or one ticket for other tools.",

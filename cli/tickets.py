@@ -29,7 +29,7 @@ from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.model_card import front, sources
 from dpltm.tickets.run import load_run
-from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
+from dpltm.tickets.store import find_set, listing, problems, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import front_of_import, imported_set, transfer
@@ -37,7 +37,7 @@ from dpltm.training.artifacts import TicketSet
 
 
 def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
-    """Return the sets in a folder, and those that come with dpltm."""
+    """Return the sets in a folder."""
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
         row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
@@ -71,7 +71,7 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
 def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
     """Return everything that is wrong with a set."""
     name = request.set or ""
-    wrong = problems(set_path(name))
+    wrong = problems(Path(name))
     return {"ticket_set": name, "ok": not wrong, "problems": wrong}
 
 

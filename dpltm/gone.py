@@ -19,6 +19,7 @@ _RATINGS = (
 _START = "give a `start` file with all parameters, by the names of the network; or let its code load them"
 
 GONE: dict[str, str] = {
+    "bundled:NAME": "make a set of public records, as dpltm generate --help shows",
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
     "export --to": "leave it out; a run is written for ONNX Runtime",

@@ -16,7 +16,7 @@ from dpltm.options.network import CodeOptions
 
 
 class LsRequest(Options):
-    """The ticket sets in a folder, and those that come with dpltm.
+    """The ticket sets in a folder.
 
     Examples:
         dpltm tickets ls

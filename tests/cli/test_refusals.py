@@ -66,7 +66,6 @@ loop:                                 | privacy ledger loop
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
 --model:                              | {TEXTS} --model mlp:3
 --features:                           | {TEXTS} --model embed --features unit
-bundled:kmnist-mlp: its network takes | train bundled:kmnist-mlp@1 {PRI} --epsilon 1 --out new
 --schema: kind, bounds or values      | {MIXED} --schema draft.toml
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
