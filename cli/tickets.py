@@ -79,39 +79,14 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
     name, number = split_round(request.set or "")
     path = Path(request.out or "")
-    of_set = request.to == "set"
-    _check_form(request, number)
     tickets = find_set(name)
-    export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
+    export.check_shareable(tickets, label=name, consent=request.yes)
     if number is None:
-        export.export_set(tickets, path, predictors=not request.no_predictors)
+        export.export_set(tickets, path)
     else:
-        _export_ticket(tickets, number, request, path)
-    notes = export.sharing_notes(tickets, of_set=of_set)
-    facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": request.to}
-    return {**facts, "written": str(path), "notes": notes}
-
-
-def _check_form(request: ExportRequest, number: int | None) -> None:
-    of_set = request.to == "set"
-    if of_set != (number is None):
-        fix = "takes the whole set; leave @ROUND out" if of_set else "takes one round; write SET@ROUND"
-        raise InputError(f"SET@ROUND: {request.to} {fix}")
-    if request.predictor and of_set:
-        raise InputError("`predictor`: for one ticket; a set keeps its predictors unless `no_predictors`")
-    if request.no_predictors and not of_set:
-        raise InputError(f"`no_predictors`: only `to` set; {request.to} has starting weights unless `predictor`")
-
-
-def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path: Path) -> None:
-    ticket = tickets.ticket(number)
-    values = tickets.body.theta0 if not request.predictor else ticket.predictor
-    if values is None:
-        name = split_round(request.set or "")[0]
-        raise InputError(f"`predictor`: {name} has none; leave it out for the starting weights")
-    origin = export.Origin.of(tickets)
-    write = export.export_state_dict if request.to == "state-dict" else export.export_torch_prune
-    write(values, ticket.mask, path, origin)
+        export.export_torch_prune(tickets.body.theta0, tickets.ticket(number).mask, path, export.Origin.of(tickets))
+    facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": "set" if number is None else "torch-prune"}
+    return {**facts, "written": str(path), "notes": export.sharing_notes(tickets, of_set=number is None)}
 
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:

@@ -20,6 +20,9 @@ _START = "give a `start` file with all parameters, by the names of the network; 
 
 GONE: dict[str, str] = {
     "bundled:NAME": "make a set of public records, as dpltm generate --help shows",
+    "tickets export --to": "leave it out: SET is written as a set, SET@ROUND as torch.nn.utils.prune has it",
+    "tickets export --predictor": "leave it out; a ticket is exported with its starting weights",
+    "--no-predictors": "leave it out; a set has the networks that a draw scores, unless they are private",
     "tickets push": "run dpltm tickets export, then hf upload NAME FOLDER",
     "tickets pull": "run hf download NAME --local-dir FOLDER, then dpltm tickets verify FOLDER",
     "export --to": "leave it out; a run is written for ONNX Runtime",
@@ -41,7 +44,6 @@ GONE: dict[str, str] = {
     "privacy noise --records": "it was of `sampling` truncated, which is gone; leave it out",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
     "report SWEEP": "read results.md in it, or name it to dpltm compare",
-    "--to onnx": "train it, and take dpltm export RUN; a ticket goes as torch-prune or state-dict",
     "[recipe] measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",

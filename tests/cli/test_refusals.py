@@ -90,15 +90,10 @@ numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
 --out: p.csv.gz is neither .csv       | predict r --input x.npz -o p.csv.gz
-SET@ROUND:                            | tickets export pub@1 --out new
-SET@ROUND:                            | tickets export pub --to torch-prune --out new.x
---predictor:                          | tickets export pub --predictor --out new
---no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
---predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
+--out: new: tensors are written as    | tickets export pub@1 --out new
 --out: pri exists                     | tickets export pub --out pri
-[1] pri: made from private records    | tickets export pri --no-predictors --out new
-[1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
-[1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
+[1] pri: made from private records    | tickets export pri --out new
+[1] pri: made from private records    | tickets export pri@1 --out new
 nothing to compact:                   | tickets compact pub@0 --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
@@ -181,8 +176,7 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     schemas(folder)
     return made_by(
         folder,
-        "tickets export pub --no-predictors --out slim",
-        "tickets export pub@2 --to torch-prune --out t.safetensors",
+        "tickets export pub@2 --out t.safetensors",
         FREE,
         f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
         SCHEME.replace("--out new", "--out s"),

@@ -34,7 +34,7 @@ FIND = ("datasets", "schema", "a.csv", "--schema", "draft.toml", "--records", "3
         "--out", "found.toml", "--ledger", "found.jsonl")  # fmt: skip
 UNDER_DP = ("generate", *A, *FOUND, "--criterion", "dp-train", "--epsilon", "9", *SET, "--out", "t")
 MOVED = (
-    ("tickets", "export", "t@1", "--to", "torch-prune", "--out", "t.safetensors"),
+    ("tickets", "export", "t@1", "--out", "t.safetensors"),
     ("tickets", "import", "t.safetensors", "--dataset", "a.csv", *PUBLIC, "--model", "mlp:4", "--out", "u"),
 )
 
