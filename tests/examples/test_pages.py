@@ -63,9 +63,9 @@ MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
 """Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
 
 NOT_RUN = {  # page, and what a step on it is like: why
-    ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_wheel.py installs the package",
-    ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_wheel.py installs the package",
-    ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_ranks.py starts some",
+    ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_house.py installs the package",
+    ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_house.py installs the package",
+    ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_process.py starts some",
     (
         "python.md",
         "torch.distributed.*",
