@@ -41,6 +41,7 @@ GONE: dict[str, str] = {
     "--sampling truncated": "take poisson: passes have one shape whatever the batch",
     "privacy curve --records": "it was of `sampling` truncated, which is gone; leave it out",
     "privacy epsilon --records": "it was of `sampling` truncated, which is gone; leave it out",
+    "privacy noise --noise-multiplier": "the answer is the least noise; ask dpltm privacy epsilon what steps and rates cost",
     "privacy noise --records": "it was of `sampling` truncated, which is gone; leave it out",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
     "report SWEEP": "read results.md in it, or name it to dpltm compare",

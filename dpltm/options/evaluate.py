@@ -49,8 +49,8 @@ class PredictRequest(CodeOptions):
     id: str | None = option(None, "Column of a table that is written first, such as a record's number.", "COLUMN")
     out: str | None = option(
         None,
-        "File to write: a .csv of label,p0,p1,... (with a schema: of its classes) or a .npz with label and probabilities.",
-        "FILE",
+        "File to write: label,p0,p1,... (with a schema: of its classes).",
+        "FILE.csv",
         short="-o",
         required=True,
     )

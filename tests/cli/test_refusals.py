@@ -99,7 +99,6 @@ nothing to compact:                   | tickets compact pub@0 --out new
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
---noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
 --out: r exists                       | report r -o r
 x.txt: not a picture                  | compare r pub --plot x.txt

@@ -444,7 +444,7 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
         x, y, x_test = stored["x_train"], stored["y_train"], stored["x_test"]
     given = {"bounds": (0, 255), "n_records": RECORDS, "delta": 1e-3, "batch_size": 8, "epochs": 2, "clip_norm": 0.1}
     given |= {"features": "fourier:16,2", "random_state": 0, "name": "d", **settings}
-    given |= {"ledger": functools.partial(open_ledger, Path("l.jsonl"))}  # on disk, as an attacker would find it
+    given |= {"ledger": open_ledger(Path("l.jsonl"))}  # on disk, as an attacker would find it
     given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
     made = TicketRegressor(**given) if "target_bounds" in given else TicketClassifier(**given)
     made.fit(x, y)

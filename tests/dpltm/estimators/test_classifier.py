@@ -290,10 +290,9 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             "`classes`: there is one class, so nothing can be told apart; give two or more",
         ),
         (
-            classifier(ledger=lambda: None),
+            classifier(ledger="l.jsonl"),
             None,
-            "`ledger`: the function returns None, not a ledger; give dpltm.Ledger(), or a function that opens the same file"
-            " each time (functools.partial(dpltm.tickets.open_ledger, path))",
+            "`ledger`: 'l.jsonl' is not a dpltm.Ledger, such as dpltm.tickets.open_ledger(path) opens",
         ),
         (
             dpltm.TicketRegressor(bounds=(0, 1)),
@@ -565,12 +564,11 @@ def test_what_was_pickled_predicts_but_does_not_train():
     assert read.privacy_.certified.epsilon > made.privacy_.certified.epsilon, "what went along counts"
 
 
-@pytest.mark.parametrize("how", [lambda path: functools.partial(open_ledger, path), open_ledger])
-def test_a_ledger_file_is_opened_in_each_process(how, tmp_path, monkeypatch):
-    """By a function, or by the path of one that is open, wherever the process stands."""
+def test_a_ledger_file_is_opened_in_each_process(tmp_path, monkeypatch):
+    """By the path of one that is open, wherever the process stands."""
     x, y = table()
     monkeypatch.chdir(tmp_path)
-    made = classifier(ledger=how("l.jsonl" if how is open_ledger else tmp_path / "l.jsonl"))
+    made = classifier(ledger=open_ledger("l.jsonl"))
     pickled = pickle.dumps(clone(made))  # as a worker of joblib gets it
     made.fit(x, y)
     monkeypatch.chdir("/")

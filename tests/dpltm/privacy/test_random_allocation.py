@@ -21,7 +21,7 @@ from dpltm.privacy import accountant
 from dpltm.privacy.account import NOTHING, Account, Planned, as_replace_one
 from dpltm.privacy.accountant import central_limit_mu, epsilon, filter_epsilon, profile
 from dpltm.privacy.accountants import QUICK
-from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_rate, calibrate_steps
+from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
@@ -187,9 +187,8 @@ def test_neither_chances_nor_means_are_lost(noise: float, steps: int) -> None:
 
 def test_only_the_whole_has_a_price() -> None:
     mechanism = allocation(4, 40, 1.0)
-    for calibrate in (calibrate_rate, calibrate_steps):
-        with pytest.raises(InputError, match=r"to be participations over steps$"):
-            calibrate(1.0, DELTA, mechanism)
+    with pytest.raises(InputError, match=r"to be participations over steps$"):
+        calibrate_steps(1.0, DELTA, mechanism)
     odometer = Odometer(NOTHING, mechanism, DELTA)
     assert {odometer.after(step) for step in (1, 20, 40)} == {epsilon([mechanism], DELTA)}
 
