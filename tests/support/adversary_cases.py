@@ -3,7 +3,6 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -472,11 +471,6 @@ OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray,
     "mapping": (
         PARTS["mapping"],
         lambda x: {"input_ids": x[:, :5] % 12, "attention_mask": x[:, 1:6] % 2},
-        lambda _, y: y,
-    ),
-    "by place": (
-        replace(PARTS["mapping"], layout={"words": {"0": 12, "1": 2}}),
-        lambda x: {"0": x[:, :5] % 12, "1": x[:, 1:6] % 2},
         lambda _, y: y,
     ),
 }

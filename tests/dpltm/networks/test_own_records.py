@@ -347,17 +347,18 @@ def test_what_does_not_fit_is_named(tmp_path):
 
 
 def test_the_layout_is_on_disk(tmp_path):
-    """Also of networks that take parts by place."""
     x, y = CASE.records(60, 0)
-    by_place = {"0": x["input_ids"], "1": x["attention_mask"] > 0}
-    run = dpltm.train(Reader, by_place, y, words=WORDS, classes=CLASSES, ledger=dpltm.Ledger(), **TRAINING)
+    x = {**x, "attention_mask": x["attention_mask"] > 0}
+    words = {"input_ids": WORDS}
+    run = dpltm.train(Reader, x, y, words=words, classes=CLASSES, ledger=dpltm.Ledger(), **TRAINING)
     save(run, tmp_path / "run")
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     length = x["input_ids"].shape[1]
-    assert stored["own"]["parts"] == [["0", [length], WORDS, "int64", False], ["1", [length], 2, "bool", False]]
+    mask, ids = ["attention_mask", [length], 2, "bool", False], ["input_ids", [length], WORDS, "int64", False]
+    assert stored["own"]["parts"] == [mask, ids]
     loaded = load(tmp_path / "run", model=Reader)
     assert loaded.spec.parts == run.spec.parts
-    assert np.array_equal(dpltm.predict(loaded, by_place).outputs, dpltm.predict(run, by_place).outputs)
+    assert np.array_equal(dpltm.predict(loaded, x).outputs, dpltm.predict(run, x).outputs)
 
 
 @pytest.mark.parametrize(
