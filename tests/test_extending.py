@@ -203,11 +203,7 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
 
 def twin(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
     (width,) = name.widths
-    return (
-        layer("a", torch.nn.Linear, features, width),
-        layer("relu1", "ReLU"),
-        layer("b", "Linear", width, classes),
-    )
+    return (layer("a", torch.nn.Linear, features, width), layer("relu1", "ReLU"), layer("b", "Linear", width, classes))
 
 
 TWIN = NetworkKind(

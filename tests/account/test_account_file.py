@@ -582,11 +582,7 @@ def test_a_reader_waits_for_what_is_being_written(used, monkeypatch, fails):
 
 @pytest.mark.parametrize(
     "enter",
-    [
-        Ledger.declare_once,
-        Ledger.declare,
-        lambda ledger, draft: ledger.enter(draft, "0" * 64, ledger.book.head),
-    ],
+    [Ledger.declare_once, Ledger.declare, lambda ledger, draft: ledger.enter(draft, "0" * 64, ledger.book.head)],
     ids=["declare once", "declare", "enter"],
 )
 def test_what_was_hashed_before_another_process_began_the_ledger_is_never_entered(tmp_path, enter):
@@ -672,10 +668,7 @@ def test_a_link_to_a_file_has_the_ledger_of_the_file(tmp_path):
     assert ledger_path("d.csv") == Path("dpltm.ledger.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("name", "ledger"),
-    [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits")],
-)
+@pytest.mark.parametrize(("name", "ledger"), [("kmnist-7k", "kmnist"), ("har-raw", "har"), ("digits", "digits")])
 def test_other_forms_of_a_dataset_have_one_ledger(name, ledger):
     """They are of the same people; made-up ones are of nobody."""
     assert ledger_path(name) == Path(f"{ledger}.ledger.jsonl")

@@ -454,16 +454,8 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
 
 
 OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
-    "quantities": (
-        LABELS["quantities"],
-        np.asarray,
-        lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4"),
-    ),
-    "several labels": (
-        LABELS["several labels"],
-        np.asarray,
-        lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int),
-    ),
+    "quantities": (LABELS["quantities"], np.asarray, lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4")),
+    "several labels": (LABELS["several labels"], np.asarray, lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int)),
     "labels of steps": (
         LABELS["labels of steps"],
         lambda x: np.resize(x.T, (20, len(x))).T.reshape(-1, 5, 4),

@@ -305,11 +305,7 @@ def test_columns_that_are_scaled_are_paid_for_by_the_ledger_of_all():
             None,
             "`epochs`: has no use with `head` least-squares, which has nothing to tune; leave it out",
         ),
-        (
-            classifier(class_weight={"perhaps": 2.0}),
-            None,
-            "`class_weight`: 'perhaps' is no label; name those of `y`",
-        ),
+        (classifier(class_weight={"perhaps": 2.0}), None, "`class_weight`: 'perhaps' is no label; name those of `y`"),
     ],
 )
 def test_bad_input_is_a_value_error_and_spends_nothing(made, y, text):

@@ -12,14 +12,7 @@ from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration
 from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.calibration import (
-    MIN_NOISE,
-    TOLERANCE,
-    Odometer,
-    calibrate_noise,
-    calibrate_rate,
-    calibrate_steps,
-)
+from dpltm.privacy.calibration import MIN_NOISE, TOLERANCE, Odometer, calibrate_noise, calibrate_rate, calibrate_steps
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import (

@@ -18,14 +18,7 @@ from dpltm.options.privacy import EpsilonRequest
 from dpltm.privacy import accountant, describe, mechanisms
 from dpltm.privacy.account import Account, as_replace_one
 from dpltm.privacy.entry import HASHES, RECORD, Entry, Part, to_json
-from dpltm.privacy.mechanisms import (
-    GaussianRelease,
-    Mechanism,
-    NoisySgd,
-    PrivateSearch,
-    over_two_steps,
-    sampling_of,
-)
+from dpltm.privacy.mechanisms import GaussianRelease, Mechanism, NoisySgd, PrivateSearch, over_two_steps, sampling_of
 from dpltm.privacy.statement import as_claimed
 from every_mechanism import ALLOCATED, BANDED, EVERY, SEARCH, SGD, TRUNCATED
 

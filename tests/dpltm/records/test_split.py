@@ -209,10 +209,7 @@ def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
 
 def test_a_table_whose_names_tell_nothing_is_an_array():
     """Two columns of one name have no order; nor is there one without a label."""
-    assert (Rows(GRID, TAGS).cut, tabular().cut) == (
-        ("record", ()),
-        ("record", tuple(sorted([*NAMES, "label"]))),
-    )
+    assert (Rows(GRID, TAGS).cut, tabular().cut) == (("record", ()), ("record", tuple(sorted([*NAMES, "label"]))))
     twice = Rows(FLAT, TAGS, ("a", "a", "b", "c", "d", "e"), "label")
     for rows in (twice, Rows(FLAT, TAGS, NAMES), Rows(FLAT, TAGS, NAMES, NAMES[2])):
         assert rows.cut == ("record", ())

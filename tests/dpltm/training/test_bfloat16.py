@@ -160,10 +160,7 @@ class UnevenAcrossTime(nn.Module):
 
 @pytest.mark.parametrize(
     ("make", "seen"),
-    [
-        (lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"),
-        (UnevenAcrossTime, "body"),
-    ],
+    [(lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"), (UnevenAcrossTime, "body")],
     ids=["forward", "back"],
 )
 def test_where_bits_move_records_pass_one_by_one_or_the_training_is_refused(

@@ -20,12 +20,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import in_chunks, poisson_sample
 from dpltm.training.descent import cross_entropy
-from dpltm.training.plan import (
-    FACTOR,
-    NoisySteps,
-    nominal_sensitivity,
-    sensitivity,
-)
+from dpltm.training.plan import FACTOR, NoisySteps, nominal_sensitivity, sensitivity
 from dpltm.verbs.train import stated
 from gradient_cases import (
     dot,

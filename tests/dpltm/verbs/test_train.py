@@ -24,18 +24,7 @@ from dpltm.training.artifacts import Run, default_network, fresh, from_round, st
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
-from stage_cases import (
-    CLASSES,
-    FEATURES,
-    RECORDS,
-    a_draw,
-    body,
-    kinds,
-    planned,
-    private_set,
-    records,
-    ticket_set,
-)
+from stage_cases import CLASSES, FEATURES, RECORDS, a_draw, body, kinds, planned, private_set, records, ticket_set
 
 DENSE = ModelSpec("mlp", FEATURES, CLASSES)
 LIVE = body().tickets[2].mask.live
