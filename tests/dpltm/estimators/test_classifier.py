@@ -546,9 +546,8 @@ def test_what_was_pickled_predicts_but_does_not_train():
     read = pickle.loads(pickle.dumps(made))
     np.testing.assert_array_equal(read.predict(x), made.predict(x))
     assert read.privacy_ == made.privacy_
-    assert (
-        made.run_.seconds > read.run_.seconds == 0
-    )  # how long a training took grows with the private number of records
+    # how long a training took grows with the private number of records
+    assert made.run_.seconds > read.run_.seconds == 0
     for one in (read, clone(read)):
         with refused(
             "`ledger`: this estimator was pickled, and its ledger stayed behind: what it spends here would be entered"

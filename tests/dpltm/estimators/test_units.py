@@ -52,10 +52,8 @@ COLUMNS = {
 def test_persons_are_protected(units: Any) -> None:
     made = classifier(per_unit=4).fit(X, Y, units=units)
     steps, unit = training(made)
-    assert (steps, unit) == (
-        NoisySgd(10 / PERSONS, 10, 2.0, 1.0, bits="fast"),
-        "user",
-    )  # of 50 persons, not of 200 records
+    # of 50 persons, not of 200 records
+    assert (steps, unit) == (NoisySgd(10 / PERSONS, 10, 2.0, 1.0, bits="fast"), "user")
     certified = made.privacy_.certified
     assert certified.unit == "user"
     assert certified.epsilon == pytest.approx(epsilon([steps], 1e-5), rel=1e-9)
@@ -66,9 +64,8 @@ def test_persons_are_protected(units: Any) -> None:
 def test_columns_with_bounds_of_their_own_keep_their_persons() -> None:
     made = classifier(bounds=([0, 0, 0, 0], [1, 1, 1, 1])).fit(X, Y, units=WHO)
     assert training(made)[1] == "user"
-    with pytest.raises(
-        InputError, match="persons are protected by a release on record"
-    ):  # other rows of a person who was
+    # other rows of a person who was
+    with pytest.raises(InputError, match="persons are protected by a release on record"):
         made.score(X[:8] / 2, Y[:8], units=WHO[:8])
 
 

@@ -154,11 +154,8 @@ def test_units_are_those_of_the_definition():
     generator = torch.Generator().manual_seed(2)
     image, filters = torch.rand(3, 8, 8, generator=generator), torch.randn(4, 3, PATCH, PATCH, generator=generator)
     filters, offset = filters - filters.mean((1, 2, 3), keepdim=True), torch.randn(4, generator=generator)
-    lines = {
-        0: (1.0, 1.0, 1.0),
-        1: (1.5**0.5, 0.0, -(1.5**0.5)),
-        2: (0.5**0.5, -(2**0.5), 0.5**0.5),
-    }  # at three places
+    # at three places
+    lines = {0: (1.0, 1.0, 1.0), 1: (1.5**0.5, 0.0, -(1.5**0.5)), 2: (0.5**0.5, -(2**0.5), 0.5**0.5)}
     shares = {0: 1.0, 1: math.exp(-0.35), 2: math.exp(-1.4)}
     total = torch.zeros(8, 6)
     for seen, row, column in itertools.product((image, image.flip(2)), range(3), range(3)):

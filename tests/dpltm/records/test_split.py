@@ -199,9 +199,8 @@ def test_public_hashes_of_a_table_by_hand():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64, np.float32, np.float64, ">f4", ">i4"])
 def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
     expected = Rows(GRID, TAGS).public_hashes().tolist()
-    assert (
-        Rows(np.asfortranarray(GRID.astype(dtype)), 3 - TAGS).public_hashes().tolist() == expected
-    )  # nor their labels
+    # nor their labels
+    assert Rows(np.asfortranarray(GRID.astype(dtype)), 3 - TAGS).public_hashes().tolist() == expected
     names = tabular().public_hashes().tolist()
     assert tabular(x=FLAT.astype(dtype), y=TAGS.astype(dtype)).public_hashes().tolist() == names
     assert tabular(y=3 - TAGS).public_hashes().tolist() != names
