@@ -314,18 +314,9 @@ def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
 
 
 DRAFT = """
-[column.age]
-kind = "number"
-bounds = [0, 100]
-missing = true
-
-[column."age missing"]
-kind = "category"
-values = "private"
-
-[column.ill]
-kind = "label"
-classes = ["no", "yes"]
+column.age = { kind = "number", bounds = [0, 100], missing = true }
+column."age missing" = { kind = "category", values = "private" }
+column.ill = { kind = "label", classes = ["no", "yes"] }
 """
 
 
