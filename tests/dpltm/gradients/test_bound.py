@@ -592,9 +592,8 @@ def test_the_norm_of_a_small_layer_beside_a_large_one_is_exact():
 )
 def test_chunks_that_are_none(rows):
     x = torch.ones(120, 3)
-    assert refused(linear(3, 2).filtered_sum, x, torch.ones(120, 2), Clip(1.0), chunks=rows).startswith(
-        "`chunks`: rows "
-    )
+    said = "`chunks`: rows "
+    assert refused(linear(3, 2).filtered_sum, x, torch.ones(120, 2), Clip(1.0), chunks=rows).startswith(said)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -300,9 +300,8 @@ def test_no_rate_fits():
 
 @pytest.mark.parametrize("search", [calibrate_rate, calibrate_steps])
 def test_without_noise_nothing_fits(search):
-    assert refusal(CalibrationError, search, 1.0, DELTA, plan(10, 0.1, 0.0)) == (
-        "`noise_multiplier`: without noise no budget is enough"
-    )
+    said = "`noise_multiplier`: without noise no budget is enough"
+    assert refusal(CalibrationError, search, 1.0, DELTA, plan(10, 0.1, 0.0)) == said
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -316,9 +315,8 @@ def test_bad_settings(search):
     assert refusal(InputError, search, 1.0, DELTA, plan(10, 0.1), accountant="clt") == (
         "`accountant`: clt is an approximation and can neither calibrate noise nor satisfy a budget; use pld, rdp or ma"
     )
-    assert refusal(InputError, search, 1.0, DELTA, plan(10, 0.1), accountant="rpd") == (
-        "`accountant`: unknown accountant 'rpd'; known: pld, rdp, ma, clt; did you mean rdp?"
-    )
+    message = "`accountant`: unknown accountant 'rpd'; known: pld, rdp, ma, clt; did you mean rdp?"
+    assert refusal(InputError, search, 1.0, DELTA, plan(10, 0.1), accountant="rpd") == message
 
 
 # The odometer of the steps.

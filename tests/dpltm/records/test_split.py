@@ -71,9 +71,8 @@ def test_what_opens_records(split, by):
     ],
 )
 def test_what_opens_nothing(split, by):
-    assert refused(split.open, by()) == (
-        "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
-    )
+    said = "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
+    assert refused(split.open, by()) == said
 
 
 def test_records_of_nobody(split):

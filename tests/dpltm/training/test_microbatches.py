@@ -265,6 +265,5 @@ def test_sizes_that_are_refused(size, said):
 
 
 def test_what_is_for_single_records_is_refused():
-    assert refused(grouped, 3, 9.0, compile=True) == (
-        "`compile`: is for gradients of single records; leave it out, or `microbatch`"
-    )
+    said = "`compile`: is for gradients of single records; leave it out, or `microbatch`"
+    assert refused(grouped, 3, 9.0, compile=True) == said
