@@ -178,10 +178,19 @@ def test_held_out_records_are_left_out(cli, refused):
     assert cli("evaluate r --dataset d.csv --test 0.2 --json").json["accuracy"] == body["accuracy"]
 
 
-def test_what_can_find_nothing_is_refused_before_it_is_paid(refused):
-    said = refused(f"{FIND.replace('--records 600', '--records 60')} 0.1")
-    assert said.startswith("--private: at this epsilon nothing that under 2")
+def test_what_can_hardly_find_anything_is_refused_before_it_is_paid(cli, refused):
+    """Where half of the rows, all alike, would not be found 19 times of 20; above that it is said what would be."""
+    said = refused(f"{FIND.replace('--records 600', '--records 200')} 0.2")
+    told, rows = re.fullmatch(
+        r"--private: (found .* a category that \d+ rows have; .* where (\d+) rows lie .*); 200 rows count, so .*", said
+    ).groups()
+    assert 200 < int(rows) <= 300
     assert not Path(LEDGER).exists()
+    just = FIND.replace("--records 600", f"--records {2 * int(rows)}")
+    assert told in cli(f"{just} 0.2 --dry-run --json").json["privacy"]["notes"]
+    fewer = f"{FIND.replace('--records 600', f'--records {2 * int(rows) - 1}')} 0.2"
+    assert refused(fewer).startswith(f"--private: {told}")
+    assert told in cli(f"{just} 0.2 --json").json["privacy"]["notes"]
 
 
 HOSTILE = [
