@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from dpltm.errors import BudgetError, InputError
+from dpltm.errors import BudgetError
 from dpltm.privacy import accountant
 from dpltm.privacy.account import NOTHING, Account, Planned, as_replace_one
 from dpltm.privacy.accountant import central_limit_mu, epsilon, filter_epsilon, profile
@@ -36,6 +36,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.random_allocation import _sum
 from dpltm.privacy.statement import statement
 from dpltm.privacy.truncated_sampling import truncation_chance
+from refusals import refused
 
 # --- truncated Poisson sampling: every outcome of small cases, and dp-accounting's event ---
 
@@ -187,8 +188,7 @@ def test_neither_chances_nor_means_are_lost(noise: float, steps: int) -> None:
 
 def test_only_the_whole_has_a_price() -> None:
     mechanism = allocation(4, 40, 1.0)
-    with pytest.raises(InputError, match=r"to be participations over steps$"):
-        calibrate_steps(1.0, DELTA, mechanism)
+    assert refused(calibrate_steps, 1.0, DELTA, mechanism).endswith("to be participations over steps")
     odometer = Odometer(NOTHING, mechanism, DELTA)
     assert {odometer.after(step) for step in (1, 20, 40)} == {epsilon([mechanism], DELTA)}
 

@@ -413,9 +413,8 @@ def test_what_the_ledger_holds_is_part_of_the_budget():
     assert loop.report().certified.epsilon == total(ledger.entries)
     before = ledger.entries
     assert len(before) == 2
-    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(
-        "budget: on these records epsilon "
-    )
+    said = "budget: on these records epsilon "
+    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(said)
     # calibration stops a little short of its budget, and some noise would fit what is left
     message = refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
     assert "which leaves less than 2 % of 1, nothing" in message
