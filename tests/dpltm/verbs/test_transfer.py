@@ -290,11 +290,11 @@ def test_what_lies_between_projection_and_output_layer_is_the_ticket(classes, fr
 
 def test_a_projection_that_cannot_be_dropped():
     assert refused(without_projection, MLP, 16, 4) == (
-        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets with `model` mlp:project16,300,100, or take `mode`"
-        " ticket"
+        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets of the network mlp:project16,300,100, or take"
+        " `mode` ticket"
     )
     assert refused(without_projection, PROJECTED, 30, 4) == (
-        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets with `model`"
+        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets of the network"
         " mlp:project30,20,10, or take `mode` ticket"
     )
     alone = ModelSpec("mlp:project16", 12, 4)
