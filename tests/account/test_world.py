@@ -34,7 +34,7 @@ rule without                          caught by
 15   of others, said one an owner     test_account.py::test_messages_of_other_owners_are_said_to_be_counted_one_each
 16   a ledger in memory elsewhere     test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
 16   values elsewhere                 test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
-16   pickled ledgers                  test_ledger.py::test_a_ledger_is_one
+16   pickled ledgers                  test_account.py::test_a_ledger_is_one
 16   pickled secrets                  test_release.py::test_no_secret_leaves_its_process_or_is_shown
 ==== ================================ ======================================================================================
 """

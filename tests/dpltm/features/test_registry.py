@@ -32,16 +32,8 @@ def test_what_the_option_takes(text: str, expected: object):
     "text",
     [
         *("", "None", "Scatter", "scatter2", "scatter:x", "scatter:2,8,1", "scatter:2,", "scatter:,8", "scatter:2.0"),
-        *(
-            "scatter:2222222222",
-            "scatter:²",
-            "network:a.run",
-            "none:1",
-            "fourier:512.0",
-            "fourier:512,1_0",
-            "fourier:512,.",
-        ),
-        *("drawings+", "x" * 200),
+        *("scatter:2222222222", "scatter:²", "network:a.run", "none:1", "fourier:512.0", "fourier:512,1_0"),
+        *("fourier:512,.", "drawings+", "x" * 200),
     ],
 )
 def test_what_it_does_not_take(text: str):

@@ -102,9 +102,8 @@ def test_by_the_true_shares_it_is_balanced_accuracy() -> None:
 
 def test_rows_that_are_scored_at_once_follow_from_the_network_and_the_shape_of_a_record():
     """So many that what its layers give fits 64 MiB, from 32 to 1,024, whatever the records hold, and how many there are."""
-    wide = nn.Sequential(
-        nn.Linear(6, 2**20), nn.Tanh()
-    )  # 3 times 2^20 numbers a record, with what it gives as a whole
+    # 3 times 2^20 numbers a record, with what it gives as a whole
+    wide = nn.Sequential(nn.Linear(6, 2**20), nn.Tanh())
     middle = nn.Sequential(nn.Linear(6, 2**15 - 2), nn.Linear(2**15 - 2, 1))  # 2^15 numbers, of 4 bytes
     for x in (torch.zeros(1, 6), torch.full((9, 6), math.nan)):
         assert [scored_rows(model, x) for model in (nn.Linear(6, 3), middle, wide)] == [1024, 512, 32]

@@ -194,9 +194,8 @@ def test_by_another_metric() -> None:
     told = {name: found.verdict for name, found in by.items() if found is not None}
     assert told["auc"] is None
     assert told["accuracy"] is not None
-    assert told["balanced-accuracy"].startswith(
-        "No better than guessing, which has 50.00 % balanced accuracy: 50.00 % (95 %: "
-    )
+    said = "No better than guessing, which has 50.00 % balanced accuracy: 50.00 % (95 %: "
+    assert told["balanced-accuracy"].startswith(said)
     same = skill_of(np.zeros((360, 2)), labels, metric="auc")
     assert same.verdict.startswith("Ranks test records no better than chance: AUC 0.500 (95 %: ")
     assert same.estimate == same.auc
@@ -205,9 +204,8 @@ def test_by_another_metric() -> None:
 def test_one_class_alone() -> None:
     found = skill_of(np.array([[1.0, 0.0, 0.0]] * 20), np.zeros(20, np.int64))
     assert found.auc is None
-    assert found.verdict == (
-        'All 20 test records are of one class ("0"), so nothing tells whether the model has any skill: no AUC'
-    )
+    said = 'All 20 test records are of one class ("0"), so nothing tells whether the model has any skill: no AUC'
+    assert found.verdict == said
 
 
 def test_a_class_without_records_is_left_out_of_means() -> None:

@@ -130,9 +130,8 @@ def test_bounds_are_of_quantities():
     assert (bytes_of.bounds, bytes_of.bounds_origin) == ((0.0, 255.0), "assumed")
     mixed = {"pixels": IDS.astype(np.uint8), "level": level}
     said = refused(from_arrays, mixed, y, bounds=(0, 1))
-    assert said.startswith(
-        "records: x['pixels'] holds bytes, beside quantities of another type, and there is one range"
-    )
+    message = "records: x['pixels'] holds bytes, beside quantities of another type, and there is one range"
+    assert said.startswith(message)
     level[2, 1] = np.nan
     assert "features must be finite" in refused(from_arrays, {"level": level}, y, bounds=(0, 1))
 

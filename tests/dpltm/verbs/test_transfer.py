@@ -397,8 +397,7 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
 
 
 def test_what_cannot_be_transferred() -> None:
-    with pytest.raises(ArtifactError, match="mine@7: no such round; it has rounds 0 to 2"):
-        moved(round=7)
+    assert "mine@7: no such round; it has rounds 0 to 2" in refused(moved, round=7, kind=ArtifactError)
     with pytest.raises(InputError, match=r"has no projection to drop"):
         transfer(
             own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers)
