@@ -68,7 +68,9 @@ class EpsilonRequest(ReleaseOptions):
 
 
 class NoiseRequest(SettingOptions):
-    """The least noise that a budget allows: the certified epsilon is at most `epsilon`, and within 0.1 % of it.
+    """The least noise that a budget allows.
+
+    The certified epsilon is then at most `epsilon`, and within 0.1 % of it.
 
     Examples:
         dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516
