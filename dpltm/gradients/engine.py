@@ -31,6 +31,7 @@ from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
 from dpltm.records.made_up import filled_up, same_numbers
 
@@ -367,7 +368,8 @@ class RecordGradients:
                     for part, row in zip((inputs, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(aligned(inputs), aligned(labels), own, rows)
+            with unwritten(self._model):
+                self._pass(aligned(inputs), aligned(labels), own, rows)
 
     def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         plan = self._plan
