@@ -147,7 +147,7 @@ def _content(value: object, met: dict[int, object]) -> object:
     if isinstance(value, (list, tuple, set, frozenset, deque)):
         return [_content(part, met) for part in value]
     # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
-    entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+    entered = isinstance(value, (SimpleNamespace, nn.Module)) or (is_dataclass(value) and hasattr(value, "__dict__"))
     return id(value), _content(vars(value), met) if entered else None
 
 

@@ -603,6 +603,12 @@ def where_zero(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x)
 
 
+def in_a_layer_of_a_list(self: Applied, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        self.mu[0].bias.add_(x.mean())
+    return self.layer(x)
+
+
 def in_an_array(self: Applied, x: Tensor) -> Tensor:
     self.mu += float(x.detach().mean())
     return self.layer(x)
@@ -675,8 +681,8 @@ def test_a_pass_that_writes_into_weights_is_refused_where_no_trial_showed_it(how
 
 
 def test_a_state_in_an_object_of_the_user_is_refused():
-    model = Applied(in_an_object, layer=nn.Linear(6, 3), mu=SimpleNamespace(found={}))
-    assert classes(model) == STATE.format("mu")
+    for forward, mu in ((in_an_object, SimpleNamespace(found={})), (in_a_layer_of_a_list, [nn.Linear(2, 2)])):
+        assert classes(Applied(forward, layer=nn.Linear(6, 3), mu=mu)) == STATE.format("mu")
 
 
 def test_an_object_that_holds_itself_and_keeps_nothing_is_accepted():
