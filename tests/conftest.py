@@ -25,7 +25,8 @@ NEW = settings(settings.get_profile("dpltm"), derandomize=False, max_examples=20
 settings.register_profile("explore", NEW)
 settings.load_profile("dpltm")
 
-SLOW = {"adversary", "examples", "golden", "workbench", "test_ranks.py", "test_run_and_demo.py", "test_sweep.py"}
+SLOW = {"adversary", "examples", "golden", "workbench"}
+SLOW |= {"test_process.py", "test_ranks.py", "test_run_and_demo.py", "test_sweep.py"}
 """Folders and files that take longest: whoever shares the work has the short ones left for the end."""
 
 
@@ -52,9 +53,8 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config-home")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache-home")))
-        if (
-            "ATEN_CPU_CAPABILITY" in os.environ
-        ):  # torch keeps compiled filters by source, whatever processor they are for
+        # torch keeps compiled filters by source, whatever processor they are for
+        if "ATEN_CPU_CAPABILITY" in os.environ:
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
         yield
 

@@ -18,7 +18,7 @@ on made tables that add up, that do not, and whose outcome is rare, at 1 and 3 (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,7 @@ from dpltm.features.normalisation import NORM, noisy_sum
 from dpltm.filters.descriptor import CLIP_NORM
 from dpltm.networks.masks import Mask
 from dpltm.options.train import LEAST_SQUARES, TrainOptions
+from dpltm.privacy.describe import percent
 from dpltm.privacy.mechanisms import Bits, GaussianRelease, NoisySgd
 from dpltm.randomness.noise import FastSource, RandomSource
 from dpltm.randomness.second_moments import MAX_NOISE, SENSITIVITY, edge, release_second_moments
@@ -92,6 +93,9 @@ would make columns that go together stand out of a rare class. A deviation is at
 MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
 """Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
 to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
+
+FAR, SHOWN = 0.15, 4
+"""Part of a class's share that noise may move its mean chance by, untold; and classes of which more is told."""
 
 MOST_PRODUCTS = 20_000
 """Sums of products that are screened: of more columns than make so many, those of numbers alone, or none."""
@@ -577,6 +581,40 @@ def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | No
     return NewtonSteps(parameters, begun.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
+def _longest_excess(of_persons: bool) -> float:
+    return math.sqrt(2) * (MOST_EXCESS / math.sqrt(1 - OF_ROWS**2) if of_persons else 1.0)
+
+
+def excess_noise(release: GaussianRelease, classes: int, of_persons: bool) -> float:
+    """Return the standard deviation of the noise in the excess of a class, in rows: of K that add up to 0; public."""
+    return math.sqrt(1 - 1 / classes) * _longest_excess(of_persons) * release.noise_std
+
+
+def chance_notes(
+    release: GaussianRelease | None, dataset: Dataset, shares: Sequence[float], hidden: Iterable[bool]
+) -> list[str]:
+    """Return a note on how far noise alone, two deviations of it, moves the mean chances of small classes; or none.
+
+    Args:
+        shares: public or released ones, of all classes; none where there are none yet.
+        hidden: whether noise hides each share, so that it is an upper bound.
+    """
+    if release is None or dataset.target is not None:
+        return []
+    most = 2 * excess_noise(release, dataset.classes, dataset.of_persons)
+    whom, enough = "persons" if dataset.of_persons else "rows", math.ceil(most / FAR)
+    names = dataset.schema.class_names or range(dataset.classes)
+    few = [
+        f"of {name!r}, {'under' if below else 'about'} {rows:,.0f} {whom}, by {'over ' * below}{percent(most / rows, 0)}"
+        for name, share, below in zip(names, shares, hidden, strict=False)
+        if (rows := max(share * dataset.records, 1.0)) < enough
+    ]
+    any_class = f"of one with {enough:,} {whom}, by {percent(FAR, 0)}, with {most:,.0f}, by 100 %"
+    told = "; ".join(few[:SHOWN] if shares else [any_class]) + f"; and of {len(few) - SHOWN} more" * (len(few) > SHOWN)
+    less = ", less where persons have several rows" * dataset.of_persons
+    return [f"noise alone moves the mean chance of a class: {told} (two deviations{less})"] if told else []
+
+
 @torch.no_grad()
 def calibrate(
     model: nn.Module, begun: Prepared, release: GaussianRelease, opened: Callable[[], Arrays], noise: RandomSource,
@@ -593,7 +631,7 @@ def calibrate(
     assert labels is not None
     device = next(model.parameters()).device
     of_persons = labels.of_persons
-    longest = math.sqrt(2) * (MOST_EXCESS / math.sqrt(1 - OF_ROWS**2) if of_persons else 1.0)
+    longest = _longest_excess(of_persons)
 
     def residuals(values: Tensor, codes: Tensor) -> Tensor:
         """Chances less what came true, ``(n, classes)``, over the longest that counts; and of persons what came true."""
@@ -612,7 +650,7 @@ def calibrate(
         records = max(float(true.sum()), 1.0)
         shares = _by_rows(true, labels, release.noise_std * MOST_ROWS / OF_ROWS)
     excess = (excess - excess.mean()) * longest / records  # they add up to 0
-    variance = (1 - 1 / labels.classes) * (longest * release.noise_std / records) ** 2
+    variance = (excess_noise(release, labels.classes, of_persons) / records) ** 2
     excess = excess / (1 + variance / excess.square())
     doubt = labels.doubt.square()
     drift = 1 - doubt / (2 * doubt + excess.square()).clamp_min(1e-300)  # from a half to 1

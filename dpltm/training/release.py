@@ -350,11 +350,14 @@ class Drawn:
                 step(descent.step, f"epsilon so far {figure(odometer.after(descent.step))}{shown}")
 
             descent.run(measure, between)
+        if self.begun.labels is not None and not plan.dataset.schema.class_shares:
+            shares, hidden = self.begun.labels.shares.tolist(), self.begun.labels.doubt.isinf().tolist()
+            self.notes = tuple(head.chance_notes(plan.before_steps["chances"], plan.dataset, shares, hidden))
         if test is not None and plan.start.spec.score is None:
             self.skill = self._skill(test)
         if test is not None and plan.dataset.test is not None:
             opened = plan.dataset.test.open(plan.ledger.declared_test(plan.dataset))
-            self.notes = (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
+            self.notes += (*outside_notes(plan.dataset, opened.x), *getattr(self.skill, "notes", ()))
         plan.start.model.to("cpu")
         self.seconds = time.perf_counter() - began
 

@@ -64,8 +64,14 @@ TAIL, THIN = 0.03, 0.01
 """Shares of a column's numbers that may be left out at either end, by their noisy count and a standard deviation: the first
 where noise is large, the second where ``NEAR`` of its standard deviations are less."""
 
-RAREST, FEWEST, SURELY = 0.01, 10, 1.645
-"""Share of the records, and number, from which on a class must be found 19 times of 20; and what this takes of its noise."""
+RAREST, FEWEST, SURELY, LIKE = 0.01, 10, 1.645, 0.5
+"""Share of the records, and number, from which on a class must be found 19 times of 20; what this takes of its noise; and
+the share of rows that are alike in a column that is easy to find."""
+
+SURE = {
+    "rarest": "a category that {:,} rows have",
+    "densest": "bounds of a column where {:,} rows lie within a factor of 2, or 4 years",
+}
 
 MOST_NAMES, LONGEST_NAME = 2000, 100
 """Categories that are kept, of all columns together, and bytes of one in UTF-8: longer cells count as other values."""
@@ -234,15 +240,15 @@ class ColumnQuery:
         tail = -float(ndtri(delta / self.lone_names)) * (1 + 1e-9)
         return 1 + tail * noise_std + grid_step(noise_std)  # Q((t - step - 1) / s) = delta / k
 
-    def rarest(self, noise_std: float, delta: float) -> int | None:
-        """Return how many records a category has that is found 19 times of 20, which is public; None without names."""
-        return math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
+    def sure(self, noise_std: float, delta: float) -> dict[str, int]:
+        """Return how many rows a category, and a group of numbers or dates, has that is found 19 times of 20; public.
 
-    def least(self, noise_std: float, delta: float) -> float:
-        """Return of how many records nothing is more likely found than not, were they all alike in a column; public."""
-        numbers = any(map(histograms_of, self.columns))
-        names = self.threshold(noise_std, delta) if self.lone_names else math.inf
-        return min(names, STANDS_OUT * noise_std / WEIGHT if numbers else math.inf)
+        Of what is looked for. A noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s.
+        """
+        names = {"rarest": self.threshold(noise_std, delta) + SURELY * noise_std} if self.lone_names else {}
+        group = (STANDS_OUT + SURELY) * noise_std / WEIGHT  # of WEIGHT times its rows, which reach 5 s
+        numbers = {"densest": group} if any(map(histograms_of, self.columns)) else {}
+        return {name: math.ceil(rows) for name, rows in {**names, **numbers}.items()}
 
     def counts(self, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return histograms of all columns by codes ``(n, columns)``, private: of intervals, categories and groups."""
@@ -422,12 +428,12 @@ def find_schema(
     progress.say(f"calibrating noise to epsilon {options.private:g} at delta {options.delta:g}")
     found_columns: tuple[tuple[Column, float], ...] = ()
     if dry_run:
-        release = _release(table, options, ledger, ledger.book)
+        release = _release(table, options, ledger, ledger.book, progress)
         lineage = NO_LINEAGE
         entry = release.entry
         account = price(release, ledger.book)
     else:
-        paid = pay(lambda book, _: _release(table, options, ledger, book), ledger)
+        paid = pay(lambda book, _: _release(table, options, ledger, book, progress), ledger)
         entry = paid.entry
         account = paid.account
         lineage = paid.lineage
@@ -438,18 +444,25 @@ def find_schema(
     query = ColumnQuery(table.schema.wanted, histograms.adjacency)
     notes = [*public_input_notes(table.dataset), *unit_notes(table.dataset)]
     notes += [] if table.dataset.test is not None else [ALL_OF_IT]
+    sure = query.sure(histograms.noise_std, NAMES_DELTA * options.delta)
+    notes.append(_told(sure))
     return FoundSchema(
         histograms,
         statement(account, delta=options.delta, adjacency=histograms.adjacency, notes=notes),
-        query.rarest(histograms.noise_std, NAMES_DELTA * options.delta),
+        sure.get("rarest"),
         columns,
         {column.name: share for column, share in found_columns if column.kind in HISTOGRAMS},
         schema_text(table.schema, columns, lineage, FOUND),
     )
 
 
+def _told(sure: Mapping[str, int]) -> str:
+    """Say what is found: in a dry run, before payment, and on what was paid for."""
+    return f"found 19 times of 20 at this epsilon: {'; '.join(SURE[name].format(rows) for name, rows in sure.items())}"
+
+
 def _release(
-    table: Unfinished, options: FindOptions, ledger: Ledger, book: Book
+    table: Unfinished, options: FindOptions, ledger: Ledger, book: Book, progress: Progress
 ) -> Once[tuple[tuple[Column, float], ...]]:
     """Return the release, calibrated to what a ledger leaves of the budget; refused where it would be paid for in vain."""
     adjacency = cast(Adjacency, options.adjacency)
@@ -466,13 +479,15 @@ def _release(
     entry = Entry("release", part, (*lone, histograms), words, unit=book.unit)
     _check_size(table.schema, entry)
     records = table.dataset.records
-    if records < (least := query.least(histograms.noise_std, delta)):
+    sure = query.sure(histograms.noise_std, delta)
+    told = _told(sure)
+    if LIKE * records < max(sure.values()):  # of columns of which nothing is known, most are numbers
         raise InputError(
-            f"`private`: at this epsilon nothing that under {math.ceil(least):,} rows have in common stands out of the"
-            f" noise, and {records:,} count: it would be paid for in vain; raise it, or write public bounds and values into"
-            " a `schema`"
+            f"`private`: {told}; {records:,} rows count, so hardly any column would be found, and it would be paid for in"
+            " vain; raise it, or write public bounds and values into a `schema`"
         )
-    rarest = query.rarest(histograms.noise_std, delta)
+    progress.say(told)
+    rarest = sure.get("rarest")
     if rarest is not None and table.schema.label.wanted and rarest > max(RAREST * records, FEWEST):
         raise InputError(
             f"`classes` is missing: at this epsilon a class with under {rarest:,} of the {records:,} rows that"

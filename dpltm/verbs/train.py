@@ -46,7 +46,6 @@ from dpltm.privacy.statement import PrivacyReport, as_claimed, statement
 from dpltm.randomness import banded_noise
 from dpltm.randomness.noise import MIN_EPSILON
 from dpltm.records.dataset import Dataset
-from dpltm.records.input_parts import shown
 from dpltm.records.notes import NO_TEST, feature_notes, public_input_notes, shares_notes, test_notes, unit_notes
 from dpltm.records.settle import check_delta
 from dpltm.records.subgroups import check_column
@@ -563,7 +562,10 @@ def _notes(plan: TrainingPlan, planned_steps: int, lr: float | None) -> tuple[st
         *feature_notes(dataset),
         *network_notes(plan.start.spec),
     ]
-    notes += _hidden_notes(plan)
+    hidden = _hidden_notes(plan)
+    for note in hidden:  # before payment
+        plan.services.progress.say(note)
+    notes += hidden
     if options.compile and not compiler_at_hand():
         notes.append("`compile`: no C++ compiler is at hand (g++ or clang++), so the filter is not compiled")
     if mechanism.steps < planned_steps:
@@ -585,7 +587,7 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
     Over T steps k records add at most k q T bounds in any direction, and the noise is sigma sqrt(T) bounds: that of
     sigma / (q sqrt(T)) records.
     """
-    dataset, mechanism, chances = plan.dataset, plan.mechanism, plan.before_steps.get("chances")
+    dataset, mechanism = plan.dataset, plan.mechanism
     whom = "persons" if dataset.of_persons else "records"
     bound = 2.0 if mechanism.adjacency == "replace-one" else 1.0
     hidden = HIDES * bound * mechanism.noise_multiplier / (mechanism.sampling_rate * math.sqrt(mechanism.steps))
@@ -594,17 +596,8 @@ def _hidden_notes(plan: TrainingPlan) -> list[str]:
             f"nothing can be learned: noise hides what under {math.ceil(hidden):,} {whom} have in common, and there are"
             f" {dataset.records:,} in all classes; take more of them, or less noise"
         ]
-    if chances is None:
-        return []
-    most = HIDES * math.sqrt(2) * chances.noise_std  # it is of residuals over sqrt 2, a record's longest
-    schema = dataset.schema
-    counts = zip(schema.class_names, schema.class_shares, strict=False)
-    few = [name for name, share in counts if share * dataset.records < most]
-    note = (
-        f"the chances of {shown(few)} may be off: by their shares these classes have under {math.ceil(most):,} {whom},"
-        " and noise hides so many"
-    )
-    return [note] if few else []
+    shares = dataset.schema.class_shares
+    return head.chance_notes(plan.before_steps.get("chances"), dataset, shares, [False] * len(shares))
 
 
 def stated(plan: TrainingPlan, account: Account | None = None, *, diverged: bool = False) -> PrivacyReport:

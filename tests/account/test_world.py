@@ -10,7 +10,7 @@ rule without                          caught by
 2    names, apart, carried            here
 3    ids, known again                 here
 4    a draw marks its set             dpltm/test_api.py::test_a_ledger_that_is_named_is_the_one
-4    and its folder                   cli/test_releases_behind.py::test_what_a_training_is_made_of_counts
+4    and its folder                   cli/test_tickets.py::test_what_a_training_is_made_of_counts
 5    heads in values                  here
 5    heads in the user's folder       test_account_file.py::test_a_ledger_that_holds_less_than_it_did_is_refused...
 6    unprotected is infinite          here
@@ -34,7 +34,7 @@ rule without                          caught by
 15   of others, said one an owner     test_account.py::test_messages_of_other_owners_are_said_to_be_counted_one_each
 16   a ledger in memory elsewhere     test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
 16   values elsewhere                 test_release.py::test_a_forked_process_draws_nothing_that_its_parent_paid_for
-16   pickled ledgers                  test_ledger.py::test_a_ledger_is_one
+16   pickled ledgers                  test_account.py::test_a_ledger_is_one
 16   pickled secrets                  test_release.py::test_no_secret_leaves_its_process_or_is_shown
 ==== ================================ ======================================================================================
 """

@@ -1,4 +1,4 @@
-"""Disks that are full, or not to be written: one line, and nothing half-written is left."""
+"""Disks that are full, or not to be written, and files that are damaged or hostile: one line, and nothing half-written."""
 
 import os
 import re
@@ -11,6 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from commands import LEDGER, PRIVATE, PUBLIC
+from programs import program
 from recipes import DENSE, HEAD, RUN
 
 SMALL = "--model mlp:4 --rounds 1 --iterations 3 --batch-size 32"
@@ -101,3 +102,52 @@ def test_a_folder_that_is_not_to_be_written_costs_nothing(cli, work, tree, monke
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
     assert "Read-only file system" in done.err
     assert tree() == before
+
+
+# --- ``benchmarks/fuzz.py``, which tries many more; and what it has found ---
+
+fuzz = program("benchmarks/fuzz.py")
+ONE_STEP = f"train --dense {PRIVATE} --model mlp:4 --steps 1 --noise-multiplier 9"
+
+
+def test_one_line_or_an_answer_and_nothing_half_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, os.environ[name])
+    monkeypatch.delenv("DPLTM_DEBUG", raising=False)
+    found = fuzz.main(["--inputs", str(4 * len(fuzz.KINDS)), "--jobs", "1", "--seed", "1"])
+    assert found["problems"] == []
+    assert found["inputs"] == 4 * len(fuzz.KINDS)
+    assert found["codes"]["2"] > found["inputs"] / 3  # damage that nobody notices would prove nothing
+
+
+def test_a_message_holds_nothing_that_a_terminal_acts_on(refused, cwd):
+    name = "a\x1b[31m\u202eb.csv"
+    (cwd / name).write_text("x,y\n1,\x072\n")
+    said = refused("datasets", "info", name, "--label", "y")
+    assert said.isprintable()
+    assert "a\\x1b[31m\\u202eb.csv" in said
+
+
+@pytest.mark.parametrize("name", ["own.jsonl", "own.key", "config/dpltm/ledgers.jsonl"])
+def test_nobody_waits_for_a_pipe_beside_the_ledger(cli, cwd, monkeypatch, name):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(cwd / "config"))
+    assert cli(f"{ONE_STEP} --ledger own.jsonl --out one").code == 0
+    (cwd / name).unlink()
+    os.mkfifo(cwd / name)
+    done = cli(f"{ONE_STEP} --ledger own.jsonl --out two")
+    assert done.code == 2
+    assert "is not a plain file" in done.err
+    assert not Path("two").exists()
+
+
+def test_nobody_waits_for_a_pipe_among_cached_features(cli, cwd, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cwd / "cache"))
+    command = f"{ONE_STEP} --model mlp --features scatter:1,2"
+    assert cli(f"{command} --out one").code == 0
+    files = list(Path("cache").rglob("*.npy"))
+    assert files
+    for path in files:
+        path.unlink()
+        os.mkfifo(path)
+    assert cli(f"{command} --out two").code == 0
+    assert all(path.is_file() for path in files)  # computed anew

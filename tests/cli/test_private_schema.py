@@ -16,20 +16,11 @@ from dpltm.verbs import schema as stage
 
 DRAFT = """
 missing = ["?"]
-[column.age]
-kind = "number"
-bounds = "private"
-[column.ward]
-kind = "category"
-values = "private"
-[column.who]
-kind = "ignored"
-[column.seen]
-kind = "date"
-bounds = "private"
-[column.ill]
-kind = "label"
-classes = ["no", "yes"]
+column.age = { kind = "number", bounds = "private" }
+column.ward = { kind = "category", values = "private" }
+column.who = { kind = "ignored" }
+column.seen = { kind = "date", bounds = "private" }
+column.ill = { kind = "label", classes = ["no", "yes"] }
 """
 LEDGER = "dpltm.ledger.jsonl"
 FIND = "datasets schema d.csv --schema s.toml --records 600 --out f.toml --private"
@@ -187,10 +178,19 @@ def test_held_out_records_are_left_out(cli, refused):
     assert cli("evaluate r --dataset d.csv --test 0.2 --json").json["accuracy"] == body["accuracy"]
 
 
-def test_what_can_find_nothing_is_refused_before_it_is_paid(refused):
-    said = refused(f"{FIND.replace('--records 600', '--records 60')} 0.1")
-    assert said.startswith("--private: at this epsilon nothing that under 2")
+def test_what_can_hardly_find_anything_is_refused_before_it_is_paid(cli, refused):
+    """Where half of the rows, all alike, would not be found 19 times of 20; above that it is said what would be."""
+    said = refused(f"{FIND.replace('--records 600', '--records 200')} 0.2")
+    told, rows = re.fullmatch(
+        r"--private: (found .* a category that \d+ rows have; .* where (\d+) rows lie .*); 200 rows count, so .*", said
+    ).groups()
+    assert 200 < int(rows) <= 300
     assert not Path(LEDGER).exists()
+    just = FIND.replace("--records 600", f"--records {2 * int(rows)}")
+    assert told in cli(f"{just} 0.2 --dry-run --json").json["privacy"]["notes"]
+    fewer = f"{FIND.replace('--records 600', f'--records {2 * int(rows) - 1}')} 0.2"
+    assert refused(fewer).startswith(f"--private: {told}")
+    assert told in cli(f"{just} 0.2 --json").json["privacy"]["notes"]
 
 
 HOSTILE = [
@@ -211,7 +211,7 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
     monkeypatch.setattr(stage, "gaussian_mechanism", lambda values, *_: values.copy())
     told, draft = [], DRAFT
     for old, new in zip(["age", "ward", "who", "seen", "ill"], names.split(","), strict=True):
-        draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
+        draft = draft.replace(f"column.{old} =", f'column."{new}" =')
     Path("s.toml").write_text(draft)
     for name, more in (("one", ()), ("other", (row,))):
         table("d.csv", 600, 2, more)
@@ -254,11 +254,9 @@ def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
     """The largest names that may be found fit beside whatever is not refused."""
     street = ", ".join(f'"{"x" * 60}{number}"' for number in range(9_999))
     Path("d.csv").write_text(re.sub(r"(?m)$(?!\Z)", ",", Path("d.csv").read_text()).replace("ill,", "ill,street", 1))
-    column = f'\n[column.street]\nkind = "category"\nother = true\nmissing = true\nvalues = [{street}]\n'
+    column = f'column.street = {{ kind = "category", other = true, missing = true, values = [{street}] }}\n'
     text = DRAFT.replace('missing = ["?"]', 'missing = ["?", ""]') + column
-    text = text.replace(
-        '"category"\nvalues = "private"', '"category"\nother = true\nmissing = true\nvalues = "private"'
-    )
+    text = text.replace('"category", values', '"category", other = true, missing = true, values')
     Path("s.toml").write_text(text)
     assert refused(f"{FIND} 1").startswith("--private: what is found might make a schema too large to be read (1,")
     # as large as names can be, each of their bytes escaped
@@ -279,7 +277,7 @@ def test_a_delta_that_names_have_used_up_is_said(cli, refused):
 # --- bounds that are public: all three stages, and what a run remembers ---
 
 PUBLIC = DRAFT.replace('values = "private"', 'values = ["north", "south", "attic"]')
-PUBLIC = PUBLIC.replace('"private"', "[18, 90]\nmissing = true", 1).replace('"private"', "[2020-01-01, 2024-12-31]")
+PUBLIC = PUBLIC.replace('"private"', "[18, 90], missing = true", 1).replace('"private"', "[2020-01-01, 2024-12-31]")
 TICKETS = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 20 --batch-size 32"
 DATA = "--dataset d.csv --schema s.toml"
 PUBLIC_TRAIN = f"train --dense {DATA} --model mlp:4 --steps 3 --noise-multiplier 2 --batch-size 20 --delta 1e-3"

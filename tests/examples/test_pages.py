@@ -63,13 +63,10 @@ MIXED_TABLE = re.compile(r"visits\.(toml|tickets|run)\b")
 """Commands of docs/data.md that run as long as they say, and whose answers are looked at."""
 
 NOT_RUN = {  # page, and what a step on it is like: why
-    ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_wheel.py installs the package",
-    ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_wheel.py installs the package",
-    ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_ranks.py starts some",
-    (
-        "python.md",
-        "torch.distributed.*",
-    ): "is for two processes; tests/dpltm/training/test_ranks.py starts some",
+    ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_house.py installs the package",
+    ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_house.py installs the package",
+    ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_process.py starts some",
+    ("python.md", "torch.distributed.*"): "is for two processes; tests/dpltm/training/test_ranks.py starts some",
     (
         "recipes.md",
         "dpltm run --config examples/papers/gdp-adult.toml",
@@ -175,9 +172,7 @@ def another_reader(folder: Path) -> None:
 
 HALF = "--dataset digits --subset 0.5:1.0"
 SET = typed("generate --dataset digits --subset 0.0:0.5 --provenance public --iterations 10 --out digits.tickets")
-KMNIST = typed(
-    "generate --dataset kmnist-7k --provenance public --model mlp:8 --iterations 10 --out kmnist.tickets",
-)
+KMNIST = typed("generate --dataset kmnist-7k --provenance public --model mlp:8 --iterations 10 --out kmnist.tickets")
 OTHER = typed(f"train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --ledger other.jsonl --out other.run")
 
 BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step before which this is done

@@ -196,12 +196,8 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
     budget = f"--features unit --centre 0.2 {BUDGET}"
     for name, kind, options, odd in (
         ("head least-squares people", "people", f"{HEAD} --noise-multiplier 0.2", (LOUD, TWIN)),
-        (
-            "eval-private people",
-            "people",
-            f"--model mlp:4 {NOISE} {SCORED} --steps 2 --batch-size 2",
-            LABELLED,
-        ),  # some right
+        # some right
+        ("eval-private people", "people", f"--model mlp:4 {NOISE} {SCORED} --steps 2 --batch-size 2", LABELLED),
         ("unit-column people 2", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
         ("unit-column people 6", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 6 {budget}", LONELY),
         ("unit-column people csv 2", "people csv", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
@@ -212,19 +208,14 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
             f"train --{name} {adjacency}", (f"{command} {options} {to}",), cast(Kind, kind), adjacency, "who", odd
         )
     ends = f"--dataset d.csv --label y --bounds 0,1 --target-bounds 0,2 --records {RECORDS}"
-    for name, data in (
-        ("classes", CSV),
-        ("targets", ends),
-        ("persons", PERSONS_CSV),
-    ):  # splines, and what goes with them
+    # splines, and what goes with them
+    for name, data in (("classes", CSV), ("targets", ends), ("persons", PERSONS_CSV)):
         whose: dict[str, Any] = {"unit": "who"} if name == "persons" else {}
         quiet = f"train --dense {data} {OUT} --noise-multiplier 0.02 {'--per-unit 3' if whose else ''} {to}"
         kind = "people csv" if whose else "csv"
         yield Case(f"train a table of {name} {adjacency}", (quiet,), kind, adjacency, odd=LONELY, **whose)
-    for metric in (
-        "rmse",
-        "mae",
-    ):  # of predictions at an end of the range, so that one record has all the error there is
+    # of predictions at an end of the range, so that one record has all the error there is
+    for metric in ("rmse", "mae"):
         error = f"train --dense {ends} {OUT} --model mlp:4 {SHORT} --lr 1000 {NOISE} {SCORED} --metric {metric} {to}"
         yield Case(f"train --eval-private {metric} {adjacency}", (error,), "csv", adjacency, odd=(*LABELLED, LOUD))
     for name in FILTERS:  # little noise on the sum of three groups, whose share in the answer must show
@@ -454,16 +445,8 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
 
 
 OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
-    "quantities": (
-        LABELS["quantities"],
-        np.asarray,
-        lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4"),
-    ),
-    "several labels": (
-        LABELS["several labels"],
-        np.asarray,
-        lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int),
-    ),
+    "quantities": (LABELS["quantities"], np.asarray, lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4")),
+    "several labels": (LABELS["several labels"], np.asarray, lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int)),
     "labels of steps": (
         LABELS["labels of steps"],
         lambda x: np.resize(x.T, (20, len(x))).T.reshape(-1, 5, 4),

@@ -274,10 +274,7 @@ LABELS = {
     "one quantity": Case(
         OneQuantity,
         (6,),
-        settings={
-            "loss": nn.MSELoss(reduction="none"),
-            "score": lambda outputs, y: 1 / (1 + (outputs - y).square()),
-        },
+        settings={"loss": nn.MSELoss(reduction="none"), "score": lambda outputs, y: 1 / (1 + (outputs - y).square())},
         labels=lambda draw, count: draw.normal(size=count),
     ),
     "quantities": Case(

@@ -1,22 +1,30 @@
 """Runs: what is written loads again, and into plain PyTorch."""
 
+import csv
+import io
 import json
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.stats import binomtest
 from torch import nn
 
 from dpltm.networks import build
 from dpltm.networks.masks import network_id
-from dpltm.privacy.entry import Lineage
+from dpltm.privacy.account import Account
+from dpltm.privacy.entry import Entry, Lineage, Part
+from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.tickets.files import new_folder, write_lineage
-from dpltm.tickets.run import AUDIT, load_run, read_observations, write_observations, write_run
+from dpltm.tickets.run import AUDIT, FoundRun, load_run, read_observations, write_observations, write_run
+from dpltm.tickets.workbench.compare import compare, table_csv, texts, unlike
 from dpltm.training.canaries import Observations
-from refusals import told
+from refusals import refused, told
 
 METRICS = [{"step": 1, "epsilon": 0.5, "accuracy": None}, {"step": 2, "epsilon": "inf", "accuracy": 0.25}]
 R = Path("r")
@@ -113,3 +121,96 @@ def test_values_that_no_audit_leaves(raw, name, value):
     tensors[name] = np.array([value, *tensors[name][1:]])
     raw.write(Path(AUDIT), tensors)
     assert told(read_observations, Path(), 3) == f"{AUDIT}: scores, coins or norms that no audit leaves"
+
+
+# --- comparisons: which runs stand beside each other, and why others do not ---
+
+PART = Part("d", "1" * 64, (), "record", 0, 5 * 10**8)
+RESOLVED = {"density": 0.5, "round": 2, "live": 7}
+CONFIG: dict[str, Any] = {"model": "mlp:4", "classes": 10, "test_records": 100, "resolved": RESOLVED}
+
+
+def run(
+    label: str, part: Part = PART, *, steps: int = 5, accuracy: float = 0.9, unit: str = "record", **config: Any
+) -> FoundRun:
+    given = {"id": label.encode().hex().zfill(64), "home": "f" * 64, "sequence": 1}
+    entry = Entry("release", part, (NoisySgd(0.1, steps, 2.0),), "a training", unit=unit, **given)  # type: ignore[arg-type]
+    result, lineage = {"accuracy": accuracy}, Lineage((entry,))
+    return FoundRun(Path(label), "finished", (), label, CONFIG | config, result, lineage=lineage, entry=entry)
+
+
+def test_runs_on_the_same_records() -> None:
+    one, two = run("one"), run("two", steps=9, accuracy=0.8, resolved={"density": 1.0})
+    body = compare([one, two])
+    assert [row["compared"] for row in body["rows"]] == [True, True]
+    assert [row["trained"] for row in body["rows"]] == ["ticket, round 2", "dense"]
+    expected = binomtest(90, 100).proportion_ci(0.95, method="wilson")
+    assert [body["rows"][0][key] for key in ("low", "high")] == pytest.approx([expected.low, expected.high])
+    together = Account.of((), one.lineage | two.lineage).epsilon(1e-5)
+    assert body["together"] == {"runs": 2, "epsilon": together, "delta": 1e-5}
+    assert together > max(row["certified"] for row in body["rows"])
+
+
+OTHERS = {
+    "other data: e[0.0:0.5], not d[0.0:0.5]": run("x", replace(PART, name="e", snapshot="2" * 64)),
+    "another part of the data: d[0.5:1.0], not d[0.0:0.5]": run("x", replace(PART, start=5 * 10**8, stop=10**9)),
+    "other test records: 90, not 100": run("x", test_records=90),
+    "other classes: 3, not 10": run("x", classes=3),
+    "accuracy on training records, with noise, beside that on the test split": run("x", options={"eval_private": 0.1}),
+}
+
+
+@pytest.mark.parametrize(("why", "other"), OTHERS.items(), ids=list(OTHERS))
+def test_others_are_shown_with_the_reason(why: str, other: FoundRun) -> None:
+    assert unlike(run("one"), other) == why
+    body = compare([run("one"), run("two"), other])
+    assert [row["compared"] for row in body["rows"]] == [True, True, False]
+    assert body["notes"][0] == f"x: not compared: {why}"
+    assert body["together"]["runs"] == 2
+    said = f"RUN: nothing can be compared: x: {why}; name runs on the same records"
+    assert refused(compare, [run("one"), other]) == said
+
+
+def test_where_records_cannot_be_told_apart_names_count() -> None:
+    """A snapshot has another id in every ledger."""
+    there = replace(PART, snapshot="2" * 64)
+    assert unlike(run("one"), run("two", there)) is None
+    assert unlike(run("one"), run("two", replace(there, name="e"))) == "other data: e[0.0:0.5], not d[0.0:0.5]"
+    said = "records are taken for the same by their name: their ledgers cannot tell whether they are"
+    assert said in compare([run("one"), run("two", there)])["notes"]
+    assert said not in compare([run("one"), run("two")])["notes"]
+
+
+def test_runs_that_go_on_or_are_broken_are_rows() -> None:
+    going = FoundRun(Path("going"), "unfinished", ("going is still going: another process is at work on it",), "going")
+    broken = FoundRun(Path("broken"), "damaged", ("broken/config.json: not valid JSON",), "broken")
+    body = compare([run("one"), going, broken])
+    states = [("finished", True), ("unfinished", False), ("damaged", False)]
+    assert [(row["state"], row["compared"]) for row in body["rows"]] == states
+    assert body["notes"][:2] == [
+        "going: not compared: going is still going: another process is at work on it",
+        "broken: not compared: broken/config.json: not valid JSON",
+    ]
+    assert body["together"] is None
+    said = "RUN: nothing can be compared: broken/config.json: not valid JSON"
+    assert refused(compare, [broken, broken]) == said
+
+
+def test_another_relation_or_unit_is_named_in_its_row() -> None:
+    body = compare([run("one"), run("two"), run("three", unit="user")])
+    assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
+    assert "three: its epsilons are for add-remove, unit user" in body["notes"]
+    assert [any(" (add-remove, unit user)" in cell for cell in row) for row in texts(body)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        *((cell, f"'{cell}") for cell in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1")),
+        *((cell, cell) for cell in ("-1.5", "+49", "-inf", "+", "-", "a=b", "", "2-3")),
+    ],
+)
+def test_no_cell_is_a_formula(cell: str, written: str) -> None:
+    """Numbers, and signs as names of classes, stay what they are."""
+    ((name, found),) = csv.reader(io.StringIO(table_csv([{"run": cell, "n": -1}]).partition("\n")[2], newline=""))
+    assert (name, found) == (written, "-1")

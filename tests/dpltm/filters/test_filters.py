@@ -14,16 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.filters import (
-    FILTERS,
-    Automatic,
-    Clip,
-    DpsrCg,
-    RadialTanh,
-    Sigmoid,
-    Tanh,
-    make_filter,
-)
+from dpltm.filters import FILTERS, Automatic, Clip, DpsrCg, RadialTanh, Sigmoid, Tanh, make_filter
 from dpltm.filters.trial import check_filter_bound
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.training.plan import NoisySteps

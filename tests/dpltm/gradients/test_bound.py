@@ -556,9 +556,8 @@ def test_who_is_in_a_chunk_that_came_out_large_contributes_as_before(name):
     torch.manual_seed(0)
     (model, size), y = TINY[name](), torch.zeros(LIMIT + 1, dtype=torch.long)
     if model[-1].bias is not None:
-        model[-1].bias.data.copy_(
-            torch.tensor([50.0, 0.0, 0.0])
-        )  # sure of the label: the loss has next to no gradient
+        # sure of the label: the loss has next to no gradient
+        model[-1].bias.data.copy_(torch.tensor([50.0, 0.0, 0.0]))
     x, sums = size * torch.rand(LIMIT + 1, 8), []
     x = x[:, None] if name == "conv" else x
     for count in (LIMIT, LIMIT + 1):
@@ -623,9 +622,8 @@ def test_the_norm_of_a_small_layer_beside_a_large_one_is_exact():
 )
 def test_chunks_that_are_none(rows):
     x = torch.ones(120, 3)
-    assert refused(linear(3, 2).filtered_sum, x, torch.ones(120, 2), Clip(1.0), chunks=rows).startswith(
-        "`chunks`: rows "
-    )
+    said = "`chunks`: rows "
+    assert refused(linear(3, 2).filtered_sum, x, torch.ones(120, 2), Clip(1.0), chunks=rows).startswith(said)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -2,16 +2,21 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import ndimage
+from hypothesis.extra.numpy import arrays
+from scipy import ndimage, stats
 
 from dpltm.features.feature_map import make_feature_map
 from dpltm.local import scheme as scheme_module
+from dpltm.local.channels import Response
+from dpltm.local.codebook import PAIRS, Codebook, codewords
 from dpltm.local.scheme import BitStrings, FixedPoint, Scheme, public_statistics, varied
+from dpltm.local.server import best_codebook, estimates, metric, nearest_mean
 from dpltm.randomness.noise import FastSource
 from local_channels import decoded
 from refusals import refused
@@ -179,3 +184,210 @@ def test_varied_images_stay_in_range_and_differ():
     same = varied(np.repeat(x[:1], 50, 0), FastSource(3))
     assert len({image.tobytes() for image in same}) == 50
     assert np.array_equal(varied(x, FastSource(3)), found), "by the source alone"
+
+
+# --- codebooks, one index a record: what it may tell, and what can be learned from many ---
+
+SIGNED, ONE_HOT = Codebook(6, 3, 1.0, "signed", 40), Codebook(6, 3, 4.0, "one-hot", 20)
+
+
+def records(count, values, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(count, values)).astype("f4"), generator.integers(0, 3, count)
+
+
+def parts(rows):
+    """Numbers of codebooks and indices, read byte by byte."""
+    rows = rows.astype(np.int64)
+    return rows[:, :4] @ 256 ** np.arange(4), rows[:, 4:] @ 256 ** np.arange(2)
+
+
+@pytest.mark.parametrize(("found", "candidates"), [(SIGNED, 2 * PAIRS), (ONE_HOT, 6 * PAIRS)])
+def test_a_candidate_is_reported_by_subset_selection(found, candidates):
+    assert found.response == Response(candidates, found.epsilon, found.near)
+    assert found.certified == found.response.certified
+
+
+@settings(max_examples=60)
+@given(
+    arrays(
+        "f4",
+        (4, 6),
+        elements=st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1e-45, 1.0]),
+    ),
+    st.sampled_from([SIGNED, ONE_HOT]),
+    st.integers(0, 2**32 - 1),
+)
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+def test_exactly_k_candidates_are_near_whatever_the_record_is(scores, found, number):
+    """All of the guarantee is in this: sums that overflow, ties and rows of zeros included."""
+    near = found.near_candidates(scores, np.array([0, 1, 2, 0]), number)
+    assert near.shape == (4, found.near)
+    assert all(len(set(row)) == found.near for row in near.tolist())
+    assert 0 <= near.min() <= near.max() < found.candidates
+
+
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
+def test_candidates_are_ranked_by_how_well_they_point_along_the_record(found):
+    """As fractions have it, nearest first; of ties, as all are for a record of zeros, the first one."""
+    x, y = records(8, 6)
+    x[0] = 0.0
+    directions, signs = codewords(9, 6, 3)
+    near = found.near_candidates(x, y, 9)
+    for record, label, row in zip(x.tolist(), y.tolist(), near.tolist(), strict=True):
+        along = [
+            sum(Fraction(a) * Fraction(b) for a, b in zip(record, public, strict=True))
+            for public in directions.tolist()
+        ]
+        turned = [value * (int(signs[at, label]) if found is SIGNED else 1) for at, value in enumerate(along)]
+        both = [*turned, *(-value for value in turned)]
+        best = sorted(range(2 * PAIRS), key=lambda at: -both[at])[: found.near]
+        assert row == [at + (0 if found is SIGNED else 2 * PAIRS * label) for at in best]
+    for scale in (2.0**-100, 2.0**60):
+        np.testing.assert_array_equal(found.near_candidates(x * np.float32(scale), y, 9), near)
+
+
+@pytest.mark.parametrize("found", [SIGNED, ONE_HOT])
+def test_no_attack_tells_two_records_apart_more_often_than_epsilon_permits(found):
+    """The likelihood ratio, which no attack beats, for records as far apart as they can be."""
+    count, draws = 6000, np.random.default_rng(0)
+    pair = [(np.eye(1, 6, dtype="f4") * sign, np.array([label])) for sign, label in ((1, 0), (-1, 2))]
+    which, ties = draws.integers(0, 2, count), draws.integers(0, 2, count)
+    x, y = (np.concatenate([pair[one][part] for one in which]) for part in (0, 1))
+    numbers, indices = parts(found.randomise(x, y, FastSource(7)))
+    right = 0
+    for number in np.unique(numbers):
+        some = numbers == number
+        one, other = (np.isin(indices[some], found.near_candidates(*record, int(number))) for record in pair)
+        right += int((np.where(one == other, ties[some], other) == which[some]).sum())
+    limit = math.exp(found.epsilon) / (1 + math.exp(found.epsilon))
+    assert stats.binomtest(right, count).proportion_ci(0.999).low <= limit
+    assert stats.binomtest(right, count).pvalue < 1e-6  # the test has power: a message does tell something
+
+
+def test_the_number_of_a_codebook_says_nothing_of_its_records():
+    """It comes before any record is looked at: with the same coins it is the same for all records."""
+    (x, y), (other, labels) = records(300, 6), records(300, 6, seed=1)
+    numbers = [parts(SIGNED.randomise(*pair, FastSource(5)))[0] for pair in ((x, y), (other, labels))]
+    assert numbers[0][0] == numbers[1][0]
+    assert len(np.unique(numbers[0])) == 19  # 16 records share one
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0])
+def test_estimates_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
+    found = best_codebook(6, 3, epsilon)
+    assert found.labels == ("signed" if epsilon == 1 else "one-hot")
+    count = 1_500
+    labels = np.arange(count) % 3
+    truth = np.array([[1, 0, 0, 0, 0, 0], [0, 0.6, 0.8, 0, 0, 0], [-0.8, 0, 0, 0, 0, 0.6]])
+    scores = (7 * truth[labels]).astype("f4")  # only the direction counts
+    off = []
+    for seed in range(8):
+        told = estimates(found, found.randomise(scores, labels, FastSource(seed)))
+        off.append((told.means - truth) / math.sqrt(told.variance))
+    off = np.array(off)
+    assert np.abs(off.mean(0)).max() < 4.5 / math.sqrt(8)
+    assert 0.8 < off.std() < 1.15
+
+
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("epsilon", [3.0, 5.0, 8.0])
+def test_second_moments_are_right_in_the_mean_and_as_noisy_as_said(epsilon):
+    count, values = 480, 30
+    found = best_codebook(values, 3, epsilon)
+    assert found.labels == "one-hot"
+    generator = np.random.default_rng(1)
+    scores = generator.normal(size=(count, values)) * np.linspace(2, 0.5, values) + np.eye(values)[0]
+    labels = generator.integers(0, 3, count)
+    lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+    truth = (scores / lengths).T @ (scores / lengths) / count
+    off = []
+    for seed in range(8):
+        told = estimates(found, found.randomise(scores.astype("f4"), labels, FastSource(seed)))
+        off.append((told.moments - truth) / told.deviation)
+    off = np.array(off)
+    assert np.abs(off.mean(0)).max() < 5 * math.sqrt(2 / 8)  # on the diagonal, variances are twice as large
+    apart = off[:, ~np.eye(values, dtype=bool)]
+    assert 0.93 < apart.std() < 1.07
+
+
+@pytest.mark.parametrize("found", [SIGNED, Codebook(1025, 3, 4.0, "one-hot", 20)])
+def test_signed_messages_and_long_records_tell_no_second_moments(found):
+    x, y = records(50, found.values)
+    rows = found.randomise(x, y, FastSource(0))
+    assert estimates(found, rows).moments is None
+    assert nearest_mean(found, rows)["fc1.weight"].shape == (3, found.values)
+
+
+@pytest.mark.parametrize("deviation", [1e-9, 1.0, 1e9])
+def test_metric_of_nothing_but_noise(deviation):
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(size=(60, 60))
+        within = np.eye(60) / 60 + deviation * (noise + noise.T) / math.sqrt(2)
+        np.testing.assert_array_equal(metric(within, deviation), np.eye(60))
+
+
+def test_metric_without_noise_is_one_over_the_spread():
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * [3, 1, 0.2]
+    within = rows.T @ rows / len(rows)
+    product = metric(within, 1e-12) @ within
+    np.testing.assert_allclose(product, product[0, 0] * np.eye(3), atol=1e-6 * product[0, 0])
+
+
+@pytest.mark.parametrize("values", [50, 700])
+def test_codewords_are_those_of_the_format(values):
+    """As docs/formats.md says: messages written by another version rely on it, however many values a record has."""
+    generator, count = np.random.Generator(np.random.SFC64(77)), PAIRS * values
+    words = np.frombuffer(generator.bytes(8 * count), dtype=np.uint64) >> np.uint64(12)
+    radius, turn = np.split((words + 0.5) * 2.0**-52, 2)
+    radius = np.sqrt(-2 * np.log(radius))
+    normal = np.concatenate([radius * np.cos(2 * np.pi * turn), radius * np.sin(2 * np.pi * turn)])
+    directions, signs = codewords(77, values, 10)
+    np.testing.assert_allclose(directions.ravel(), normal, rtol=1e-6, atol=1e-12)
+    lowest = np.frombuffer(generator.bytes(PAIRS * 10), dtype=np.uint8) & 1
+    np.testing.assert_array_equal(signs.ravel(), np.where(lowest, 1, -1))
+
+
+@pytest.mark.parametrize("kind", ["u1", "i1", "i4"])
+def test_labels_of_any_whole_kind_mean_the_same(kind):
+    """256 candidates a class: indices of the last class do not fit into what labels come in."""
+    found = best_codebook(6, 100, 8.0)
+    x, y = records(40, 6)[0], np.arange(60, 100)
+    rows = found.randomise(x, y.astype(kind), FastSource(0))
+    np.testing.assert_array_equal(rows, found.randomise(x, y, FastSource(0)))
+    assert (parts(rows)[1] // 256 == y).mean() > 0.5
+
+
+def test_a_frequent_class_is_not_shunned():
+    """Two classes in opposite directions, nine to one: nearest means are right about both."""
+    generator, count = np.random.default_rng(0), 5_000
+    y = (generator.random(count) < 0.1).astype(int)
+    x = (np.where(y[:, None], -1.0, 1.0) * np.eye(1, 6) + 0.5 * generator.normal(size=(count, 6))).astype("f4")
+    x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
+    found = best_codebook(6, 2, 4.0)
+    parameters = nearest_mean(found, found.randomise(x, y, FastSource(0)))
+    outputs = x @ parameters["fc1.weight"].numpy().T + parameters["fc1.bias"].numpy()
+    right = outputs.argmax(1) == y
+    assert min(right[y == 0].mean(), right[y == 1].mean()) > 0.9
+
+
+def test_what_is_no_codebook():
+    assert refused(Codebook, 4, 3, 0.0, "signed", 1) == "`epsilon`: 0 is not a positive number up to 10000"
+    assert refused(Codebook, 4, 3, 1.0, "signed", 129) == "Expected 129 near candidates from 1 to 128"
+
+
+@pytest.mark.parametrize(
+    ("value", "label", "said"),
+    [
+        (np.inf, 0, "values: some are not finite numbers; what cannot be compared cannot be encoded"),
+        (0.0, 0.0, "Expected labels that are whole numbers, not float64"),
+        (0.0, 3, "Expected labels from 0 to 2, not 3 to 3"),
+    ],
+)
+def test_what_is_no_record(value, label, said):
+    assert refused(SIGNED.randomise, np.full((1, 6), value), np.array([label]), FastSource(0)) == said
+
+
+def test_what_is_no_message():
+    said = "an index is 65535, and there are 256 candidates"
+    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == said

@@ -204,9 +204,8 @@ def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
     moved = dpltm.transfer(made, x, y[:, :2], model=Two, **SEVERAL.settings, **SEVERAL.facts)
     assert moved.body.spec.labels == LabelForm("float32", (2,))
     assert torch.equal(moved.body.theta0["fc1.weight"], made.body.theta0["fc1.weight"])
-    assert refused(dpltm.transfer, made, x, y, **SEVERAL.facts).endswith(
-        "name the same with a last layer for float32 labels of shape (3,)"
-    )
+    said = "name the same with a last layer for float32 labels of shape (3,)"
+    assert refused(dpltm.transfer, made, x, y, **SEVERAL.facts).endswith(said)
 
 
 def test_a_loop_with_such_labels_is_a_run():

@@ -15,15 +15,25 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional
 
+import dpltm
 from descents import STEPS, keyed_descent, states_of, weights
+from dpltm.errors import DpltmError
 from dpltm.filters import Clip, Filter, PerLayerClip, Tanh
+from dpltm.gradients import RecordGradients
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
+from dpltm.privacy.accountant import epsilon
+from dpltm.privacy.calibration import calibrate_noise
+from dpltm.privacy.ledger import Ledger
+from dpltm.privacy.mechanisms import BandedSgd, NoisySgd
+from dpltm.randomness.banded_noise import norm, optimal_strategy, squared_error
 from dpltm.randomness.gaussian_mechanism import grid_step
-from dpltm.randomness.noise import FastSource
+from dpltm.randomness.noise import FastSource, source_of
 from dpltm.randomness.sampling import ROUNDING, poisson_sample
 from dpltm.records.batches import Records
-from dpltm.training.descent import OPTIMIZERS, ExactSum, NoisyGradients, train
+from dpltm.training import descent as module
+from dpltm.training.descent import SCHEDULES, ExactSum, NoisyGradients, train
+from dpltm.training.optimizers import OPTIMIZERS
 from dpltm.training.plan import NoisySteps
 from gradient_cases import flat, noisy, some_mask, steps_of, toy_data
 from interruptions import run_until
@@ -112,10 +122,7 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     assert ((flat(model) - flat(start))[live] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("rate", "batch", "steps"),
-    [(1.0, 10.0, 1), (0.5, 20.0, 1), (0.1, 4.0, 3)],
-)
+@pytest.mark.parametrize(("rate", "batch", "steps"), [(1.0, 10.0, 1), (0.5, 20.0, 1), (0.1, 4.0, 3)])
 def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, steps):
     """Never over the realised one, which is private."""
     x, y = toy_data()
@@ -327,3 +334,252 @@ def test_state_of_another_network_is_refused():
     state = made.state()
     state["weights/0"] = torch.zeros(1, 2)
     assert refused(made.resume, 1, state) == "checkpoint: weights/0 has shape (1, 2), not (6, 5)"
+
+
+# --- optimizers against those of torch, bit by bit; averages and schedules written out ---
+
+PEERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+}
+
+
+def moved(step: Callable[[float, int], None], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The parameters after 30 steps of changing size; of one of them the gradient is always 0."""
+    generator = torch.Generator().manual_seed(0)
+    for count in range(30):
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameters[1].grad *= 0
+        step(0.5 / (count + 1), count + 1)
+    return parameters
+
+
+def made() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(shape, generator=generator, requires_grad=True) for shape in ((300, 40), (3,), (7,))]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_bits_are_those_of_torch(name: str) -> None:
+    start, ours, theirs = made(), made(), made()
+    own, peer = OPTIMIZERS[name](ours), PEERS[name](theirs, lr=1.0)
+
+    def by_peer(lr: float, number: int) -> None:
+        del number
+        for group in peer.param_groups:
+            group["lr"] = lr
+        peer.step()
+
+    moved(own.step, ours)
+    moved(by_peer, theirs)
+    assert not torch.equal(ours[0], start[0])
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
+
+
+def exponential(values: Tensor) -> Tensor:
+    """De et al. 2022: old average times d plus new weights times 1 - d, with d = min(0.98, (1 + t) / (10 + t))."""
+    found = values[0].double()
+    for t in range(1, len(values)):
+        decay = min(0.98, (1 + t) / (10 + t))
+        found = decay * found + (1 - decay) * values[t].double()
+    return found
+
+
+def polynomial(values: Tensor) -> Tensor:
+    """Shamir and Zhang 2013, section 4, as a sum: step t of T weighs 9 / (t + 8) times what later steps leave of it."""
+    steps = range(1, len(values))
+    shares = [9 / (t + 8) * math.prod(1 - 9 / (later + 8) for later in steps if later > t) for t in steps]
+    assert sum(shares) == pytest.approx(1)
+    return sum(
+        (share * value.double() for share, value in zip(shares, values[1:], strict=True)), torch.zeros_like(values[0])
+    )
+
+
+FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda values: values[-1].double(),
+    "ema": exponential,
+    "poly": polynomial,
+}
+"""Of parameters before the first step and after every one, ``(1 + steps, ...)``."""
+every_average = pytest.mark.parametrize("kind", ["none", "ema", "poly"])
+
+
+SMALL = ModelSpec("mlp:6", 5, 3)
+MULTIPLIERS: dict[str, Callable[[int], float]] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda step: (12 - step) / 12,
+    "cosine": lambda step: math.cos(math.pi * step / 24) ** 2,
+}
+"""Of the step size at each of twelve steps."""
+
+
+def by_hand(schedule: str = "constant", momentum: float = 0.0) -> Tensor:
+    """Parameters before the first step and after each of twelve steps of full-batch descent, ``(13, parameters)``."""
+    (x, y), model = toy_data(30), build(SMALL, 0)
+    mask = some_mask(model)
+    rounding = RecordGradients(model, mask, functional.cross_entropy).rounding * ROUNDING
+    mask.apply(model)
+    speed, found = [torch.zeros_like(p) for p in model.parameters()], [flat(model)]
+    for step in range(12):
+        gradients = torch.autograd.grad(functional.cross_entropy(model(x), y), list(model.parameters()))
+        with torch.no_grad():
+            for (name, p), g, v in zip(model.named_parameters(), gradients, speed, strict=True):
+                v.mul_(momentum).add_(g * rounding * mask[name])
+                p -= 0.5 * MULTIPLIERS[schedule](step) * v
+        found.append(flat(model))
+    return torch.stack(found)
+
+
+def trained(progress=None, **changes) -> nn.Module:
+    """Under a mask whose pruned weights the network holds something at before."""
+    model, sources = build(SMALL, 0), {"sampling": FastSource(0), "noise": FastSource(1)}
+    config = steps_of(Clip(1e6), 1.0, steps=12, expected_batch=30.0, noise_std=0.0, lr=0.5, **changes)
+    watch = None if progress is None else lambda done: progress(done, model)
+    train(model, some_mask(model), Records(*toy_data(30)), config, **sources, progress=watch)
+    return model
+
+
+@pytest.mark.parametrize(("optimizer", "momentum"), [("sgd", 0.0), ("momentum", 0.9)])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_against_a_loop(schedule, optimizer, momentum):
+    path = by_hand(schedule, momentum)
+    torch.testing.assert_close(flat(trained(schedule=schedule, optimizer=optimizer)), path[-1], rtol=1e-4, atol=1e-5)
+    assert (path[-1] - path[0]).abs().max() > 0.1
+
+
+@every_average
+def test_training_ends_with_the_average_and_shows_it_on_the_way(kind):
+    """Looking on changes nothing; pruned weights are zero in each."""
+    seen: list[Tensor] = []
+    path = by_hand("linear")
+    model = trained(lambda _, model: seen.append(flat(model)), schedule="linear", average=kind)
+    assert len(seen) == 12
+    for done, values in enumerate(seen, 1):
+        torch.testing.assert_close(values, FORMULAS[kind](path[: done + 1]).float(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(flat(model), seen[-1])
+    assert torch.equal(flat(model), flat(trained(schedule="linear", average=kind)))
+    for name, keep in some_mask(model).items():
+        assert model.get_parameter(name)[~keep].count_nonzero() == 0
+
+
+# --- banded noise: who enters which step, what is released, and what it does not go with ---
+
+STRATEGY, ROUNDS = (1.0, 0.6, 0.4), 8
+X = np.random.default_rng(0).integers(0, 256, (120, 5), dtype=np.uint8)
+Y = np.arange(120) % 3
+SETTINGS = {"bounds": (0, 255), "classes": 3, "steps": 12, "batch_size": 15, "noise_multiplier": 1.0, "delta": 1e-4}
+
+
+def descent(**more):
+    return keyed_descent(
+        **{"strategy": STRATEGY, "steps": ROUNDS, "expected_batch": 6.0, "optimizer": "momentum", **more}
+    )
+
+
+def test_each_record_enters_steps_of_its_own_alone(monkeypatch):
+    """The coins of Poisson sampling are as before; of those that fell, the part whose turn it is."""
+    taken, inner = [], NoisyGradients._draw
+
+    def draw(gradients):
+        sample = inner(gradients)
+        taken.append(set(sample[0].tolist()))
+        return sample
+
+    monkeypatch.setattr(NoisyGradients, "_draw", draw)
+    made = descent()
+    made.run()
+    parts = np.arange(len(toy_data()[0])) * 7 % 3
+    for step, entered in enumerate(taken):
+        assert entered <= set(np.flatnonzero(parts == step % 3).tolist())
+    monkeypatch.setattr(NoisyGradients, "_draw", inner)
+    whole = descent(strategy=())
+    for step, entered in enumerate(taken):
+        everyone = set(whole.gradients._draw()[0].tolist())
+        assert entered == {record for record in everyone if parts[record] == step % 3}
+    assert all(taken)
+
+
+def test_answers_are_sums_and_noise_by_the_inverse_matrix(monkeypatch):
+    """Dense oracle: what the optimizer gets, less the sums, is C^-1 Z, for the noise Z that was drawn."""
+    sums, drawn, inner = [], [], module.noisy_mean
+
+    def noisy(query, std, divisor, source):
+        state = source.state
+        drawn.append(inner(torch.zeros_like(query), std, 1.0, source_of(state)).double().numpy())
+        return inner(query, std, divisor, source)
+
+    def release(gradients, total):
+        sums.append(total.numpy().copy())
+        original(gradients, total)
+        answers.append(torch.cat([each.grad.flatten() for each in gradients.parameters]).double().numpy())
+
+    answers, original = [], NoisyGradients.release
+    monkeypatch.setattr(module, "noisy_mean", noisy)
+    monkeypatch.setattr(NoisyGradients, "release", release)
+    made = descent(optimizer="sgd")
+    made.run()
+    live = some_mask(build(ModelSpec("mlp:6", 5, 3), 0))
+    there = torch.cat([value.flatten() for value in live.values()]).numpy()
+    c = sum(a * np.eye(ROUNDS, k=-i) for i, a in enumerate(STRATEGY))
+    expected = np.array(sums) + np.linalg.solve(c, np.array(drawn))
+    assert np.array(answers)[:, there] * 6.0 == pytest.approx(expected, abs=0.01)  # of a std of 0.7: the grid
+    assert np.array(answers)[:, ~there] == pytest.approx(0, abs=0)
+
+
+def test_the_entry_says_what_was_done():
+    ledger = Ledger()
+    run = dpltm.train("mlp:4", X, Y, noise="banded:4", ledger=ledger, **SETTINGS)
+    (made,) = ledger.entries[-1].mechanisms
+    strategy = optimal_strategy(4, 12)
+    assert made == BandedSgd(0.5, 12, 1.0, norm(strategy), strategy=strategy)
+    assert run.privacy.certified.epsilon == epsilon([NoisySgd(0.5, 3, 1.0)], 1e-4)
+    assert "`noise` banded: correlated over 4 steps, of which a record may enter one" in run.privacy.notes
+
+
+def test_the_best_number_of_bands_is_taken_for_a_budget():
+    options = {**SETTINGS, "noise_multiplier": None, "epsilon": 4.0, "batch_size": 5, "steps": 100}
+    ledger = Ledger()
+    run = dpltm.train("mlp:4", X, Y, noise="banded", ledger=ledger, **options)
+    (made,) = ledger.entries[-1].mechanisms
+    found = {}
+    for bands in (1, 2, 4, 8, 16):
+        strategy = (1.0,) if bands == 1 else optimal_strategy(bands, 100)
+        plan = BandedSgd(bands * 5 / 120, 100, 1.0, strategy=strategy)
+        noise = calibrate_noise(4.0, 1e-4, plan).noise_multiplier
+        found[bands] = (noise**2 * squared_error(strategy, 100)) ** 0.5
+    alone = found.pop(1)
+    assert len(made.strategy) == min(found, key=lambda bands: found[bands])
+    said = next(note for note in run.privacy.notes if "banded" in note)
+    assert f"is {found[len(made.strategy)] / alone:.2f} times that of independent noise" in said
+
+
+BAD = {
+    "banded:1": ({}, "banded:1 has no whole number of bands from 2, such as banded:8"),
+    "bandet": ({}, "'bandet' is not one of secure, fast, nominal, banded; did you mean banded?"),
+    "banded:16": (
+        {},
+        "16 bands, and 8 is the most where 12 steps take 15 records each from one of as many parts of 120",
+    ),
+    "banded:65": ({"batch_size": 1, "steps": 100}, "65 bands, and 64 is the most"),
+    "banded:2": ({"batch_size": 100}, "2 bands, and 1 is the most"),
+    "banded:3": ({"adjacency": "replace-one"}, "a replaced record may be in another part"),
+    "banded:4": ({"microbatch": 3}, "`microbatch`: does not go with `noise` banded"),
+    "banded:5": ({"audit": 10}, "`audit`: does not go with `noise` banded"),
+    "banded:9": ({"sampling": "allocation:2"}, "`sampling`: does not go with `noise` banded"),
+    "banded": ({}, "banded needs a budget to choose its bands by; name them, such as banded:8"),
+    "banded:6": ({"units": np.arange(120) // 2, "unit": "person"}, "banded cuts single records into parts"),
+    "banded:7": ({"x": 0 * X}, "a part of 7, one for each band, has no records; ask for fewer bands"),
+}
+
+
+@pytest.mark.parametrize("noise", BAD)
+def test_what_cannot_be_is_refused_before_anything_is_spent(noise):
+    given, said = BAD[noise]
+    ledger = Ledger(unit=given.get("unit", "record"))
+    options = {"x": X, "y": Y, **SETTINGS, **given}
+    assert said in refused(dpltm.train, "mlp:4", noise=noise, ledger=ledger, kind=DpltmError, **options)
+    assert not any(entry.paid for entry in ledger.entries)

@@ -383,9 +383,8 @@ def test_a_full_memory_is_not_taken_for_a_wrong_label(error):
 def test_no_traceback_holds_what_prepare_says_of_the_first_record():
     x, y = toy_data()
     x[0] = SECRET
-    assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == (
-        "training: the first record cannot be made ready for the model; does prepare take every row of x?"
-    )
+    said = "training: the first record cannot be made ready for the model; does prepare take every row of x?"
+    assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == said
 
 
 def standing(rows: Tensor) -> Tensor:
@@ -447,9 +446,8 @@ def test_what_the_ledger_holds_is_part_of_the_budget():
     assert loop.report().certified.epsilon == total(ledger.entries)
     before = ledger.entries
     assert len(before) == 2
-    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(
-        "budget: on these records epsilon "
-    )
+    said = "budget: on these records epsilon "
+    assert refused(lambda: within(1.0 - 2e-3, ledger=ledger), kind=BudgetError).startswith(said)
     # calibration stops a little short of its budget, and some noise would fit what is left
     message = refused(lambda: within(1.0, ledger=ledger), kind=BudgetError)
     assert "which leaves less than 2 % of 1, nothing" in message

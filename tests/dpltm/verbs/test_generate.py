@@ -200,10 +200,7 @@ REFUSED = [
         "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can be"
         " certified for them)",
     ),
-    (
-        {"criterion": "dp-train"},
-        "`epsilon` is missing: what dp-train may spend on these records, such as 0.1",
-    ),
+    ({"criterion": "dp-train"}, "`epsilon` is missing: what dp-train may spend on these records, such as 0.1"),
 ]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee
@@ -227,12 +227,25 @@ def test_an_empty_group_beside_others_is_hardly_ever_taken_for_theirs():
     assert sum(low < 1024 for low in found) <= 3, "of 400, where 0.4 are expected"
 
 
-def test_what_is_rarest_follows_from_the_noise():
-    """19 of 20 categories of so many records come out."""
-    query, std = ColumnQuery((WORD,)), 20.0
-    rarest = query.rarest(std, 1e-7)
-    chance = norm.sf((query.threshold(std, 1e-7) - rarest) / std)
-    assert 0.95 <= chance < 0.953
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_what_is_surely_found_follows_from_the_noise(adjacency):
+    """19 of 20 categories of so many records come out, and groups of numbers: exactly, and in draws of 400 columns."""
+    std, delta, numbers = 20.0, 1e-7, tuple(Column(str(place), "number", wanted=True) for place in range(400))
+    words, ranges = ColumnQuery((WORD,), adjacency), ColumnQuery(numbers, adjacency)
+    ((_, rarest),), ((_, densest),) = words.sure(std, delta).items(), ranges.sure(std, delta).items()
+    assert 0.95 <= norm.sf((words.threshold(std, delta) - rarest) / std) < 0.953
+    assert 0.95 <= norm.sf((5 * std - densest * 181 / 256) / std) < 0.953, (
+        "numbers weigh less, and must have 5 deviations"
+    )
+    assert list(ColumnQuery((*numbers, WORD)).sure(std, delta)) == ["rarest", "densest"]
+    codes = np.full((densest, 400), np.searchsorted(private_columns.HISTOGRAMS["number"].edges, 37.0, side="right"))
+    found = sum(column.kind == "number" for column, _ in find_columns(ranges, codes, {}, std, delta, FastSource(3)))
+    assert 1e-3 < binom.cdf(found, 400, 0.95) < 0.999
+    names = [f"w{place}" for place in range(400)]
+    codes = np.repeat(np.arange(400.0), rarest)[:, None]
+    coded = {WORD.name: {name: place for place, name in enumerate(names)}}
+    ((found_words, _),) = find_columns(words, codes, coded, std, delta, FastSource(4))
+    assert 1e-3 < binom.cdf(len(found_words.values), 400, 0.95) < 0.999
 
 
 def test_the_kind_is_what_most_cells_are_and_nothing_where_each_is_rare():
@@ -308,25 +321,15 @@ def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
     ((values, std),) = asked
     assert std == 0.1
     assert values[:2].tolist() == [1, 2]
-    assert (
-        len(values) == 2 + 2 * 80 * (16 + 1) + 4 + 4
-    )  # powers of two from 2^-20 to 2^60 on either side and intervals of each, their ends, and zero
+    # powers of two from 2^-20 to 2^60 on either side and intervals of each, their ends, and zero
+    assert len(values) == 2 + 2 * 80 * (16 + 1) + 4 + 4
     assert sorted(values[2:])[-3:] == [0, 2 * 181 / 256, 2 * 181 / 256]
 
 
 DRAFT = """
-[column.age]
-kind = "number"
-bounds = [0, 100]
-missing = true
-
-[column."age missing"]
-kind = "category"
-values = "private"
-
-[column.ill]
-kind = "label"
-classes = ["no", "yes"]
+column.age = { kind = "number", bounds = [0, 100], missing = true }
+column."age missing" = { kind = "category", values = "private" }
+column.ill = { kind = "label", classes = ["no", "yes"] }
 """
 
 
