@@ -33,6 +33,7 @@ from dpltm.records.batches import Records
 from dpltm.registry import Deferred, Parameter, Registry
 from dpltm.training.descent import train
 from dpltm.training.plan import NoisySteps
+from refusals import refused
 
 SHORT = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 3 --batch-size 32"
 
@@ -203,11 +204,7 @@ def test_a_criterion_that_goes_wrong_later_ends_the_generation():
 
 def twin(name: NetworkName, features: int, classes: int) -> tuple[LayerSpec, ...]:
     (width,) = name.widths
-    return (
-        layer("a", torch.nn.Linear, features, width),
-        layer("relu1", "ReLU"),
-        layer("b", "Linear", width, classes),
-    )
+    return (layer("a", torch.nn.Linear, features, width), layer("relu1", "ReLU"), layer("b", "Linear", width, classes))
 
 
 TWIN = NetworkKind(
@@ -234,8 +231,7 @@ def test_a_kind_of_networks_in_the_library():
         assert shapes == spec.shapes()
         assert renamed(ModelSpec("twin-tanh", 64, 10), shapes) == spec
     assert list(dict(model.named_children())) == ["a", "tanh1", "b"]
-    with pytest.raises(InputError, match=r"^`model`: unknown network 'twin:5'"):
-        ModelSpec("twin:5", 64, 10)
+    assert refused(ModelSpec, "twin:5", 64, 10).startswith("`model`: unknown network 'twin:5'")
 
 
 # --- a local protocol: fair coins with a little of the bit ---

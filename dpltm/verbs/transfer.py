@@ -79,11 +79,7 @@ def transfer(
     body = tickets.body
     if round is not None:
         body = one_round(body, tickets.ticket(round).round)
-    if options.mode == "drop-projection":
-        check_kind_takes(body.spec.text, dataset)
-        target: Network = without_projection(body.spec, dataset.features, dataset.classes)
-    else:
-        target = _target(body.spec, dataset, model, tickets.label)
+    target = target_of(body.spec, dataset, options.mode, model, tickets.label)
     check_tables(target, dataset, f"{tickets.label}: its network")
     carried, layers = carry_over(body, target, options.mode, options.fresh, options.seed)
     config = {"transfer": {name: getattr(options, name) for name in ("mode", "fresh", "seed")}}
@@ -116,7 +112,11 @@ def _by_name(
     return dataset, {"columns": list(dataset.columns)}, (f"columns have other names, so weights went by place{what}",)
 
 
-def _target(spec: Network, dataset: Dataset, model: OwnModel | None, label: str) -> Network:
+def target_of(spec: Network, dataset: Dataset, mode: str, model: OwnModel | None, label: str) -> Network:
+    """Return the network that tickets of ``spec`` are carried over to; InputError if there is none for these records."""
+    if mode == "drop-projection":
+        check_kind_takes(spec.text, dataset)
+        return without_projection(spec, dataset.features, dataset.classes)
     if isinstance(spec, ModelSpec):
         if model is not None:
             raise InputError(
@@ -275,13 +275,13 @@ def without_projection(spec: Network, features: int, classes: int) -> ModelSpec:
     name = spec.name if isinstance(spec, ModelSpec) else None
     if name is None or not name.projected:
         raise InputError(
-            f"`mode`: {spec.text!a:.100} has no projection to drop; generate tickets with `model`"
+            f"`mode`: {spec.text!a:.100} has no projection to drop; generate tickets of the network"
             f" mlp:{PROJECTION}{features},300,100, or take `mode` ticket"
         )
     width, *between = name.widths
     if width != features:
         raise InputError(
             f"`mode`: {spec.text} projects onto {width:,} numbers, and these records have {features:,}; generate tickets"
-            f" with `model` {replace(name, explicit=(features, *between))}, or take `mode` ticket"
+            f" of the network {replace(name, explicit=(features, *between))}, or take `mode` ticket"
         )
     return ModelSpec(str(replace(name, explicit=tuple(between), projected=False)), features, classes)

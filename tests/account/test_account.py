@@ -36,6 +36,7 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.statement import SETTLED_NOTE, entry_notes, statement
 from exact import gaussian_delta
+from refusals import refused
 from world import Shelf
 
 DELTA = 1e-5
@@ -214,8 +215,7 @@ def test_edges_of_the_filter(mechanisms, figure):
 def test_a_filter_takes_the_worst_piece_and_checks_delta():
     small, large = released(1, NOISE, on=part(0, 10)), released(2, GaussianRelease(1.0), on=part(10, 20))
     assert account(small, large).filter_epsilon(DELTA) == account(large).filter_epsilon(DELTA)
-    with pytest.raises(InputError, match="delta"):
-        account(small).filter_epsilon(0.0)
+    assert "delta" in refused(account(small).filter_epsilon, 0.0)
 
 
 # --- messages of owners ---------------------------------------------------------------------------------------------
@@ -287,8 +287,7 @@ def test_under_replace_one_no_part_by_hash_is_protected_beside_one_that_is_not(k
 
     both("record", NOISE)
     both("place", REPLACING)
-    with pytest.raises(InputError, match=r"^`dataset`: "):
-        both("record", REPLACING)
+    assert refused(both, "record", REPLACING).startswith("`dataset`: ")
 
 
 @pytest.mark.parametrize("kind", ["public", "excluded"])
@@ -297,8 +296,7 @@ def test_a_declaration_holds_for_its_snapshot_under_any_name(kind: str) -> None:
     whole, copied, other = Part("table", "1" * 64), Part("copy", "1" * 64), Part("copy", "2" * 64)
     declared, paid = Account((Entry(kind, whole),)), Account((Entry("release", whole, (NOISE,)),))  # type: ignore[arg-type]
     for account, check in ((declared, check_private), (paid, partial(check_declared, kind=kind))):
-        with pytest.raises(InputError, match=r"^`dataset`: "):
-            check(account, part=copied)
+        assert refused(check, account, part=copied).startswith("`dataset`: ")
         check(account, part=other)
 
 
@@ -318,8 +316,7 @@ def test_a_dataset_by_name_is_public_or_private_also_once_it_was_edited(named: b
 def test_an_account_that_has_a_figure_is_not_ended_unasked() -> None:
     """Rule 6."""
     look, held = Entry("release", mechanisms=(Unprotected(),)), Account((Entry("release", mechanisms=(NOISE,)),))
-    with pytest.raises(InputError, match=r"^`unprotected`: "):
-        check_unprotected(held, (look,), False)
+    assert refused(check_unprotected, held, (look,), False).startswith("`unprotected`: ")
     check_unprotected(held, (look,), True)
     check_unprotected(held, held.entries, False)
     for empty in (Account(), Account((look,))):
@@ -425,8 +422,7 @@ def test_a_release_is_entered_on_what_it_was_planned_on(shelf):
     enter(ledger)
     with pytest.raises(Moved):
         ledger.enter(DRAFT, "2" * 64, head)
-    with pytest.raises(ArtifactError, match="again"):
-        enter(ledger)
+    assert "again" in refused(enter, ledger, kind=ArtifactError)
     assert len(ledger.entries) == 1
 
 
@@ -434,12 +430,11 @@ def test_a_release_is_entered_on_what_it_was_planned_on(shelf):
     ("draft", "field"), [(replace(DRAFT, unit="patient"), "unit"), (replace(DRAFT, population="others"), "population")]
 )
 def test_people_of_another_unit_or_population_are_refused(shelf, draft, field):
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         enter(Ledger(store=shelf), draft)
-    assert refused.value.option == field
+    assert caught.value.option == field
     nameless = Ledger()
-    with pytest.raises(InputError):
-        nameless.declare(draft)
+    refused(nameless.declare, draft)
     assert nameless.entries == shelf.book.entries == ()
     enter(Ledger(store=shelf), replace(DRAFT, population="people"))
     Ledger(store=shelf).declare(Entry("public", population="others", unit="patient"))  # protects nobody
@@ -455,11 +450,10 @@ def test_a_value_that_knows_more_of_its_ledger_is_refused_with_both_heads(shelf)
     short = replace(full, entries=(one,), digests=full.digests[:2])
     shelf.past.append(short)
     for lineage in knows:
-        with pytest.raises(ArtifactError) as refused:
-            Ledger(store=shelf).account(lineage)
+        told = refused(Ledger(store=shelf).account, lineage, kind=ArtifactError)
         if lineage.heads:
-            assert full.digests[-1][:12] in str(refused.value)
-            assert short.digests[-1][:12] in str(refused.value)
+            assert full.digests[-1][:12] in told
+            assert short.digests[-1][:12] in told
 
 
 def test_snapshots_are_known_by_content_and_to_the_owner_alone(shelf):
@@ -473,8 +467,7 @@ def test_snapshots_are_known_by_content_and_to_the_owner_alone(shelf):
 def test_a_ledger_is_one():
     ledger = Ledger()
     assert copy.copy(ledger) is copy.deepcopy([ledger])[0] is ledger
-    with pytest.raises(InputError, match="pickled"):
-        pickle.dumps(ledger)
+    assert "pickled" in refused(pickle.dumps, ledger)
     entered = ledger.declare(DRAFT)
     lineage = ledger.lineage(*entered)
     assert pickle.loads(pickle.dumps(lineage)) == lineage
@@ -511,14 +504,11 @@ def test_budgets_refuse_before_anything_is_entered():
     ledger = Ledger()
     ledger.declare(Entry("budget", mechanisms=(Guarantee(1.0, 1e-5),)))
     enter(ledger)
-    with pytest.raises(BudgetError):
-        enter(ledger, id="2" * 64)
-    with pytest.raises(BudgetError):
-        ledger.declare(DRAFT)
+    refused(enter, ledger, id="2" * 64, kind=BudgetError)
+    refused(ledger.declare, DRAFT, kind=BudgetError)
     ledger.declare(Entry("budget", mechanisms=(Guarantee(2.0, 1e-5),)))  # the last one rules
     enter(ledger, id="2" * 64)
-    with pytest.raises(BudgetError):
-        enter(ledger, Entry("release", mechanisms=(Unprotected(),)), "3" * 64)
+    refused(enter, ledger, Entry("release", mechanisms=(Unprotected(),)), "3" * 64, kind=BudgetError)
     assert [entry.kind for entry in ledger.entries] == ["budget", "release", "budget", "release"]
 
 
@@ -536,5 +526,4 @@ def test_a_copy_that_went_on_elsewhere_is_refused(shelf):
 def test_an_edited_entry_is_refused_wherever_it_meets_the_true_one(shelf):
     ledger = Ledger(store=shelf)
     edited = replace(enter(ledger), mechanisms=(GaussianRelease(400.0),))
-    with pytest.raises(ArtifactError, match="edited"):
-        ledger.account(Lineage((edited,)))
+    assert "edited" in refused(ledger.account, Lineage((edited,)), kind=ArtifactError)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpltm.errors import ArtifactError, InputError
+from dpltm.errors import ArtifactError
 from dpltm.privacy.entry import (
     END,
     HASHES,
@@ -28,6 +28,7 @@ from dpltm.privacy.entry import (
 )
 from dpltm.privacy.mechanisms import GaussianRelease, Guarantee, Mechanism
 from every_mechanism import EVERY
+from refusals import refused
 
 HALF = HASHES // 2
 NOISE = GaussianRelease(4.0)
@@ -88,8 +89,7 @@ def test_what_is_no_range_is_refused(cut, start, stop):
     ],
 )
 def test_an_entry_that_contradicts_itself_is_refused(kind, mechanisms, population):
-    with pytest.raises(ArtifactError):
-        Entry(kind, mechanisms=mechanisms, population=population)
+    refused(Entry, kind, mechanisms=mechanisms, population=population, kind=ArtifactError)
 
 
 # --- unions ---------------------------------------------------------------------------------------------------------
@@ -122,8 +122,7 @@ def test_unions_lose_nothing_count_nothing_twice_and_have_no_order(one, two, thr
 def test_one_id_with_two_contents_is_refused_in_either_order():
     true, edited = entry("1" * 64), entry("1" * 64, GaussianRelease(40.0))
     for groups in (((true,), (edited,)), ((edited,), (true,)), ((true, edited),)):
-        with pytest.raises(ArtifactError, match="111111111111"):
-            union(*groups)
+        assert "111111111111" in refused(union, *groups, kind=ArtifactError)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +135,7 @@ def test_one_id_with_two_contents_is_refused_in_either_order():
     ],
 )
 def test_a_lineage_that_contradicts_itself_is_refused(entries, heads):
-    with pytest.raises(ArtifactError):
-        Lineage(entries, heads)
+    refused(Lineage, entries, heads, kind=ArtifactError)
 
 
 def test_a_value_that_does_not_say_where_it_comes_from_has_no_lineage():
@@ -245,24 +243,21 @@ def test_unknown_and_missing_fields_are_refused_everywhere():
             at = at[step]
         if isinstance(at, dict):
             for wrong in ({**at, "more": 1}, *({k: v for k, v in at.items() if k != gone} for gone in at)):
-                with pytest.raises(ArtifactError):
-                    lineage_from_json(changed(body, path, wrong))
+                refused(lineage_from_json, changed(body, path, wrong), kind=ArtifactError)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[" * 100_000, "NaN", "1" * 5000, '{"entries": [], "heads": [], "x": 1e999}']
 )
 def test_a_text_that_is_no_lineage_is_refused(text):
-    with pytest.raises(ArtifactError, match="lineage"):
-        lineage_from_text(text)
+    assert "lineage" in refused(lineage_from_text, text, kind=ArtifactError)
 
 
 def test_a_mechanism_that_no_ledger_knows_is_refused_by_name():
     class Mine(Mechanism):
         pass
 
-    with pytest.raises(InputError, match="Mine"):
-        to_json(Entry("release", mechanisms=(Mine(),)))
+    assert "Mine" in refused(to_json, Entry("release", mechanisms=(Mine(),)))
 
 
 def test_words_of_a_part_name_its_range():

@@ -33,8 +33,7 @@ from dpltm.tickets.store import problems
 from dpltm.tickets.ticket_set import load_ticket_set, save_winner
 from dpltm.training.artifacts import TicketSet, Winner
 from hostile_values import MAPS, wrong_values
-from set_entries import DRAWN, MOMENTS, TRAINED
-from sets import store_set
+from set_entries import DRAWN, MOMENTS, TRAINED, store_set
 
 MAX_SECONDS, MAX_MEGABYTES = 20, 256
 TENSORS = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors", "features.safetensors")

@@ -45,9 +45,8 @@ def test_export(cli: Any, run: str, refused: Any, tree: Any) -> None:
     result = json.loads(Path("r/result.json").read_text())
     assert body["about"]["weights"] == result["weights"]
     assert body["about"]["certified"] == result["privacy"]["certified"]
-    assert refused(f"export {run} --out out/model") == (
-        "--out: out/model exists already; choose another name or remove it first"
-    )
+    said = "--out: out/model exists already; choose another name or remove it first"
+    assert refused(f"export {run} --out out/model") == said
 
 
 def test_a_program_says_which_package_is_missing(cli: Any, run: str) -> None:
@@ -146,9 +145,8 @@ def test_without_skill(cli: Any) -> None:
     assert last(cli("evaluate r --dataset visits.csv --test others.csv").out) == skill["verdict"]
     done = cli("report r -o r.html")
     found = last(done.out)
-    assert found.startswith(
-        f"By its criteria this should not go out: a{skill['verdict'][1:]}; its chances are not right: "
-    )
+    said = f"By its criteria this should not go out: a{skill['verdict'][1:]}; its chances are not right: "
+    assert found.startswith(said)
     assert found.replace('"', "&#34;") in Path("r.html").read_text()
     assert (
         f"<dt>mean chance over share</dt><dd>{skill['chance_over_share']['value']:.2f}<" in Path("r.html").read_text()

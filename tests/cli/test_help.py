@@ -99,11 +99,7 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "endings"),
-    [
-        ("dpltm tickets ex", ["export"]),
-        ("dpltm train --ep", ["--epsilon", "--epochs"]),
-    ],
+    ("line", "endings"), [("dpltm tickets ex", ["export"]), ("dpltm train --ep", ["--epsilon", "--epochs"])]
 )
 def test_completes(line: str, endings: list[str], monkeypatch, capfd) -> None:
     """What bash is told that a line may go on with."""

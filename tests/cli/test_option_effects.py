@@ -218,10 +218,7 @@ def test_equal_options_show_the_same(tmp_path, monkeypatch, capfd):
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "privacy-model"
 
-MECHANISMS = {
-    "`--sampling allocation`": "--sampling allocation:2",
-    "`--noise banded`": "--noise banded:2",
-}
+MECHANISMS = {"`--sampling allocation`": "--sampling allocation:2", "`--noise banded`": "--noise banded:2"}
 BESIDE = {
     "persons": "--unit-column who --per-unit 3",
     "tickets": "",

@@ -16,20 +16,11 @@ from dpltm.verbs import schema as stage
 
 DRAFT = """
 missing = ["?"]
-[column.age]
-kind = "number"
-bounds = "private"
-[column.ward]
-kind = "category"
-values = "private"
-[column.who]
-kind = "ignored"
-[column.seen]
-kind = "date"
-bounds = "private"
-[column.ill]
-kind = "label"
-classes = ["no", "yes"]
+column.age = { kind = "number", bounds = "private" }
+column.ward = { kind = "category", values = "private" }
+column.who = { kind = "ignored" }
+column.seen = { kind = "date", bounds = "private" }
+column.ill = { kind = "label", classes = ["no", "yes"] }
 """
 LEDGER = "dpltm.ledger.jsonl"
 FIND = "datasets schema d.csv --schema s.toml --records 600 --out f.toml --private"
@@ -257,7 +248,7 @@ def test_nothing_tells_of_a_record_that_nobody_else_is_like(cli, monkeypatch, ro
     monkeypatch.setattr(stage, "gaussian_mechanism", lambda values, *_: values.copy())
     told, draft = [], DRAFT
     for old, new in zip(["age", "ward", "who", "seen", "ill"], names.split(","), strict=True):
-        draft = draft.replace(f"[column.{old}]", f'[column."{new}"]')
+        draft = draft.replace(f"column.{old} =", f'column."{new}" =')
     Path("s.toml").write_text(draft)
     for name, more in (("one", ()), ("other", (row,))):
         table("d.csv", 600, 2, more)
@@ -300,11 +291,9 @@ def test_a_draft_that_might_grow_too_large_to_be_read_is_refused(refused):
     """The largest names that may be found fit beside whatever is not refused."""
     street = ", ".join(f'"{"x" * 60}{number}"' for number in range(9_999))
     Path("d.csv").write_text(re.sub(r"(?m)$(?!\Z)", ",", Path("d.csv").read_text()).replace("ill,", "ill,street", 1))
-    column = f'\n[column.street]\nkind = "category"\nother = true\nmissing = true\nvalues = [{street}]\n'
+    column = f'column.street = {{ kind = "category", other = true, missing = true, values = [{street}] }}\n'
     text = DRAFT.replace('missing = ["?"]', 'missing = ["?", ""]') + column
-    text = text.replace(
-        '"category"\nvalues = "private"', '"category"\nother = true\nmissing = true\nvalues = "private"'
-    )
+    text = text.replace('"category", values', '"category", other = true, missing = true, values')
     Path("s.toml").write_text(text)
     assert refused(f"{FIND} 1").startswith("--private: what is found might make a schema too large to be read (1,")
     # as large as names can be, each of their bytes escaped
@@ -325,7 +314,7 @@ def test_a_delta_that_names_have_used_up_is_said(cli, refused):
 # --- bounds that are public: all three stages, and what a run remembers ---
 
 PUBLIC = DRAFT.replace('values = "private"', 'values = ["north", "south", "attic"]')
-PUBLIC = PUBLIC.replace('"private"', "[18, 90]\nmissing = true", 1).replace('"private"', "[2020-01-01, 2024-12-31]")
+PUBLIC = PUBLIC.replace('"private"', "[18, 90], missing = true", 1).replace('"private"', "[2020-01-01, 2024-12-31]")
 TICKETS = "--model mlp:8 --rounds 2 --prune 0.3 --iterations 20 --batch-size 32"
 DATA = "--dataset d.csv --schema s.toml"
 PUBLIC_TRAIN = f"train --dense {DATA} --model mlp:4 --steps 3 --noise-multiplier 2 --batch-size 20 --delta 1e-3"
@@ -416,12 +405,8 @@ def test_predictions_name_classes_and_need_no_ignored_columns(cli, refused):
     header, *rows = Path("p.csv").read_text().splitlines()
     assert header == "label,p no,p yes"
     assert {row.split(",")[0] for row in rows} <= {"no", "yes"}
-    assert cli("predict r --input t.csv --out p.npz").code == 0
-    with np.load("p.npz") as archive:
-        assert archive["classes"].tolist() == ["no", "yes"]
-        assert [["no", "yes"][label] for label in archive["label"]] == [row.split(",")[0] for row in rows]
-        figures = [f"{one:.9g},{two:.9g}" for one, two in archive["probabilities"]]
-        assert figures == [row.partition(",")[2] for row in rows]
+    assert cli("predict r --input t.csv --out whole.csv").code == 0
+    assert Path("whole.csv").read_text() == Path("p.csv").read_text()
     Path("x.csv").write_text("\n".join(",".join(cells[:2]) for cells in lines) + "\n")
     assert refused("predict r --input x.csv --out q.csv").startswith("x.csv: lacks the columns 'seen'")
 

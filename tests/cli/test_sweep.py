@@ -24,27 +24,10 @@ from recipes import HEAD
 
 ONE = HEAD.replace("seeds = 2", "seeds = 1")
 SETS = """
-[tickets.public]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 1
-iterations = 5
-batch-size = 30
-[tickets.moved]
-from = "public"
-dataset = "digits"
-subset = "0.0:0.5"
-mode = "mask-only"
-[tickets.private]
-dataset = "digits"
-subset = "0.5:1.0"
-provenance = "private"
-model = "mlp:4"
-rounds = 1
-iterations = 3
-batch-size = 30
+[tickets]
+public = { dataset = "digits", subset = "0.0:0.5", provenance = "public", model = "mlp:4", rounds = 1, iterations = 5 }
+moved = { from = "public", dataset = "digits", subset = "0.0:0.5", mode = "mask-only" }
+private = { dataset = "digits", subset = "0.5:1.0", provenance = "private", model = "mlp:4", rounds = 1, iterations = 3 }
 """
 DENSE = '[[arm]]\nname = "dense"\npaper = 99.5\n'
 DRAWN = '[[arm]]\nname = "drawn"\ntickets = "public"\nagainst = "dense"\nselect = { eps1 = 0.5, score = "additive" }\n'
@@ -226,12 +209,8 @@ epsilon = 1.0
 model = "mlp:4"
 rounds = 1
 iterations = 3
-[tickets.free]
-dataset = "digits"
-criterion = "random"
-provenance = "data-free"
-model = "mlp:4"
-rounds = 1
+[tickets]
+free = {{ dataset = "digits", criterion = "random", provenance = "data-free", model = "mlp:4", rounds = 1 }}
 """
 
 

@@ -222,17 +222,10 @@ class Unpaid(Silent):
 
 # --- a label that is a number, from its training to its exported network ---
 
-SCHEMA = """[column.who]
-kind = "ignored"
-[column.age]
-kind = "number"
-bounds = [18, 80]
-[column.region]
-kind = "category"
-values = ["north", "south"]
-[column.cost]
-kind = "label"
-bounds = [10, 90]
+SCHEMA = """column.who = { kind = "ignored" }
+column.age = { kind = "number", bounds = [18, 80] }
+column.region = { kind = "category", values = ["north", "south"] }
+column.cost = { kind = "label", bounds = [10, 90] }
 """
 TABLE = "--dataset costs.csv --schema costs.toml --test new.csv --rows-coincide"
 NUMBERS = "--dataset plain.csv --label cost --bounds 0,100"

@@ -64,9 +64,8 @@ def test_a_held_out_part_that_something_was_scored_on_cannot_be_private(cli, ref
     options = f"--dataset p.csv {SCALED} --delta 1e-3 --ledger l.jsonl"
     assert cli(f"generate {options} --test 0.4 --criterion dp-train --epsilon 1 {TINY} --out t").code == 0
     told = refused(f"train {options} {QUICK} --out r")
-    assert told.startswith(
-        "--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split)"
-    )
+    said = "--dataset: p[0.0:0.4] was declared apart from the people that are protected (a test split)"
+    assert told.startswith(said)
     assert cli(f"train {options} {QUICK} --test 0.4 --out r").code == 0
 
 

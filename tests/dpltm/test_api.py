@@ -201,8 +201,7 @@ def test_what_is_trained_adds_up_in_the_ledger_of_the_process(tickets):
     assert one.ledger is two.ledger is of_process()
     spent = one.privacy.certified
     assert two.privacy.certified.epsilon > 1.3 * spent.epsilon
-    with pytest.raises(BudgetError):
-        dpltm.train(tickets, x, y, round=2, epsilon=spent.epsilon, **FEW)
+    refused(dpltm.train, tickets, x, y, round=2, epsilon=spent.epsilon, **FEW, kind=BudgetError)
     alone = dpltm.train(tickets, x, y, round=2, noise_multiplier=5.0, ledger=Ledger(), **FEW)
     assert alone.privacy.certified == spent
 

@@ -15,26 +15,11 @@ from opened import arrays_of
 from refusals import refused
 
 TEXT = """
-[column.who]
-kind = "ignored"
-
-[column.age]
-kind = "number"
-bounds = [0, 100]
-missing = true
-
-[column.ward]
-kind = "category"
-values = ["north", "south"]
-missing = true
-
-[column.seen]
-kind = "date"
-bounds = [2024-01-01, 2024-12-31]
-
-[column.ill]
-kind = "label"
-classes = ["yes", "no"]
+column.who = { kind = "ignored" }
+column.age = { kind = "number", bounds = [0, 100], missing = true }
+column.ward = { kind = "category", values = ["north", "south"], missing = true }
+column.seen = { kind = "date", bounds = [2024-01-01, 2024-12-31] }
+column.ill = { kind = "label", classes = ["yes", "no"] }
 """
 SCHEMA = parse_schema(TEXT, "it")
 FAST = {"delta": 1e-3, "noise_multiplier": 0.5, "epsilon": None, "epochs": 20, "batch_size": 50, "noise": "fast"}

@@ -66,10 +66,7 @@ NOT_RUN = {  # page, and what a step on it is like: why
     ("quickstart.md", "git clone.*"): "needs the network; tests/layout/test_house.py installs the package",
     ("quickstart.md", "pip install.*"): "needs the network; tests/layout/test_house.py installs the package",
     ("stages.md", "torchrun.*"): "starts two processes; tests/cli/test_process.py starts some",
-    (
-        "python.md",
-        "torch.distributed.*",
-    ): "is for two processes; tests/dpltm/training/test_ranks.py starts some",
+    ("python.md", "torch.distributed.*"): "is for two processes; tests/dpltm/training/test_ranks.py starts some",
     (
         "recipes.md",
         "dpltm run --config examples/papers/gdp-adult.toml",
@@ -175,9 +172,7 @@ def another_reader(folder: Path) -> None:
 
 HALF = "--dataset digits --subset 0.5:1.0"
 SET = typed("generate --dataset digits --subset 0.0:0.5 --provenance public --iterations 10 --out digits.tickets")
-KMNIST = typed(
-    "generate --dataset kmnist-7k --provenance public --model mlp:8 --iterations 10 --out kmnist.tickets",
-)
+KMNIST = typed("generate --dataset kmnist-7k --provenance public --model mlp:8 --iterations 10 --out kmnist.tickets")
 OTHER = typed(f"train --dense {HALF} --model mlp:8 --epsilon 1 --steps 5 --ledger other.jsonl --out other.run")
 
 BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step before which this is done
@@ -185,9 +180,7 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("audits.md", "dpltm train SET"): SET,
     ("audits.md", "dpltm train --dense --dataset digits --model mlp:32"): another_reader,
     ("tickets.md", "dpltm tickets ls"): SET,
-    ("tickets.md", "dpltm tickets import"): typed(
-        "tickets export digits.tickets@8 --to torch-prune --out pruned.safetensors"
-    ),
+    ("tickets.md", "dpltm tickets import"): typed("tickets export digits.tickets@8 --out pruned.safetensors"),
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,

@@ -25,13 +25,7 @@ MADE_UP = {"tanh-microbatches", "dpsr-cg"}
 RUN = {"gdp-adult", "tanh-figure", "tanh-microbatches"}
 """Together they have a search, a figure; images and columns. Pages of the documents have tickets and draws."""
 
-PLANNED = {
-    "dpltm-figure-1",
-    "dpltm-table-2",
-    "gdp-figure-4",
-    "tanh-recurrent",
-    "tickets-isolet",
-}
+PLANNED = {"dpltm-figure-1", "dpltm-table-2", "gdp-figure-4", "tanh-recurrent", "tickets-isolet"}
 """One of each kind of those that are not run; the others, with make proofs."""
 
 

@@ -32,12 +32,13 @@ PICKLERS = {"_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "p
 PROCESSES = {"joblib.Parallel", "joblib.cpu_count", "joblib.delayed", "joblib.parallel_config"}
 NEVER = {"eval", "exec", "builtins.eval", "builtins.exec", "torch.load", "torch.save", "torch.serialization"}
 IMPORTERS = {"importlib.import_module", "__import__", "builtins.__import__"}
+# itself; what a package has and lists; within options and cli; code that the user names on the command line
 OF_A_PREFIX = (
     "dpltm.registry.Deferred.resolve",
     "dpltm.registry.lazily.attribute",
     "dpltm.cli.commands.Later.__init__",
     "dpltm.tickets.workbench.code._of_package",
-)  # itself; what a package has and lists; within options and cli; code that the user names on the command line
+)
 DEFERRED = "dpltm.registry.Deferred"  # names a function of a module to import, and is looked at as an import
 PRINTERS = {"print", "builtins.print", "sys.stdout", "sys.stderr"}
 OPENERS = {

@@ -3,7 +3,6 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -196,12 +195,8 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
     budget = f"--features unit --centre 0.2 {BUDGET}"
     for name, kind, options, odd in (
         ("head least-squares people", "people", f"{HEAD} --noise-multiplier 0.2", (LOUD, TWIN)),
-        (
-            "eval-private people",
-            "people",
-            f"--model mlp:4 {NOISE} {SCORED} --steps 2 --batch-size 2",
-            LABELLED,
-        ),  # some right
+        # some right
+        ("eval-private people", "people", f"--model mlp:4 {NOISE} {SCORED} --steps 2 --batch-size 2", LABELLED),
         ("unit-column people 2", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
         ("unit-column people 6", "people", f"--model mlp:4 {SMALL} --steps 4 --batch-size 6 {budget}", LONELY),
         ("unit-column people csv 2", "people csv", f"--model mlp:4 {SMALL} --steps 4 --batch-size 2 {NOISE}", LONELY),
@@ -212,19 +207,14 @@ def train_cases_under(adjacency: Adjacency) -> Iterator[Case]:
             f"train --{name} {adjacency}", (f"{command} {options} {to}",), cast(Kind, kind), adjacency, "who", odd
         )
     ends = f"--dataset d.csv --label y --bounds 0,1 --target-bounds 0,2 --records {RECORDS}"
-    for name, data in (
-        ("classes", CSV),
-        ("targets", ends),
-        ("persons", PERSONS_CSV),
-    ):  # splines, and what goes with them
+    # splines, and what goes with them
+    for name, data in (("classes", CSV), ("targets", ends), ("persons", PERSONS_CSV)):
         whose: dict[str, Any] = {"unit": "who"} if name == "persons" else {}
         quiet = f"train --dense {data} {OUT} --noise-multiplier 0.02 {'--per-unit 3' if whose else ''} {to}"
         kind = "people csv" if whose else "csv"
         yield Case(f"train a table of {name} {adjacency}", (quiet,), kind, adjacency, odd=LONELY, **whose)
-    for metric in (
-        "rmse",
-        "mae",
-    ):  # of predictions at an end of the range, so that one record has all the error there is
+    # of predictions at an end of the range, so that one record has all the error there is
+    for metric in ("rmse", "mae"):
         error = f"train --dense {ends} {OUT} --model mlp:4 {SHORT} --lr 1000 {NOISE} {SCORED} --metric {metric} {to}"
         yield Case(f"train --eval-private {metric} {adjacency}", (error,), "csv", adjacency, odd=(*LABELLED, LOUD))
     for name in FILTERS:  # little noise on the sum of three groups, whose share in the answer must show
@@ -444,7 +434,7 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
         x, y, x_test = stored["x_train"], stored["y_train"], stored["x_test"]
     given = {"bounds": (0, 255), "n_records": RECORDS, "delta": 1e-3, "batch_size": 8, "epochs": 2, "clip_norm": 0.1}
     given |= {"features": "fourier:16,2", "random_state": 0, "name": "d", **settings}
-    given |= {"ledger": functools.partial(open_ledger, Path("l.jsonl"))}  # on disk, as an attacker would find it
+    given |= {"ledger": open_ledger(Path("l.jsonl"))}  # on disk, as an attacker would find it
     given |= {} if "epsilon" in given else {"noise_multiplier": 1.0}
     made = TicketRegressor(**given) if "target_bounds" in given else TicketClassifier(**given)
     made.fit(x, y)
@@ -454,16 +444,8 @@ def _estimator(settings: dict[str, Any]) -> dict[str, bytes]:
 
 
 OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
-    "quantities": (
-        LABELS["quantities"],
-        np.asarray,
-        lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4"),
-    ),
-    "several labels": (
-        LABELS["several labels"],
-        np.asarray,
-        lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int),
-    ),
+    "quantities": (LABELS["quantities"], np.asarray, lambda x, y: (x[:, :3] / 100.0 - y[:, None]).astype("f4")),
+    "several labels": (LABELS["several labels"], np.asarray, lambda x, y: (x[:, :3] > 100 + y[:, None]).astype(int)),
     "labels of steps": (
         LABELS["labels of steps"],
         lambda x: np.resize(x.T, (20, len(x))).T.reshape(-1, 5, 4),
@@ -472,11 +454,6 @@ OWN: dict[str, tuple[OwnCase, Callable[[np.ndarray], Any], Callable[[np.ndarray,
     "mapping": (
         PARTS["mapping"],
         lambda x: {"input_ids": x[:, :5] % 12, "attention_mask": x[:, 1:6] % 2},
-        lambda _, y: y,
-    ),
-    "by place": (
-        replace(PARTS["mapping"], layout={"words": {"0": 12, "1": 2}}),
-        lambda x: {"0": x[:, :5] % 12, "1": x[:, 1:6] % 2},
         lambda _, y: y,
     ),
 }

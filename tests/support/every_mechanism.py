@@ -26,11 +26,7 @@ BANDED = BandedSgd(0.5, 10, 1.5, 1.3, None, "", (1.0, 0.5))
 TRUNCATED = TruncatedSgd(0.25, 8, 1.1, truncated_batch_size=40, most_records=100)
 SEARCH = PrivateSearch((replace(SGD, nominal_sensitivity=None),), 20.0, 0.1)
 EVERY: tuple[Mechanism, ...] = (
-    SGD,
-    ALLOCATED,
-    BANDED,
-    TRUNCATED,
-    SEARCH,
+    *(SGD, ALLOCATED, BANDED, TRUNCATED, SEARCH),
     Selection(0.5, math.inf, "permute-and-flip"),
     GaussianRelease(4.0),
     LaplaceRelease(2.0, 3.0),

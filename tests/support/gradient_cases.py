@@ -40,6 +40,20 @@ class Applied(nn.Module):
         return self._put_together(self, *inputs, **named)
 
 
+class Product(torch.autograd.Function):
+    """Works in plain PyTorch, and without setup_context not in torch.func."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:
+        context.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = context.saved_tensors
+        return gradient * weight, (gradient * x).sum(0)
+
+
 class Picture(nn.Module):
     """A convolution, a normalisation, dropout and a head of three classes."""
 

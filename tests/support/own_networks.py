@@ -274,10 +274,7 @@ LABELS = {
     "one quantity": Case(
         OneQuantity,
         (6,),
-        settings={
-            "loss": nn.MSELoss(reduction="none"),
-            "score": lambda outputs, y: 1 / (1 + (outputs - y).square()),
-        },
+        settings={"loss": nn.MSELoss(reduction="none"), "score": lambda outputs, y: 1 / (1 + (outputs - y).square())},
         labels=lambda draw, count: draw.normal(size=count),
     ),
     "quantities": Case(
@@ -334,7 +331,7 @@ PARTS = {
             "picture": draw.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8),
             "words": draw.integers(0, WORDS, (count, 2)).astype(np.int32),
         },
-        layout={"words": WORDS},
+        layout={"words": {"words": WORDS}},
     ),
     "bert by name": Case(tiny_bert, (), parts=words_of, layout=BY_NAME),
 }

@@ -71,13 +71,7 @@ def sources(own: int = 0) -> dict[str, FastSource]:
     return {"sampling": FastSource(1 + own), "noise": FastSource(2 + own)}
 
 
-def trained(
-    network: str,
-    filter: str,
-    ranks: Ranks | None,
-    dropout: float = 0.0,
-    **more: Any,
-) -> nn.Module:
+def trained(network: str, filter: str, ranks: Ranks | None, dropout: float = 0.0, **more: Any) -> nn.Module:
     """A network after some private steps, coins and noise of rank 0 injected, and wrong ones on the others."""
     x, y = some_records()
     model, own = build(ModelSpec(network, 784, 10), 0), 0 if ranks is None else 7 * ranks.rank

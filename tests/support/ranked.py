@@ -41,10 +41,8 @@ class Ranked:
 
     def __enter__(self) -> Ranked:
         command = interruptible([sys.executable, __file__])
-        around = {
-            **os.environ,
-            "PYTHONSAFEPATH": "",
-        }  # it imports what lies beside it, under benchmarks/mutants.py too
+        # it imports what lies beside it, under benchmarks/mutants.py too
+        around = {**os.environ, "PYTHONSAFEPATH": ""}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=around)
         return self
 

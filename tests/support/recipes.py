@@ -34,23 +34,10 @@ batch-size = 30
 DENSE = '[[arm]]\nname = "dense"\n'
 
 RUN = """
-[run]
-epsilon = 3.0
-delta = 1e-4
-[generate]
-dataset = "digits"
-subset = "0.0:0.5"
-provenance = "public"
-model = "mlp:4"
-rounds = 1
-iterations = 3
-batch-size = 32
-[select]
-score = "additive"
-[train]
-dataset = "digits"
-subset = "0.5:1.0"
-steps = 3
+run = { epsilon = 3.0, delta = 1e-4 }
+generate = { dataset = "digits", subset = "0.0:0.5", provenance = "public", model = "mlp:4", rounds = 1, iterations = 3 }
+select = { score = "additive" }
+train = { dataset = "digits", subset = "0.5:1.0", steps = 3 }
 """
 """Of all three stages; the others here are of a sweep."""
 

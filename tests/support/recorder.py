@@ -260,11 +260,8 @@ class Recorder:
         self._around(KeyedSource, "random_bytes", serve)
         self._around(FastSource, "__init__", fast)
         self._around(FastSource, "random_bytes", serve_fast)
-        for module in (
-            training,
-            second_moments,
-            normalisation,
-        ):  # as it is bound, so that a planted one is seen as well
+        # as it is bound, so that a planted one is seen as well
+        for module in (training, second_moments, normalisation):
             self._set(module, "gaussian_mechanism", self._gaussian(module.gaussian_mechanism))
         # ids and keys of ledgers and releases: the same for neighbours, so that what else differs shows
         self._set(secrets, "token_bytes", lambda count=32: self._turn(f"{self._private} secret", count))

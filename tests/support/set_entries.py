@@ -1,9 +1,14 @@
-"""Entries that tickets come from, as some ledger holds them, and the lineage of a set of each provenance."""
+"""Ticket sets for tests, and entries that they come from: as some ledger holds them, with a lineage for each provenance."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import GaussianRelease, NoisySgd, Selection, Unprotected
+from dpltm.pruning.generation import Tickets
+from dpltm.tickets.ticket_set import save_ticket_set
+from dpltm.training.artifacts import TicketSet
 
 HOME, DAY = "ab" * 32, "2026-01-02"
 SOURCE = Part("digits", "cd" * 32, cut="place", start=0, stop=719)
@@ -42,3 +47,9 @@ def by_dp_accounting(*entries: Entry, interval: float = 1e-3) -> float:
             step = dp_event.PoissonSampledDpEvent(sgd.sampling_rate, dp_event.GaussianDpEvent(sgd.noise_multiplier))
             accountant.compose(dp_event.SelfComposedDpEvent(step, sgd.steps))
     return float(accountant.get_epsilon(1e-5))
+
+
+def store_set(path: Path, body: Tickets, **said: Any) -> TicketSet:
+    """The set in ``path``, from its tickets and the fields of ``TicketSet``; its lineage is one of its provenance."""
+    said = {"made_from": LINEAGES[said["provenance"]], **said}
+    return save_ticket_set(path, TicketSet(body=body, **said))

@@ -17,7 +17,7 @@ from dpltm.pruning.generation import GenerationConfig, generate
 from dpltm.tickets.sweep_files import SweepFolder
 from dpltm.tickets.workbench.recipes import Recipe
 from dpltm.tickets.workbench.sweep import TrialRunner, Workers, sweep
-from sets import store_set
+from set_entries import store_set
 
 FAILS, BREAKS, DIES = 0.125, 0.25, 0.5
 """Learning rates of a training that refuses, has a fault, or takes its process along."""

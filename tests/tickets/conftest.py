@@ -17,7 +17,7 @@ from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.records import load, scale
 from dpltm.training.artifacts import TicketSet
 from opened import arrays_of
-from sets import store_set
+from set_entries import store_set
 
 SPEC = ModelSpec("mlp:8", 64, 10)
 CONFIG = GenerationConfig(rounds=3, prune=(0.3, 0.4), iterations=20, batch_size=32, lr=0.1, seed=5)

@@ -27,8 +27,7 @@ from dpltm.tickets.ticket_set import load_ticket_set
 from hostile_values import MAPS
 from opened import arrays_of
 from refusals import told
-from set_entries import LINEAGES
-from sets import store_set
+from set_entries import LINEAGES, store_set
 
 
 def maps() -> dict[str, FeatureMap]:

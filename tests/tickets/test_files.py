@@ -105,9 +105,8 @@ def test_json_round_trip(tmp_path):
             write_json(path, {"new": value})
     assert read_json(path, "f", 2)["schema"] == 2
     none = tmp_path / "none/a.json"
-    assert told(write_json, none, {}) == (
-        f"{none}: cannot be written: No such file or directory; make room, or choose another place"
-    )
+    said = f"{none}: cannot be written: No such file or directory; make room, or choose another place"
+    assert told(write_json, none, {}) == said
     assert everything(tmp_path) == ["a.json"]
 
 

@@ -49,9 +49,8 @@ def test_a_file_may_be_as_large_as_its_tensors_and_their_header(tmp_path):
     most = BODY + ROOM
     assert same(read_tensors(file_of(tmp_path / "a", described(), most), SHAPES, "float32"))
     path = file_of(tmp_path / "b", described(), most + 1)
-    assert told(read_tensors, path, SHAPES, "float32") == (
-        f"{path}: {most + 1} bytes, where {BODY} to {most} are expected; damaged, or not what it claims"
-    )
+    said = f"{path}: {most + 1} bytes, where {BODY} to {most} are expected; damaged, or not what it claims"
+    assert told(read_tensors, path, SHAPES, "float32") == said
 
 
 MALFORMED = [

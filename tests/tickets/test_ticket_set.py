@@ -4,23 +4,22 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import dpltm.tickets
 from dpltm.errors import InputError
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
-from dpltm.tickets import ticket_set
-from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import is_bundled, last_winner, load_ticket_set, load_winner, save_winner
-from dpltm.training.artifacts import Winner
+from dpltm.tickets import tensors, ticket_set
+from dpltm.tickets.store import listing, problems, split_round
+from dpltm.tickets.ticket_set import check_text, last_winner, load_ticket_set, load_winner, save_winner
+from dpltm.training.artifacts import PROVENANCES, Parent, Winner
 from refusals import told
-from set_entries import DRAWN, LINEAGES, SAID
+from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED, store_set
 
 
 def same_tensors(one, other):
@@ -202,12 +201,8 @@ def test_with_the_digest_made_right(drawn, edit, change, message):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Where bundled sets lie, empty; the working folder is another one beside it."""
-    for folder in (tmp_path / "bundled", tmp_path / "own"):
-        folder.mkdir()
-    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", tmp_path / "bundled")
-    monkeypatch.chdir(tmp_path / "own")
-    return tmp_path / "bundled"
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("home")
@@ -224,51 +219,14 @@ def test_rounds():
 def test_what_is_no_round():
     """A whole number of at most nine digits is; everything else is refused in one short line that says what to write."""
     for number in ("", "-1", "1e3", "+1", " 1", "1.0", "0x1", "1_0", "²", "9" * 10, "9" * 5000, "1/"):
-        assert told(split_round, f"a@{number}", kind=InputError) == (
-            f"SET@ROUND: {number[:40]!r} is not a round; write a whole number after @, such as a@10"
-        )
+        said = f"SET@ROUND: {number[:40]!r} is not a round; write a whole number after @, such as a@10"
+        assert told(split_round, f"a@{number}", kind=InputError) == said
 
 
-def test_a_set_by_name_and_an_unknown_bundled_one_is_refused_and_the_known_ones_named(home, save, monkeypatch):
-    """A folder that is called like one is reached by a path."""
-    saved = save(Path("bundled:mine"))
-    save(home / "small")
-    (home / "no-set").mkdir()
-    assert find_set("./bundled:mine").id == find_set("bundled:small").id == saved.id
-    assert bundled_names() == ("bundled:small",)
-    for name in ("", "../own/mine", "small/../small", "/etc", ".", "mine"):
-        unknown = f"bundled:{name}: no such ticket set comes with dpltm; there are"
-        assert told(find_set, f"bundled:{name}") == f"{unknown} bundled:small"
-    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", home / "nowhere")
-    assert told(find_set, "bundled:a") == "bundled:a: no such ticket set comes with dpltm; there are none"
-
-
-def test_a_bundled_set_by_any_of_its_paths(home, save, monkeypatch):
-    """Nothing may be written there, whatever it is called."""
-    save(home / "small")
-    save(Path("mine"))
-    (home.parent / "link").symlink_to(home)
-    (home.parent / "short").symlink_to(home / "small")
-    monkeypatch.chdir(home)
-    for name in ("small", "../link/small", "../short", "../own/../bundled/small"):
-        assert is_bundled(Path(name))
-    for name in (".", "../own/mine", "small/deeper", "../own/small"):
-        assert not is_bundled(Path(name))
-
-
-def test_what_comes_along_is_whole_and_free_to_use():
-    for name in bundled_names():
-        assert problems(set_path(name)) == []
-        found = find_set(name)
-        assert found.provenance in ("public", "data-free")
-        assert [entry.kind for entry in found.lineage.entries] == ["public"]
-        assert found.on_mark is None, "nothing is written into the package"
-
-
-def test_listing(home, save):
-    """Those of the folder itself and the bundled ones; what is damaged does not hide the others."""
+@pytest.mark.usefixtures("home")
+def test_listing(save):
+    """What is damaged does not hide the others."""
     assert list(listing(Path())) == []
-    save(home / "small", name="bundled")
     for name in ("bundled:small", "a", "a\x1b[2Jb", "c\nd", "b", "d", "deeper/down"):
         save(Path(name))
     Path("other").mkdir()
@@ -280,9 +238,8 @@ def test_listing(home, save):
     Path("d/tickets.json").write_text("{")
     found = list(listing(Path()))
     whole, damaged = ["a", "'a\\x1b[2Jb'", "bundled:small", "'c\\nd'"], ["b", "d", "pipe"]
-    assert sorted(entry.name for entry in found if entry.problem is None) == sorted([*whole, "bundled:small"])
+    assert sorted(entry.name for entry in found if entry.problem is None) == sorted(whole)
     assert sorted(entry.name for entry in found if entry.tickets is None) == damaged
-    assert [entry.tickets.name for entry in found if entry.name == "bundled:small"] == ["a name", "bundled"]
     (entry,) = (entry for entry in found if entry.name == "a")
     assert entry.size == sum(len(path.read_bytes()) for path in Path("a").iterdir())
     why = "cannot be read: Not a directory; name a folder of ticket sets"
@@ -316,10 +273,215 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     assert rest == [card]
 
 
-def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():
-    """Others' files are not written."""
-    bundled = dpltm.tickets.load("bundled:digits-mlp")
-    before = bundled.lineage
-    bundled.mark(Lineage((DRAWN,)))
-    assert bundled.lineage.entries == (*before.entries, DRAWN)
-    assert dpltm.tickets.load("bundled:digits-mlp").lineage == before
+# --- whatever is done to a set's files, loading it refuses in one clear line or returns what was saved ---
+
+PARENT = Parent("cd" * 32, "its parent", 2, "transfer to other records")
+TEXT = "not a printable text of at most 200 characters"
+CHANGED = "s/tickets.json: the id does not match theta0 and masks; the set is damaged or was changed"
+TENSOR_FILES = ("theta0.safetensors", "masks.safetensors", "predictors.safetensors")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory, tickets):
+    """A saved set; tests work on copies."""
+    folder = tmp_path_factory.mktemp("original") / "s"
+    said = {"name": "n", "criterion": "dp-train", "provenance": "dp", "config": {"rounds": 3}, "parent": PARENT}
+    store_set(folder, tickets, **said)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, original, monkeypatch):
+    """A copy named s in the working folder."""
+    shutil.copytree(original, tmp_path / "s")
+    monkeypatch.chdir(tmp_path)
+    return Path("s")
+
+
+@pytest.fixture
+def amend(folder, raw):
+    """Changes keys of tickets.json, with the digest made right, unless ``signed`` is false: so it is not what tells."""
+    return lambda **changes: raw.edit(folder / "tickets.json", **changes)
+
+
+@pytest.fixture
+def rows(folder):
+    return json.loads((folder / "tickets.json").read_text())["tickets"]
+
+
+def loading():
+    return told(load_ticket_set, Path("s"))
+
+
+def test_flipped_mask_bit(folder, raw, amend):
+    """The id tells; once it is made right, the predictors have another number of live values."""
+    masks = raw.read(folder / "masks.safetensors")
+    before = int(np.unpackbits(masks["1/fc1.weight"]).sum())
+    masks["1/fc1.weight"][0] ^= 0x80
+    after = int(np.unpackbits(masks["1/fc1.weight"]).sum())
+    raw.write(folder / "masks.safetensors", masks)
+    assert loading() == CHANGED
+    amend(id=raw.set_id(folder))
+    found = f"found (({before},), 'float32'), expected (({after},), 'float32')"
+    assert loading() == f"s/predictors.safetensors: tensor '1/fc1.weight': {found}"
+
+
+def test_masks_that_are_not_nested_with_the_id_made_right(folder, raw, amend):
+    """A weight that round 1 dropped comes back in round 2, and another one goes, so that every count is as before."""
+    masks = raw.read(folder / "masks.safetensors")
+    one, two = (np.unpackbits(masks[f"{number}/fc1.weight"]) for number in (1, 2))
+    two[np.flatnonzero(one == 0)[0]], two[np.flatnonzero(two)[0]] = 1, 0
+    masks["2/fc1.weight"] = np.packbits(two)
+    raw.write(folder / "masks.safetensors", masks)
+    assert loading() == CHANGED
+    amend(id=raw.set_id(folder))
+    assert loading() == "s/tickets.json: the mask of round 2 is not nested in that of round 1"
+
+
+@pytest.mark.parametrize(("name", "value"), [("fc1.weight", np.nan), ("fc2.bias", -np.inf)])
+def test_starting_weights_that_are_not_finite(folder, raw, amend, tickets, save, name, value):
+    theta0 = {key: tensor.clone() for key, tensor in tickets.theta0.items()}
+    theta0[name].view(-1)[1] = value
+    message = told(save, Path("a"), replace(tickets, theta0=theta0))
+    assert message == f"`lr`: {name}: a starting weight is not finite"
+    assert not Path("a").exists()
+    stored = raw.read(folder / "theta0.safetensors")
+    stored[name].reshape(-1)[1] = value
+    raw.write(folder / "theta0.safetensors", stored)
+    amend(id=raw.set_id(folder))
+    assert loading() == f"s/theta0.safetensors: {name}: a starting weight is not finite"
+
+
+def test_rows(amend, rows):
+    for key, value in (("live", 609), ("live", True), ("density", 0.5), ("density", "1.0")):
+        amend(tickets=[{**rows[0], key: value}, *rows[1:]])
+        wrong = "its round, live or density disagrees with its place and its mask"
+        assert loading() == f"s/tickets.json: tickets[0]: {wrong}"
+    for value in (-0.1, 1.1):
+        amend(tickets=[rows[0], {**rows[1], "accuracy": value}, *rows[2:]])
+        assert loading() == f"s/tickets.json: tickets[1]: accuracy {value!r} is not between 0 and 1"
+    for row in ({}, 5, {**rows[2], "round": 3}, {**rows[2], "more": 1}, {**rows[2], "accuracy": True}):
+        amend(tickets=[*rows[:2], row, rows[3]])
+        assert loading().startswith("s/tickets.json: tickets[2]: ")
+    for value in ([], {}, None, "tickets"):
+        amend(tickets=value)
+        assert loading() == "s/tickets.json: tickets is not a list of 1 to 10000 rounds"
+    amend(tickets=rows[:3])
+    assert loading() == "s/masks.safetensors: tensor '3/fc1.bias': found ((1,), 'uint8'), expected none"
+    amend(tickets=[*rows[:3], {**rows[3], "accuracy": 0.99}], signed=False)
+    assert loading() == "s/tickets.json: the digest does not match; it is damaged or was changed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": "0" * 64}, CHANGED.partition(": ")[2]),
+        ({"more": 1}, "unknown or missing key 'more'"),
+        ({"lineage": ...}, "unknown or missing key 'lineage'"),
+        ({"digest": ..., "signed": False}, "unknown or missing key 'digest'"),
+        ({"classes": 0}, "model mlp:8: classes 0 is not between 1 and 100000"),
+        ({"config": []}, "config is not an object"),
+        ({"provenance": ["dp"]}, "provenance ['dp'] is none of data-free, public, dp, private"),
+        ({"parent": {**asdict(PARENT), "round": -1}}, "parent: round -1 is not a round"),
+        *(({"card": stated}, "card is not a SHA-256") for stated in (None, "", "ab" * 32 + "\n")),
+    ],
+)
+def test_keys(amend, changes, message):
+    amend(**changes)
+    assert loading() == f"s/tickets.json: {message}"
+
+
+def test_another_id_of_the_predictors(amend):
+    for stated in ("0" * 64, "", 0, False, [], {}):
+        amend(predictors_id=stated)
+        assert (
+            loading() == "s/predictors.safetensors: does not match predictors_id in tickets.json; damaged or changed"
+        )
+    amend(predictors_id=None)
+    message = "s/predictors.safetensors: there, though tickets.json knows of no predictors; remove it"
+    assert loading() == message
+
+
+@pytest.mark.parametrize(("model", "features", "rounds"), [("mlp:9000,9000", 64, 4), ("mlp:300,100", 784, 1100)])
+def test_a_set_of_more_coordinates_than_are_read(folder, amend, rows, monkeypatch, model, features, rounds):
+    """A sparse file of the right size would take all memory there is; the description alone says so."""
+    amend(model=model, features=features, tickets=[{**rows[0], "round": number} for number in range(rounds)])
+    for name in TENSOR_FILES:
+        os.truncate(folder / name, 2**40)
+    for reader in ("read_masks", "read_tensors", "read_weights"):
+        monkeypatch.setattr(tensors, reader, None)
+    said = f"s/tickets.json: {rounds} masks of {model} have more coordinates than the 268,435,456 of the largest set"
+    assert loading() == said
+
+
+def test_the_largest_set_is_read_and_a_larger_one_is_not_written(folder, save, monkeypatch):
+    size, larger = 4 * 610, "4 masks of mlp:8 have more coordinates than the 2,439 of the largest set"
+    monkeypatch.setattr(ticket_set, "MAX_SET", size)
+    assert len(load_ticket_set(folder).body.tickets) == 4
+    monkeypatch.setattr(ticket_set, "MAX_SET", size - 1)
+    assert loading() == f"s/tickets.json: {larger}"
+    assert told(save, Path("a")) == f"`rounds`: {larger}"
+    assert not Path("a").exists()
+
+
+# --- what a set says of where it comes from: its lineage, a parent, no records at all ---
+
+
+@pytest.mark.parametrize("provenance", PROVENANCES)
+def test_a_provenance_that_its_lineage_does_not_bear_out(tmp_path, save, amend, provenance):
+    """Neither written nor read; a set of no records may carry anything, such as the draw behind its density."""
+    message = f"provenance {provenance}: its lineage holds no entry that this could come from"
+    for name, entries in {"nothing": (), "public": (SAID,), "dp": (TRAINED,), "private": (MADE,)}.items():
+        said = {"provenance": provenance, "made_from": Lineage(entries)}
+        if provenance in ("data-free", name):
+            assert load_ticket_set(save(tmp_path / name, **said).path).lineage.entries == entries
+        else:
+            assert told(save, tmp_path / name, **said) == message
+            assert not (tmp_path / name).exists()
+    amend(provenance=provenance)
+    if provenance in ("public", "private"):
+        assert loading() == f"s/tickets.json: {message}"
+
+
+def test_an_entry_of_the_set_is_not_dropped_or_changed(folder, amend, raw):
+    """A draw that was marked later may be there or not: the ledger and the winner know of it."""
+    full, path = to_json(LINEAGES["dp"]), folder / "lineage.json"
+    missing = "s/lineage.json: does not hold the entries that the set was written with"
+    raw.edit(path, lineage=to_json(LINEAGES["dp"] | Lineage((DRAWN,))))
+    assert load_ticket_set(folder).lineage.entries == (TRAINED, MOMENTS, DRAWN)
+    for entries in ([], full["entries"][:1], [full["entries"][0], {**full["entries"][1], "words": "other"}]):
+        raw.edit(path, lineage={"entries": entries, "heads": []})
+        assert loading() == missing
+    raw.edit(path, lineage=full)
+    for stated in (None, [], {TRAINED.id: "0" * 64}, {"0" * 64: "0" * 64}):
+        amend(lineage=stated)
+        assert loading() == missing
+
+
+@pytest.mark.parametrize(
+    ("signed", "change", "message"),
+    [
+        (False, {"of": "0" * 64}, "the digest does not match; it is damaged or was changed"),
+        (True, {"of": "0" * 64}, "belongs to another artifact; its weights, its masks or this file were exchanged"),
+        (True, {"lineage": 5}, "lineage: unknown or missing field 'all of it'"),
+        (True, {"lineage": {"entries": [{}], "heads": []}}, "lineage: entries: unknown or missing field 'day'"),
+    ],
+)
+def test_a_lineage_that_is_none(folder, raw, signed, change, message):
+    raw.edit(folder / "lineage.json", signed=signed, **change)
+    assert loading() == f"s/lineage.json: {message}"
+    (folder / "lineage.json").unlink()
+    assert loading() == "s/lineage.json: cannot be read: No such file or directory"
+
+
+def test_texts(tmp_path, save):
+    """What is shown on a terminal has no control characters, and no end of lines."""
+    for text in ("\x1b[2J", "line\nbreak", "\x00", "\u202e", "\x7f", "a\tb", "\ud800", "a" * 201, None, 5):
+        assert told(check_text, "where", text) == f"where: {TEXT}"
+    for text in ("a" * 200, "", "Größe 数字 ½", "[bold]x[/bold]"):
+        check_text("where", text)
+    for where, key in (("`name`", "name"), ("criterion", "criterion")):
+        assert told(save, tmp_path / "a", **{key: "line\nbreak"}) == f"{where}: {TEXT}"
+    parent = replace(PARENT, name="\x1b[2J")
+    assert told(save, tmp_path / "a", parent=parent) == f"parent: name: {TEXT}"
+    assert list(tmp_path.iterdir()) == []

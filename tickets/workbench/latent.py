@@ -357,7 +357,7 @@ def learn(
     heads = [bytes(rows[:COMPARED_ROWS]) for rows in received if rows.size >= MIN_COMPARED_BYTES]
     if len(set(heads)) != len(heads):
         raise InputError("`messages`: two files hold the same messages; every message counts once")
-    spec = _spec(answer, options)
+    spec = network(answer, options)
     if not isinstance(answer, Codebook) and options.batch_size > records:
         raise InputError(f"`batch_size`: {options.batch_size} is not from 1 to {records}, the messages at hand")
     measured_on = None
@@ -429,7 +429,7 @@ def _train(
     left_out.remove()
 
 
-def _spec(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
+def network(answer: BitStrings | Codebook, options: TrainRequest) -> ModelSpec:
     """Return the network: a linear one for a codebook, since all that its messages tell is in the means of classes."""
     if isinstance(answer, Codebook):
         if options.inputs is not None:

@@ -30,7 +30,7 @@ from dpltm.criteria import DP_CRITERIA
 from dpltm.errors import DpltmError, InputError
 from dpltm.gone import instead
 from dpltm.local import latent as latent_options
-from dpltm.networks import model_spec
+from dpltm.networks import Network, check_takes, model_spec
 from dpltm.networks.evaluation import check_no_target
 from dpltm.options import Options, resolve
 from dpltm.options.data import DataOptions, data_options
@@ -47,7 +47,7 @@ from dpltm.tickets.files import read_toml
 from dpltm.tickets.workbench import latent
 from dpltm.training.artifacts import DEFAULT_NETWORK
 from dpltm.training.least_squares import NEEDS_FEATURES
-from dpltm.verbs import generate, select, train, tune
+from dpltm.verbs import generate, select, train, transfer, tune
 
 Section = Mapping[str, Any]
 """A table of options, as TOML has it."""
@@ -540,10 +540,13 @@ def _check(recipe: Recipe) -> None:
 
 def _check_arm(arm: Arm, recipe: Recipe) -> None:
     sets = recipe.tickets
-    for stage, section in () if arm.latent is None else arm.latent:
-        with at(f"latent.{stage}:"):
-            _check_options(f"latent {stage}", section)
     if arm.latent is not None:
+        asked = {}
+        for stage, section in arm.latent:
+            with at(f"latent.{stage}:"):
+                asked[stage] = _check_options(f"latent {stage}", section)
+        with at("latent.train:"):
+            latent.network(latent.answer_of(asked["scheme"]), asked["train"])
         return
     for place, name in {"tickets": arm.tickets, "tune tickets": (arm.tune or {}).get("tickets")}.items():
         if name is not None and not (isinstance(name, str) and name in sets):
@@ -584,8 +587,8 @@ def _check_draw(arm: Arm, section: Section, recipe: Recipe) -> None:
         raise InputError(f"`rule`: smallest-within needs public accuracies, and {arm.tickets} is no public set")
 
 
-def _check_options(command: str, section: Section, written: Section | None = None, **start: Any) -> None:
-    """Refuse what a command refuses of its options; what the recipe will give it is there, and may not be ``written``."""
+def _check_options(command: str, section: Section, written: Section | None = None, **start: Any) -> Any:
+    """Return a command's request, or refuse what it refuses; what the recipe will give it is there, and not ``written``."""
     decided = DECIDED | DECIDED_OF.get(command, frozenset())
     for key in section if written is None else written:
         if key.replace("_", "-") in decided:
@@ -593,23 +596,27 @@ def _check_options(command: str, section: Section, written: Section | None = Non
     request, check = COMMANDS[command]
     needed = {item.name: "X" for item in fields(request) if item.metadata["required"] and item.name in DECIDED}
     options = {key: value for key, value in section.items() if key != NAMES_SET.get(command)}
-    check(resolve(request, {**needed, **start}, options))
+    asked = resolve(request, {**needed, **start}, options)
+    check(asked)
+    return asked
 
 
 # --- what the records at hand say of them -----------------------------------------------------------------------------
 
 
-def _check_fits(request: GenerateRequest | TrainRequest, dataset: Dataset) -> None:
-    """Refuse a network that does not take the records as they are, or is too small for the rounds of a generation."""
-    if request.features in (None, "none"):
-        spec = model_spec(request.model or DEFAULT_NETWORK, dataset)
-        if isinstance(request, GenerateRequest):
-            generate.check_schedule(request, spec)
+def _network(request: GenerateRequest | TrainRequest, dataset: Dataset) -> Network | None:
+    """Return the network, None behind features; refuse one that does not take the records, or too small for its rounds."""
+    if request.features not in (None, "none"):
+        return None
+    spec = model_spec(request.model or DEFAULT_NETWORK, dataset)
+    if isinstance(request, GenerateRequest):
+        generate.check_schedule(request, spec)
+    return spec
 
 
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
     """Read every dataset; return the part of each arm by name. Refuse one that is missing, or cannot be beside others."""
-    loaded = dict[str, Dataset]()
+    loaded, networks = dict[str, Dataset](), dict[str, Network | None]()
     public, private, units = dict[str, Part](), dict[str, Part](), dict[str, None]()
 
     def read(section: Section) -> Dataset:
@@ -619,16 +626,26 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
             loaded[key] = load(resolve(DataOptions, {}, options))
         return loaded[key]
 
-    with at(f"`config` {recipe.path}:"):
-        for name, section in recipe.tickets.items():
-            where = f"[tickets.{name}]"
-            with at(where):
-                carried = "from" in section
-                dataset = read(section if carried else {"dataset": "digits", **section})
-                if not carried:
-                    _check_fits(resolve(GenerateRequest, {}, section), dataset)
-                if not carried and recipe.provenance(name) == "public":
+    def network(name: str) -> Network | None:
+        if name in networks:
+            return networks[name]
+        section, where = dict(recipe.tickets[name]), f"[tickets.{name}]"
+        source = section.pop("from", None)
+        before = None if source is None else network(source)
+        with at(where):
+            if source is None:
+                dataset = read({"dataset": "digits", **section})
+                if recipe.provenance(name) == "public":
                     public[where] = ledger.part(dataset)
+                networks[name] = _network(resolve(GenerateRequest, {}, section), dataset)
+            else:
+                dataset, mode = read(section), section.get("mode", TransferRequest.mode)
+                networks[name] = None if before is None else transfer.target_of(before, dataset, mode, None, source)
+        return networks[name]
+
+    with at(f"`config` {recipe.path}:"):
+        for name in recipe.tickets:
+            network(name)
         for arm in recipe.arms:
             where = f"[[arm]] {arm.name!r}"
             if arm.tune is not None:
@@ -646,7 +663,9 @@ def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: 
                 units[dataset.unit] = None
                 train.sampling_of(request, dataset)
                 if arm.tickets is None:
-                    _check_fits(request, dataset)
+                    _network(request, dataset)
+                elif (spec := network(arm.tickets)) is not None:
+                    check_takes(spec, dataset, arm.tickets)
                 if len(units) > 1:
                     raise InputError(
                         f"`unit`: one ledger protects one {' or one '.join(sorted(units))}; make two recipes"

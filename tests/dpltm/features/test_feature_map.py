@@ -153,9 +153,8 @@ def test_maps_for_other_records():
 
 
 def test_records_that_a_map_cannot_take():
-    assert refused(of_statistics().for_records, (9, 8, 3), (0.0, 255.0)).startswith(
-        "`features`: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take"
-    )
+    said = "`features`: statistics are of 25 channels, but records of shape (9, 8, 3) have 75; take"
+    assert refused(of_statistics().for_records, (9, 8, 3), (0.0, 255.0)).startswith(said)
 
 
 class Rounding:
@@ -245,18 +244,16 @@ def test_features_of_another_shape_that_mean_something_else():
     for text in ("fourier:16", "unit+fourier:16"):
         found = make_feature_map(text, (6, 6), (0.0, 255.0))
         message = refused(take_over_map, PRIVATE_LARGE, found, None, "the set")
-        assert message.startswith(
-            f"`features`: {found.text} was drawn for records of shape (6, 6), and these are of shape (10, 8)"
-        )
+        said = f"`features`: {found.text} was drawn for records of shape (6, 6), and these are of shape (10, 8)"
+        assert message.startswith(said)
 
 
 def test_a_remembered_map():
     found = make_feature_map("unit:3", (6, 6), (0.0, 255.0))
     assert take_over_map(PRIVATE, found, None, "the set").feature_map is found
     assert take_over_map(PRIVATE, None, None, "the set") is PRIVATE
-    assert refused(take_over_map, PRIVATE, found, "unit:3", "the set") == (
-        "`features`: the set remembers what stands in front of its network; leave `features` out"
-    )
+    said = "`features`: the set remembers what stands in front of its network; leave `features` out"
+    assert refused(take_over_map, PRIVATE, found, "unit:3", "the set") == said
 
 
 def test_what_a_reader_should_know():

@@ -19,25 +19,11 @@ from dpltm.gradients import RecordGradients, engine
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Workspace
 from dpltm.networks.masks import Mask
-from gradient_cases import MIXED, Applied, checked, cross_entropy, refusal, right, squared_error
+from gradient_cases import MIXED, Applied, Product, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
 
 once = pytest.mark.parametrize("_products", ["dense"], indirect=True)
 """Once, not with sparse products too: what is refused has no plan, and in other plans no layer takes products."""
-
-
-class Square(torch.autograd.Function):
-    """Works in plain PyTorch, and without setup_context not in torch.func."""
-
-    @staticmethod
-    def forward(context, x: Tensor, weight: Tensor) -> Tensor:
-        context.save_for_backward(x, weight)
-        return x * weight
-
-    @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = context.saved_tensors
-        return gradient * weight, (gradient * x).sum(0)
 
 
 def scaled(how: Callable[[Tensor, Tensor], Tensor], width: int = 6) -> nn.Module:
@@ -193,7 +179,7 @@ def test_a_loss_that_does_not_depend_on_the_parameters_is_refused():
 
 @once
 def test_what_torch_func_cannot_take_is_refused():
-    message = refusal(scaled(Square.apply))
+    message = refusal(scaled(Product.apply))
     assert message.startswith("model: torch.func cannot take a Applied one record at a time (")
     assert message.endswith("); use modules with a rule of their own")
 
@@ -254,7 +240,7 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "orthogonal": (lambda: nn.Sequential(parametrizations.orthogonal(nn.Linear(3, 3)), nn.Linear(3, 2)), (3,)),
     "hook": (doubled, (3,)),
     "custom function without parameters": (
-        lambda: nn.Sequential(nn.Linear(3, 3), Applied(lambda _, x: Square.apply(x, x.new_ones(3))), nn.Linear(3, 2)), (3,)
+        lambda: nn.Sequential(nn.Linear(3, 3), Applied(lambda _, x: Product.apply(x, x.new_ones(3))), nn.Linear(3, 2)), (3,)
     ),
     "positions": (learned_positions, (5, 2)),
     "causal": (lambda: Applied(causal, layer=encoder(dropout=0.0)), (5, 4)),

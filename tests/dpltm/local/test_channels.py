@@ -151,9 +151,8 @@ def test_what_no_channel_is_made_of(arguments, said):
 
 def test_what_no_bits_are():
     send = channel("ue", 3, 1.0).send
-    assert refused(send, np.full((2, 1), 255, dtype=np.uint8), FastSource(0)) == (
-        "Expected 3 bits a record, and there are more"
-    )
+    said = "Expected 3 bits a record, and there are more"
+    assert refused(send, np.full((2, 1), 255, dtype=np.uint8), FastSource(0)) == said
     assert refused(Bit, 0, 1) == "Expected chances strictly between 0 and 2^64, not 0 and 1"
 
 
@@ -376,9 +375,8 @@ def test_what_is_no_format_and_no_value():
     for whole, fraction in ((-1, 3), (9, 7)):
         message = refused(FixedPoint, whole, fraction)
         assert message.startswith(f"`format`: {whole},{fraction} is not two numbers of bits")
-    assert refused(FixedPoint(4, 5).encode, np.array([[np.nan]])) == (
-        "values: some are not numbers; what cannot be compared cannot be encoded"
-    )
+    said = "values: some are not numbers; what cannot be compared cannot be encoded"
+    assert refused(FixedPoint(4, 5).encode, np.array([[np.nan]])) == said
 
 
 ANSWER = BitStrings(5, 3, FixedPoint(1, 1), "rappor", 40.0, None, 3.0)

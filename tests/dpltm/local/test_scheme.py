@@ -389,6 +389,5 @@ def test_what_is_no_record(value, label, said):
 
 
 def test_what_is_no_message():
-    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == (
-        "an index is 65535, and there are 256 candidates"
-    )
+    said = "an index is 65535, and there are 256 candidates"
+    assert refused(estimates, SIGNED, np.full((1, 6), 255, dtype=np.uint8)) == said

@@ -365,10 +365,7 @@ NO_NUMBER = (0.0, -1.0, math.nan, math.inf)
 )
 def test_mechanisms_that_there_are_not(good, bad):
     """Each field by itself: what no accountant could price is never entered."""
-    words = {
-        (SEARCH, "adjacency"): "one relation",
-        (ALLOCATED, "participations"): "`sampling`: allocation:",
-    }
+    words = {(SEARCH, "adjacency"): "one relation", (ALLOCATED, "participations"): "`sampling`: allocation:"}
     for field, values in bad.items():
         for value in values:
             with pytest.raises(InputError, match=words.get((good, field), field)):

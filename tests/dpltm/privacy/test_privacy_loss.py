@@ -14,12 +14,7 @@ from scipy.special import logsumexp, ndtr, softmax
 
 from dpltm.privacy import gdp, pld
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.mechanisms import (
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    NoisySgd,
-    Zcdp,
-)
+from dpltm.privacy.mechanisms import DiscreteGaussianRelease, GaussianRelease, NoisySgd, Zcdp
 from dpltm.privacy.privacy_loss import (
     BoundedRangeLoss,
     DiscreteGaussianLoss,

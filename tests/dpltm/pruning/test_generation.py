@@ -255,9 +255,8 @@ def test_without_data_refuses_what_needs_some():
             f"`criterion`: {criterion} looks at {CRITERIA[criterion].looks_at}; without data take random, init-magnitude,"
             " synflow"
         )
-    assert refused(without_data, SPEC, replace(CONFIG, criterion="random", rewind=1)) == (
-        "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out"
-    )
+    said = "`rewind`: needs a training to rewind into, and data-free tickets have none; leave it out"
+    assert refused(without_data, SPEC, replace(CONFIG, criterion="random", rewind=1)) == said
 
 
 @both_scopes

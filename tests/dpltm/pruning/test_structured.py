@@ -14,9 +14,18 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.compaction import compact
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import weights_of
-from dpltm.pruning.structured import Units, prune_units, unit_groups
+from dpltm.pruning.structured import UnitGroup, Units, prune_units, unit_groups
 from refusals import refused
-from units import dying
+
+
+def dying(group: UnitGroup) -> list[dict[str, Tensor]]:
+    """For every unit the flat positions that die with it, each once."""
+    found: list[dict[str, Tensor]] = [{} for _ in range(group.count)]
+    for part in (group.incoming, *group.outgoing):
+        for unit, places in enumerate(found):
+            own = part.positions[part.units == unit]
+            places[part.name] = torch.cat([places.get(part.name, own[:0]), own]).unique()
+    return found
 
 
 def network(spec: ModelSpec, seed: int) -> nn.Module:
@@ -238,9 +247,8 @@ def test_networks_that_are_refused():
     assert fewest_live(normed, torch.zeros(1, 3)) == 3 * 4 + 4 * 2
     tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
-    assert refused(prune_units, tied, Mask.dense(tied), 3, torch.zeros(1, 3)) == (
-        "model: 0.weight and 2.weight are one; units of tied layers cannot be removed"
-    )
+    said = "model: 0.weight and 2.weight are one; units of tied layers cannot be removed"
+    assert refused(prune_units, tied, Mask.dense(tied), 3, torch.zeros(1, 3)) == said
 
 
 class Normed(nn.Module):

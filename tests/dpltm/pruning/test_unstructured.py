@@ -60,12 +60,10 @@ def test_schedule_by_hand():
     assert live_schedule((100, 10), (0.3, 0.2), 3) == [(100, 10), (70, 8), (49, 6), (34, 5)]
     assert live_schedule((100, 4), (0.3, 0.6), 2) == [(100, 4), (70, 2), (49, 1)]
     assert live_schedule((10, 3, 5, 7), (0.3, 0.5, 0.5, 0.5), 1)[1] == (7, 1, 3, 3), "halves to even"
-    assert refused(live_schedule, (100, 4), (0.3, 0.6), 5) == (
-        "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
-    )
-    assert refused(live_schedule, (10, 10), (0.2, 0.01), 7) == (
-        "`prune`: the rates are too small: round 7 would drop no weight of any layer; ask for at most 6 rounds"
-    )
+    said = "`rounds`: round 3 of 5 would empty layer 2 (of 4 weights); ask for at most 2 rounds or prune less"
+    assert refused(live_schedule, (100, 4), (0.3, 0.6), 5) == said
+    said = "`prune`: the rates are too small: round 7 would drop no weight of any layer; ask for at most 6 rounds"
+    assert refused(live_schedule, (10, 10), (0.2, 0.01), 7) == said
 
 
 @given(st.tuples(st.integers(1, 6), st.integers(1, 6)), rates, st.integers(1, 3), st.integers(0, 2**32))

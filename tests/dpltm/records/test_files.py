@@ -105,9 +105,8 @@ def test_a_member_that_is_damaged_is_refused(tmp_path):
     content = path.read_bytes()
     for place in (content.index(x.tobytes()[4:]) + 900, content.index(b"NUMPY")):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        assert refused(read_file, path, None) == (
-            f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
-        )
+        said = f"{path}: x_train is damaged (Bad CRC-32 for file 'x_train.npy'); save it again as an array of numbers"
+        assert refused(read_file, path, None) == said
 
 
 def test_a_folder_of_npy_files(tmp_path):
@@ -118,9 +117,8 @@ def test_a_folder_of_npy_files(tmp_path):
     assert np.array_equal(train.x, x)
     assert np.array_equal(test.y, y[:4])
     assert load(f"{tmp_path}/", classes=2).rows.digest == load(str(npz(tmp_path, x_train=x, y_train=y))).rows.digest
-    assert refused(read_file, tmp_path, "y") == (
-        f"`label` y: {tmp_path} is a folder and names its labels y_train; drop `label`"
-    )
+    said = f"`label` y: {tmp_path} is a folder and names its labels y_train; drop `label`"
+    assert refused(read_file, tmp_path, "y") == said
     (tmp_path / "x_train.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
     assert refused(read_file, tmp_path, None).startswith(f"{tmp_path}: x_train is damaged (")
     (tmp_path / "x_train.npy").unlink()
@@ -270,9 +268,8 @@ def test_records_alone(tmp_path, names):
     path = tmp_path / "r.npz"
     np.savez(path, **dict(zip(names, (VALUES, OFFSETS), strict=True)))
     assert load_records(str(path), layout=Layout(10, 4)).tolist() == one_by_one(RANKS, 10, 4)
-    assert refused(load_records, str(path)) == (
-        f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
-    )
+    said = f"{path}: holds texts ({names[0]}), where records of quantities belong; give those, as x"
+    assert refused(load_records, str(path)) == said
     np.savez(path, x=ANSWERS[:, None], values=VALUES, offsets=OFFSETS)
     assert refused(load_records, str(path)) == f"{path}: has both x and values; keep the one with the records"
 

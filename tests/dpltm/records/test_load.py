@@ -171,9 +171,8 @@ def test_subset_errors(write):
         "`subset` 0.85:1.0: t has label 0 in all of its records; "
         "rows may be grouped by label: shuffle the file or take a wider subset"
     )
-    assert refused(load, path, subset="0.5") == (
-        "`subset` 0.5: t has fewer records than its 2 classes; give as many records as classes or more"
-    )
+    said = "`subset` 0.5: t has fewer records than its 2 classes; give as many records as classes or more"
+    assert refused(load, path, subset="0.5") == said
     assert refused(load, path, subset="0.4") == "`subset`: no record of t falls into that part; take a wider one"
     assert len(load(path, subset="0.4:0.8").train) == 3
 
@@ -221,9 +220,8 @@ def test_declared_classes_and_bounds_decide(write, tmp_path):
         '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["no", "yes"]', ""
     )
     (tmp_path / "n.csv").write_text("a,y\n" + "0.5,no\n" * 9)
-    assert refused(load, str(tmp_path / "n.csv"), schema=known) == (
-        "n has label no in all of its records; give records of two classes or more"
-    )
+    said = "n has label no in all of its records; give records of two classes or more"
+    assert refused(load, str(tmp_path / "n.csv"), schema=known) == said
 
 
 def csv(folder, name, content):
@@ -246,9 +244,8 @@ def test_csv_with_test_split(tmp_path):
         ("a,b,c,y", "has, beside those, 'c'"),
     ):
         path = csv(tmp_path, "other", f"{header}\n{','.join('1' for _ in header.split(','))}\n")
-        assert refused(load, train, label="y", test=path, bounds=(0, 9)) == (
-            f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
-        )
+        said = f"{path}: its columns are not those of {train}: it {fault}; give it the same columns"
+        assert refused(load, train, label="y", test=path, bounds=(0, 9)) == said
     twice = csv(tmp_path, "twice", "a,b,b,y\n1,1,1,1\n")
     for call in (partial(load, twice), partial(load, train, test=twice)):
         assert refused(call, label="y", bounds=(0, 9)) == f"{twice}: has twice the columns 'b'; rename one of them"
@@ -263,9 +260,8 @@ def test_npz_with_test_option(write):
     both = write("both", x_test=X, y_test=Y)
     assert refused(load, both, test=test) == f"`test` {test}: {both} has a test split of its own; drop `test`"
     assert refused(load, "digits", test=test) == f"`test` {test}: digits has a test split of its own; drop `test`"
-    assert refused(load, path, test="held-out.csv") == (
-        f"`test` held-out.csv: must be a .npz file as {path} is; convert one of them"
-    )
+    said = f"`test` held-out.csv: must be a .npz file as {path} is; convert one of them"
+    assert refused(load, path, test="held-out.csv") == said
     assert refused(load, path, test="none.npz") == "`test` none.npz: no such file; correct the path"
 
 

@@ -25,37 +25,13 @@ from refusals import refused
 
 TEXT = """
 missing = ["", "?"]
-
-[column.age]
-kind = "number"
-bounds = [20, 60]
-missing = true
-
-[column.paid]
-kind = "number"
-bounds = [0, 999]
-log = true
-
-[column.ward]
-kind = "category"
-values = ["north", ["south", "SOUTH"]]
-missing = true
-other = true
-
-[column.seen]
-kind = "date"
-bounds = [2020-01-01, 2020-12-31]
-
-[column.street]
-kind = "hashed"
-buckets = 4
-
-[column.note]
-kind = "ignored"
-
-[column.ill]
-kind = "label"
-classes = [["no", "no."], "yes"]
+column.age = { kind = "number", bounds = [20, 60], missing = true }
+column.paid = { kind = "number", bounds = [0, 999], log = true }
+column.ward = { kind = "category", values = ["north", ["south", "SOUTH"]], missing = true, other = true }
+column.seen = { kind = "date", bounds = [2020-01-01, 2020-12-31] }
+column.street = { kind = "hashed", buckets = 4 }
+column.note = { kind = "ignored" }
+column.ill = { kind = "label", classes = [["no", "no."], "yes"] }
 """
 
 ROWS = [
@@ -177,11 +153,11 @@ def test_files_that_do_not_fit(table, rows, message):
         (('"north"', '"SOUTH"'), "column 'ward': 'SOUTH' is among its values twice; leave one out"),
         (('[["no", "no."], "yes"]', '["no"]'), "column 'ill': classes are public texts, 2 or more"),
         (
-            ('classes = [["no", "no."], "yes"]', 'classes = ["no", "yes"]\nshares = [0.9, 0.2]'),
+            ('classes = [["no", "no."], "yes"]', 'classes = ["no", "yes"], shares = [0.9, 0.2]'),
             "column 'ill': shares are those of the classes, in their order: positive numbers of sum 1",
         ),
         (
-            ('kind = "ignored"', 'kind = "label"\nclasses = [1, 2]'),
+            ('kind = "ignored"', 'kind = "label", classes = [1, 2]'),
             'has 2 columns of kind "label"; give one, with its classes',
         ),
         (
@@ -191,7 +167,7 @@ def test_files_that_do_not_fit(table, rows, message):
         (('missing = ["", "?"]', 'separator = "and"'), "separator, decimal and thousands are one character each"),
         (("log = true", 'suffix = "0"'), "column 'paid': suffix is a text that no number ends in"),
         (("missing = [", "absent = ["), "has unknown keys 'absent'; dpltm datasets schema drafts one"),
-        (("[column.age]", "[column"), "is no TOML"),
+        (("column.age", "[column"), "is no TOML"),
     ],
 )
 def test_bad_schemas(change, message):
@@ -202,9 +178,8 @@ def test_bad_schemas(change, message):
 def test_a_schema_goes_with_a_table_alone(tmp_path, table):
     table()
     schema = str(tmp_path / "s.toml")
-    assert refused(load, "digits", schema=schema) == (
-        "`schema`: is for tables (.csv, .parquet, .arrow), and digits is none; drop `schema`"
-    )
+    message = "`schema`: is for tables (.csv, .parquet, .arrow), and digits is none; drop `schema`"
+    assert refused(load, "digits", schema=schema) == message
     said = refused(load, str(tmp_path / "d.csv"), schema=schema, label="ill")
     assert said == "`label`: the schema says what the columns hold; drop `label`"
     assert refused(load, str(tmp_path / "d.csv"), schema="none.toml").startswith("`schema` none.toml: no such file")
@@ -288,19 +263,9 @@ separator = ";"
 encoding = "latin-1"
 decimal = ","
 thousands = "."
-
-[column."Größe"]
-kind = "number"
-bounds = [0, 2000]
-
-[column.Anteil]
-kind = "number"
-bounds = [0, 100]
-suffix = "%"
-
-[column.krank]
-kind = "label"
-classes = ["nein", "ja"]
+column."Größe" = { kind = "number", bounds = [0, 2000] }
+column.Anteil = { kind = "number", bounds = [0, 100], suffix = "%" }
+column.krank = { kind = "label", classes = ["nein", "ja"] }
 """
 
 
@@ -423,33 +388,12 @@ def test_numbers_and_files_as_they_are_written_elsewhere(tmp_path):
 # --- subgroups by a column: found again from what a schema made of the cells ---
 
 SCHEMA = """
-[column.sex]
-kind = "category"
-values = ["f", "m"]
-missing = true
-other = true
-
-[column.age]
-kind = "number"
-bounds = [0, 100]
-missing = true
-
-[column.income]
-kind = "number"
-bounds = [1000, 100000]
-log = true
-
-[column.seen]
-kind = "date"
-bounds = [2020-01-01, 2029-12-31]
-
-[column.word]
-kind = "hashed"
-buckets = 4
-
-[column.y]
-kind = "label"
-classes = [0, 1]
+column.sex = { kind = "category", values = ["f", "m"], missing = true, other = true }
+column.age = { kind = "number", bounds = [0, 100], missing = true }
+column.income = { kind = "number", bounds = [1000, 100000], log = true }
+column.seen = { kind = "date", bounds = [2020-01-01, 2029-12-31] }
+column.word = { kind = "hashed", buckets = 4 }
+column.y = { kind = "label", classes = [0, 1] }
 """
 SEX = ["f", "m", "", "x", "m", "f", "f", "m", "f", "m", "f", "m"]
 AGE = ["10", "20", "30", "40", "", "60", "70", "80", "90", "100", "15", "25"]
@@ -511,6 +455,5 @@ def test_a_table_without_a_schema(tmp_path: Path) -> None:
 def test_columns_that_tell_none(dataset: Dataset, column: str) -> None:
     said = f"`by` {column}: no column that tells subgroups; there is 'sex', 'age', 'income', 'seen'"
     assert refused(check_column, dataset, column) == said
-    assert refused(check_column, replace(dataset, test=None), "sex").startswith(
-        "`by`: subgroups are those of a test split; give `test`"
-    )
+    message = "`by`: subgroups are those of a test split; give `test`"
+    assert refused(check_column, replace(dataset, test=None), "sex").startswith(message)

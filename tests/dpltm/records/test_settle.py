@@ -173,9 +173,8 @@ def test_both_parts_are_of_one_file(tmp_path):
     assert sorted(map(tuple, arrays_of(load(path, subset="0.2:0.6", **options).train).x.tolist())) == sorted(
         map(tuple, arrays_of(cut.train).x.tolist())
     )
-    assert refused(load, path, test="0.2", subset="0.1", **options).startswith(
-        "`subset` 0.1: that part of d is held out"
-    )
+    said = "`subset` 0.1: that part of d is held out"
+    assert refused(load, path, test="0.2", subset="0.1", **options).startswith(said)
 
 
 def test_all_rows_of_a_person_are_on_one_side(tmp_path):
@@ -387,9 +386,8 @@ def test_the_parts_are_cut_by_hash_and_never_by_place(tmp_path, kind):
     assert 8 < len(first) < len(whole) - 8
     assert first != whole[: len(first)]
     for subset in ("0:20", "20:", ":", ":1"):
-        assert refused(made, subset=subset).startswith(
-            f"`subset` {subset}: places count only where a published file fixes"
-        )
+        said = f"`subset` {subset}: places count only where a published file fixes"
+        assert refused(made, subset=subset).startswith(said)
 
 
 @pytest.mark.parametrize(

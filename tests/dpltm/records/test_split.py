@@ -71,9 +71,8 @@ def test_what_opens_records(split, by):
     ],
 )
 def test_what_opens_nothing(split, by):
-    assert refused(split.open, by()) == (
-        "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
-    )
+    said = "records: nothing on record opens them; pay for what is read of them, or declare it in their ledger"
+    assert refused(split.open, by()) == said
 
 
 def test_records_of_nobody(split):
@@ -199,9 +198,8 @@ def test_public_hashes_of_a_table_by_hand():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64, np.float32, np.float64, ">f4", ">i4"])
 def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
     expected = Rows(GRID, TAGS).public_hashes().tolist()
-    assert (
-        Rows(np.asfortranarray(GRID.astype(dtype)), 3 - TAGS).public_hashes().tolist() == expected
-    )  # nor their labels
+    # nor their labels
+    assert Rows(np.asfortranarray(GRID.astype(dtype)), 3 - TAGS).public_hashes().tolist() == expected
     names = tabular().public_hashes().tolist()
     assert tabular(x=FLAT.astype(dtype), y=TAGS.astype(dtype)).public_hashes().tolist() == names
     assert tabular(y=3 - TAGS).public_hashes().tolist() != names
@@ -209,10 +207,7 @@ def test_public_hashes_do_not_know_how_wide_numbers_are(dtype):
 
 def test_a_table_whose_names_tell_nothing_is_an_array():
     """Two columns of one name have no order; nor is there one without a label."""
-    assert (Rows(GRID, TAGS).cut, tabular().cut) == (
-        ("record", ()),
-        ("record", tuple(sorted([*NAMES, "label"]))),
-    )
+    assert (Rows(GRID, TAGS).cut, tabular().cut) == (("record", ()), ("record", tuple(sorted([*NAMES, "label"]))))
     twice = Rows(FLAT, TAGS, ("a", "a", "b", "c", "d", "e"), "label")
     for rows in (twice, Rows(FLAT, TAGS, NAMES), Rows(FLAT, TAGS, NAMES, NAMES[2])):
         assert rows.cut == ("record", ())

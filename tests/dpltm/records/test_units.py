@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpltm
-from dpltm.errors import DpltmError
 from dpltm.records import at_unit, from_arrays, load
 from dpltm.records.units import ABSENT, whose
 from opened import arrays_of, units_of
@@ -184,9 +183,7 @@ def test_a_noun_without_persons_is_refused_and_not_left_out(unit):
     """Or a training would protect single records, where somebody asked for patients."""
     said = "`unit`: says whom `units` names, so it goes with these; leave it out, or add them"
     for call in (from_arrays, partial(dpltm.train, "mlp:2", epsilon=1, ledger=dpltm.Ledger())):
-        with pytest.raises(DpltmError) as caught:
-            call(np.eye(4), np.arange(4) % 2, bounds=(0, 1), unit=unit)
-        assert str(caught.value) == said
+        assert refused(call, np.eye(4), np.arange(4) % 2, bounds=(0, 1), unit=unit) == said
 
 
 def test_nobody_is_in_both_splits(tmp_path):

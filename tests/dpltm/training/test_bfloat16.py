@@ -160,15 +160,10 @@ class UnevenAcrossTime(nn.Module):
 
 @pytest.mark.parametrize(
     ("make", "seen"),
-    [
-        (lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"),
-        (UnevenAcrossTime, "body"),
-    ],
+    [(lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"), (UnevenAcrossTime, "body")],
     ids=["forward", "back"],
 )
-def test_where_bits_move_records_pass_one_by_one_or_the_training_is_refused(
-    make: Callable[[], nn.Module], seen: str
-) -> None:
+def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callable[[], nn.Module], seen: str) -> None:
     x, y = torch.rand(20, 5), torch.arange(20) % 3
     config = NoisySteps(Clip(1.0), NoisySgd(0.4, 1, 1.0), 8.0, 0.1, options=TrainOptions(precision="bfloat16"))
     with pytest.warns(UserWarning, match=f"on the rows beside it on this machine \\(seen at {seen}\\).*one by one"):
@@ -184,9 +179,8 @@ def test_where_bits_move_records_pass_one_by_one_or_the_training_is_refused(
 def test_a_device_without_float64_is_refused_by_name() -> None:
     model = nn.Linear(3, 2, device="meta")  # as Apple's is, where there is one
     mask = Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()})
-    assert refused(RecordGradients, model, mask, cross_entropy) == (
-        "model parameter weight: is on meta; use the processor (cpu) or a GPU (cuda)"
-    )
+    said = "model parameter weight: is on meta; use the processor (cpu) or a GPU (cuda)"
+    assert refused(RecordGradients, model, mask, cross_entropy) == said
 
 
 @pytest.mark.parametrize("of_persons", [False, True])

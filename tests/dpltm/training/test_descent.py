@@ -122,10 +122,7 @@ def test_pruned_weights_stay_exactly_zero_and_live_ones_move(optimizer):
     assert ((flat(model) - flat(start))[live] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("rate", "batch", "steps"),
-    [(1.0, 10.0, 1), (0.5, 20.0, 1), (0.1, 4.0, 3)],
-)
+@pytest.mark.parametrize(("rate", "batch", "steps"), [(1.0, 10.0, 1), (0.5, 20.0, 1), (0.1, 4.0, 3)])
 def test_steps_are_those_on_fresh_samples_over_the_expected_batch(rate, batch, steps):
     """Never over the realised one, which is private."""
     x, y = toy_data()

@@ -20,12 +20,7 @@ from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.randomness.noise import FastSource
 from dpltm.randomness.sampling import in_chunks, poisson_sample
 from dpltm.training.descent import cross_entropy
-from dpltm.training.plan import (
-    FACTOR,
-    NoisySteps,
-    nominal_sensitivity,
-    sensitivity,
-)
+from dpltm.training.plan import FACTOR, NoisySteps, nominal_sensitivity, sensitivity
 from dpltm.verbs.train import stated
 from gradient_cases import (
     dot,
@@ -270,6 +265,5 @@ def test_sizes_that_are_refused(size, said):
 
 
 def test_what_is_for_single_records_is_refused():
-    assert refused(grouped, 3, 9.0, compile=True) == (
-        "`compile`: is for gradients of single records; leave it out, or `microbatch`"
-    )
+    said = "`compile`: is for gradients of single records; leave it out, or `microbatch`"
+    assert refused(grouped, 3, 9.0, compile=True) == said

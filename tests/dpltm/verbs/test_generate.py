@@ -143,13 +143,11 @@ def test_under_dp(criterion):
     assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
 
 
-def test_late_rewinding_and_no_predictors():
+def test_late_rewinding():
     early = made(PUBLIC, options_of("magnitude", provenance="public"))
     late = options_of("magnitude", provenance="public", rewind=4)
     assert made(PUBLIC, late).id != early.id
     assert plan(PUBLIC, late, Ledger(), QUIET).config.steps == 5 + 2 * 1
-    bare = made(PUBLIC, options_of("magnitude", provenance="public", no_predictors=True))
-    assert (bare.is_scored, bare.id) == (False, early.id)
 
 
 @pytest.mark.parametrize("provenance", ["public", "private"])
@@ -200,10 +198,7 @@ REFUSED = [
         "`provenance` is missing: say public if these records are public, or private if they are not (then nothing can be"
         " certified for them)",
     ),
-    (
-        {"criterion": "dp-train"},
-        "`epsilon` is missing: what dp-train may spend on these records, such as 0.1",
-    ),
+    ({"criterion": "dp-train"}, "`epsilon` is missing: what dp-train may spend on these records, such as 0.1"),
 ]
 
 

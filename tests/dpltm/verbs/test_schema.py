@@ -322,25 +322,15 @@ def test_one_query_holds_every_count_and_no_name_without_a_record(monkeypatch):
     ((values, std),) = asked
     assert std == 0.1
     assert values[:2].tolist() == [1, 2]
-    assert (
-        len(values) == 2 + 2 * 80 * (16 + 1) + 4 + 4
-    )  # powers of two from 2^-20 to 2^60 on either side and intervals of each, their ends, and zero
+    # powers of two from 2^-20 to 2^60 on either side and intervals of each, their ends, and zero
+    assert len(values) == 2 + 2 * 80 * (16 + 1) + 4 + 4
     assert sorted(values[2:])[-3:] == [0, 2 * 181 / 256, 2 * 181 / 256]
 
 
 DRAFT = """
-[column.age]
-kind = "number"
-bounds = [0, 100]
-missing = true
-
-[column."age missing"]
-kind = "category"
-values = "private"
-
-[column.ill]
-kind = "label"
-classes = ["no", "yes"]
+column.age = { kind = "number", bounds = [0, 100], missing = true }
+column."age missing" = { kind = "category", values = "private" }
+column.ill = { kind = "label", classes = ["no", "yes"] }
 """
 
 

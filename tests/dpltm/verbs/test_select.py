@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import dpltm
 from dpltm.errors import DpltmError, InputError
@@ -26,6 +26,7 @@ from dpltm.verbs import generate as generating
 from dpltm.verbs import select as verb
 from dpltm.verbs.select import plan, select, select_public
 from dpltm.verbs.transfer import transfer
+from gradient_cases import Applied, Product
 from refusals import refused
 
 QUIET = Services()
@@ -68,40 +69,15 @@ def drawn(tickets: TicketSet, dataset: Dataset = PRIVATE, options: SelectOptions
     return select(plan(tickets, dataset, options, ledger or Ledger(), QUIET))
 
 
-class Scaled(torch.autograd.Function):
-    """Works in plain PyTorch, and without setup_context not in torch.func."""
-
-    @staticmethod
-    def forward(context, x: Tensor, weight: Tensor) -> Tensor:
-        context.save_for_backward(x, weight)
-        return x * weight
-
-    @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = context.saved_tensors
-        return gradient * weight, (gradient * x).sum(0)
-
-
-class Weighted(nn.Module):
+def weighted() -> nn.Module:
     """No rule takes it, since the whole network owns a parameter; and torch.func does not either."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.head = nn.Parameter(torch.randn(6)), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(Scaled.apply(x, self.query))
+    parts = {"query": nn.Parameter(torch.randn(6)), "head": nn.Linear(6, 3)}
+    return Applied(lambda self, x: self.head(Product.apply(x, self.query)), **parts)
 
 
-class InTraining(nn.Module):
+def mixes_in_training() -> nn.Module:
     """Mixes records while it is trained, and not when it scores."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(x - x.mean(0) if self.training else x)
+    return Applied(lambda self, x: self.head(x - x.mean(0) if self.training else x), head=nn.Linear(6, 3))
 
 
 MAPS = {"": None, " behind a map": "unit"}
@@ -109,7 +85,7 @@ MAPS = {"": None, " behind a map": "unit"}
 
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS)
-@pytest.mark.parametrize("network", [Weighted, InTraining])
+@pytest.mark.parametrize("network", [weighted, mixes_in_training])
 def test_a_network_that_no_training_takes_is_refused_before_a_draw(network, features):
     """In the words of the training, which would come after the draw was paid for."""
     given = {"rounds": 1, "iterations": 2, "batch_size": 20}

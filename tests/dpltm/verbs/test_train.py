@@ -24,18 +24,7 @@ from dpltm.training.artifacts import Run, default_network, fresh, from_round, st
 from dpltm.verbs.train import plan, settle, stated, train_start
 from opened import arrays_of
 from refusals import refused
-from stage_cases import (
-    CLASSES,
-    FEATURES,
-    RECORDS,
-    a_draw,
-    body,
-    kinds,
-    planned,
-    private_set,
-    records,
-    ticket_set,
-)
+from stage_cases import CLASSES, FEATURES, RECORDS, a_draw, body, kinds, planned, private_set, records, ticket_set
 
 DENSE = ModelSpec("mlp", FEATURES, CLASSES)
 LIVE = body().tickets[2].mask.live
@@ -70,13 +59,13 @@ def alone(mechanism, delta: float = 1e-5) -> float:
     return Planned(Account()).with_mechanism(mechanism).epsilon(delta)
 
 
+ALLOCATION = {"sampling": "allocation:4"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"epsilon": None, "noise_multiplier": math.nan},
-            "`noise_multiplier`: nan is not a number from 0 to 1e+06",
-        ),
+        ({"epsilon": None, "noise_multiplier": math.nan}, "`noise_multiplier`: nan is not a number from 0 to 1e+06"),
         ({"batch_size": 201.0}, "`batch_size`: 201 is not between 0 and the 200 records of records0"),
         ({"filter": "tanh", "tanh_scale": -1.0}, "`tanh_scale`: -1.0 is not a number between 1e-06 and 1e+06"),
         (
@@ -85,35 +74,26 @@ def alone(mechanism, delta: float = 1e-5) -> float:
         ),
         ({"delta": 0.01}, "`delta`: 0.01 is not between 0 and 1/n = 0.005 for 200 records; take one well below it"),
         *(
-            (
-                {"sampling": value},
-                f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15",
-            )
+            ({"sampling": value}, f"`sampling`: {value!r} is neither poisson nor allocation:K, such as allocation:15")
             for value in ("shuffled", "allocation", "allocation:0", "allocation:1.5", "allocation:-3")
         ),
         (
-            {"sampling": "allocation:4", "adjacency": "replace-one"},
+            {**ALLOCATION, "adjacency": "replace-one"},
             "`sampling`: allocation is proven for `adjacency` add-remove alone; take that, or poisson",
         ),
-        (
-            {"sampling": "allocation:4", "steps": 3},
-            "`sampling`: allocation:4 is not from 1 to the 3 `steps`",
-        ),
+        ({**ALLOCATION, "steps": 3}, "`sampling`: allocation:4 is not from 1 to the 3 `steps`"),
         (
             {"sampling": "allocation:2", "noise_multiplier": 1.0, "budget_stop": True},
             "`budget_stop`: does not go with `sampling` allocation:2; leave one of them out",
         ),
+        ({**ALLOCATION, "epochs": 4.0}, "`epochs`: does not go with `sampling` allocation:4; leave one of them out"),
         (
-            {"sampling": "allocation:4", "epochs": 4.0},
-            "`epochs`: does not go with `sampling` allocation:4; leave one of them out",
-        ),
-        (
-            {"sampling": "allocation:4", "steps": 8, "batch_size": 100.0},
+            {**ALLOCATION, "steps": 8, "batch_size": 100.0},
             "`batch_size`: does not go with `sampling` allocation:4 and `steps`; leave one of them out",
         ),
         ({"lineage": "nothing"}, "`lineage`: not as dpltm tune writes it: lineage: not valid JSON"),
     ],
-)  # fmt: skip
+)
 def test_options(options, message, ledger):
     assert refusal(ledger=ledger, **{"epsilon": 1.0, **options}) == message
     assert ledger.entries == ()
@@ -150,17 +130,6 @@ def test_test_records_that_the_ledger_protects(ledger):
 
 
 # --- how the budget is divided ---
-
-
-def test_the_budget_covers_what_counts_already(ledger):
-    tickets = ticket_set()
-    a_draw(ledger, tickets, 0.5)
-    held = ledger.entries
-    plan = planned(ledger=ledger, start=from_round(tickets, 2), epsilon=1.0)
-    assert 0.998 < certified(plan) <= 1
-    assert alone(plan.mechanism) < 0.85
-    assert ledger.entries == held, "a plan enters nothing"
-    assert plan.mechanism.noise_std == plan.resolved["noise_multiplier"] * plan.resolved["sensitivity"]
 
 
 def test_the_epsilon_of_a_trial_is_that_of_its_own_lineage(ledger):
@@ -217,9 +186,8 @@ def test_nothing_is_left_where_a_release_had_no_protection(ledger):
     assert certified(plan) == math.inf
     # as DPLTM divides it, where nothing can be certified any more
     assert stated(planned(ledger=ledger, epsilon=1.0)).nominal.epsilon <= 1
-    assert refusal(BudgetError, ledger=ledger, epsilon=1.0, noise_multiplier=5.0, budget_stop=True).startswith(
-        "budget: the ledger holds an unprotected release from these records"
-    )
+    said = "budget: the ledger holds an unprotected release from these records"
+    assert refusal(BudgetError, ledger=ledger, epsilon=1.0, noise_multiplier=5.0, budget_stop=True).startswith(said)
 
 
 def test_the_run_stops_where_the_budget_ends():

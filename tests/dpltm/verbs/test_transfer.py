@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import dpltm
 from dpltm.errors import ArtifactError, InputError
 from dpltm.networks import ModelSpec, build
 from dpltm.networks.masks import Mask
@@ -288,13 +289,24 @@ def test_what_lies_between_projection_and_output_layer_is_the_ticket(classes, fr
     assert [(row.layer, row.weights) for row in others] == [("fc1", "kept"), ("fc2", "kept"), ("fc3", "fresh")]
 
 
+def test_private_records_come_to_the_ticket_as_they_are():
+    """By the public face: no layer is left, or made, in front of what records of the other width are fed to."""
+    public, private = np.zeros((30, 12), np.uint8), np.zeros((9, 16), np.uint8)
+    options = {"provenance": "public", "rounds": 1, "iterations": 2, "batch_size": 10, "ledger": dpltm.Ledger()}
+    wide = dpltm.generate(public, np.arange(30) % 4, model="mlp:project16,20,10", **options)
+    moved = dpltm.transfer(wide, private, np.arange(9) % 7, mode="drop-projection")
+    assert moved.body.spec == ModelSpec("mlp:20,10", 16, 7)
+    assert torch.equal(moved.body.theta0["fc1.weight"], wide.body.theta0["fc1.weight"])
+    assert torch.equal(moved.body.tickets[1].mask["fc1.weight"], wide.body.tickets[1].mask["fc1.weight"])
+
+
 def test_a_projection_that_cannot_be_dropped():
     assert refused(without_projection, MLP, 16, 4) == (
-        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets with `model` mlp:project16,300,100, or take `mode`"
-        " ticket"
+        "`mode`: 'mlp:20,10' has no projection to drop; generate tickets of the network mlp:project16,300,100, or take"
+        " `mode` ticket"
     )
     assert refused(without_projection, PROJECTED, 30, 4) == (
-        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets with `model`"
+        "`mode`: mlp:project16,20,10 projects onto 16 numbers, and these records have 30; generate tickets of the network"
         " mlp:project30,20,10, or take `mode` ticket"
     )
     alone = ModelSpec("mlp:project16", 12, 4)
@@ -385,8 +397,7 @@ def test_whatever_is_taken_the_draws_go_along(number: int | None, rounds: int) -
 
 
 def test_what_cannot_be_transferred() -> None:
-    with pytest.raises(ArtifactError, match="mine@7: no such round; it has rounds 0 to 2"):
-        moved(round=7)
+    assert "mine@7: no such round; it has rounds 0 to 2" in refused(moved, round=7, kind=ArtifactError)
     with pytest.raises(InputError, match=r"has no projection to drop"):
         transfer(
             own_tickets(), images(classes=2), TransferOptions(mode="drop-projection"), model=own_model(other_layers)

@@ -22,40 +22,15 @@ from refusals import told
 
 SCHEMA = """
 missing = ["", "n/a"]
-[column."patient no."]
-kind = "ignored"
-[column."a b"]
-kind = "number"
-bounds = [0, 110]
-missing = true
-[column.a_b]
-kind = "number"
-bounds = [20, 2000]
-log = true
-missing = true
-other = true
-[column."größe (cm)"]
-kind = "number"
-bounds = [-3.5, 3.5]
-[column.day]
-kind = "date"
-bounds = [2020-01-01, 2024-12-31]
-missing = true
-[column.sex]
-kind = "category"
-values = [["f", "female"], "m"]
-missing = true
-other = true
-[column."1code"]
-kind = "category"
-values = ["x,1", 'y"2', "z"]
-[column.note]
-kind = "hashed"
-buckets = 5
-missing = true
-[column.outcome]
-kind = "label"
-classes = ["no", "yes"]
+column."patient no." = { kind = "ignored" }
+column."a b" = { kind = "number", bounds = [0, 110], missing = true }
+column.a_b = { kind = "number", bounds = [20, 2000], log = true, missing = true, other = true }
+column."größe (cm)" = { kind = "number", bounds = [-3.5, 3.5] }
+column.day = { kind = "date", bounds = [2020-01-01, 2024-12-31], missing = true }
+column.sex = { kind = "category", values = [["f", "female"], "m"], missing = true, other = true }
+column."1code" = { kind = "category", values = ["x,1", 'y"2', "z"] }
+column.note = { kind = "hashed", buckets = 5, missing = true }
+column.outcome = { kind = "label", classes = ["no", "yes"] }
 """
 NAMES = ("patient no.", "a b", "a_b", "größe (cm)", "day", "sex", "1code", "note")
 
@@ -216,21 +191,10 @@ decimal = ","
 thousands = "."
 skip = "#"
 header = false
-[column.size]
-kind = "number"
-bounds = [0, 9000]
-suffix = "cm"
-[column.share]
-kind = "number"
-bounds = [0, 100]
-suffix = "%"
-missing = true
-[column."stra\u00dfe"]
-kind = "category"
-values = ["ja\u00df", "n;ein"]
-[column.outcome]
-kind = "label"
-classes = ["no", "yes"]
+column.size = { kind = "number", bounds = [0, 9000], suffix = "cm" }
+column.share = { kind = "number", bounds = [0, 100], suffix = "%", missing = true }
+column."stra\u00dfe" = { kind = "category", values = ["ja\u00df", "n;ein"] }
+column.outcome = { kind = "label", classes = ["no", "yes"] }
 """
 
 

@@ -45,6 +45,8 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DENSE + "train = { lr = nan }", "[[arm]] 'dense' train lr: nan must be a finite number"),
         (DRAWN + NO_EPS1, "`eps1`"),
         (ARM + LATENT, "`alpha`"),
+        (ARM + LATENT.replace("alpha = 3.0", 'features = "unit"').replace("} }", '}, train = { inputs = "bits" } }'),
+         "[[arm]] 'x' latent.train: `inputs`: of bits; messages of a codebook are no bits"),
         # what contradicts another table
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }", "leaves nothing of the budget 1"),
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }", "`reveal`: releases scores"),
@@ -190,6 +192,13 @@ def test_what_each_arm_trains_on() -> None:
         (DENSE + 'train = { model = "cnn" }', "train `model`: cnn:8x8x1: images must be at least 14 x 14"),
         ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
          'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
+        (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "digits"\nmode = "drop-projection"\n',
+         "[tickets.c] `mode`: 'mlp:4' has no projection to drop"),
+        (ARM + 'tickets = "d"\nround = 1\n[tickets.d]\nfrom = "c"\ndataset = "digits"\nmode = "drop-projection"\n'
+         '[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\nmodel = "mlp:project63,4"\nprovenance = "public"\n'
+         'rounds = 1\n', "[tickets.d] `mode`: mlp:project63,4 projects onto 63 numbers, and these records have 64"),
+        (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "FOLDER/alone.npz"\nclasses = 11\n'
+         'bounds = "0,16"\n', "[[arm]] 'x' train c: its network has 11 classes, but digits"),
     ],
 )  # fmt: skip
 def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path, text: str, said: str) -> None:

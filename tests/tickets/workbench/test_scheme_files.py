@@ -32,13 +32,8 @@ from refusals import told
 from set_entries import SAID, SOURCE, TRAINED, entered
 
 ANSWER = BitStrings(6, 4, FixedPoint(1, 2), "rappor", 9.0, None, 2.0)
-SCHEME = Scheme(
-    make_feature_map("unit:1", (2, 3), (0.0, 255.0)),
-    np.linspace(-1, 1, 6, dtype="f4"),
-    np.linspace(0.5, 3, 6, dtype="f4"),
-    ANSWER,
-    Lineage((SAID,)),
-)
+MEAN, DEVIATION = np.linspace(-1, 1, 6, dtype="f4"), np.linspace(0.5, 3, 6, dtype="f4")
+SCHEME = Scheme(make_feature_map("unit:1", (2, 3), (0.0, 255.0)), MEAN, DEVIATION, ANSWER, Lineage((SAID,)))
 SENT = SCHEME.lineage | Lineage((entered(Entry("local", SOURCE, (Guarantee(11.0, adjacency="replace-one"),)), 6),))
 """Of the messages."""
 S, M = Path("s"), Path("m")

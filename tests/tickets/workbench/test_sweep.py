@@ -15,7 +15,7 @@ from dpltm.tickets.sweep_files import PARTS, RESULT_FORMAT, RESULT_SCHEMA, Sweep
 from dpltm.tickets.workbench.recipes import Recipe, Trial, tasks
 from dpltm.tickets.workbench.sweep import Workers, dask_workers
 from recipes import read_recipe
-from refusals import told
+from refusals import refused, told
 from stub_trials import BREAKS, DIES, FAILS, HEAD, SETS, arm, calls, made
 
 FINE = arm("one") + arm("two", lr=1.0) + arm("three", lr=2.0)
@@ -244,5 +244,4 @@ def test_a_folder_that_was_being_made(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     assert SweepFolder(tmp_path / "s", "T").root == tmp_path / "s"
     (tmp_path / "other/members/mine").mkdir(parents=True)
-    with pytest.raises(ArtifactError, match="not of a recipe"):
-        SweepFolder(tmp_path / "other", "T")
+    assert "not of a recipe" in refused(SweepFolder, tmp_path / "other", "T", kind=ArtifactError)
