@@ -180,7 +180,7 @@ class Schema:
         if self.wanted:
             raise DataError(
                 f"`schema`: kind, bounds or values of {shown([column.name for column in self.wanted])} are still private;"
-                " write public ones, or find them with dpltm datasets schema FILE --schema THIS --private 0.2"
+                " write public ones, or find them by dpltm datasets schema, with this `schema` and `private` 0.2"
             )
 
 

@@ -449,8 +449,8 @@ def read_by_schema(
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS:,} more" if len(faults) > MOST_FAULTS else ""
         raise DataError(
-            f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema FILE"
-            " --schema THIS shows all)"
+            f"{table}: does not fit its schema: {'; '.join(faults[:MOST_FAULTS])}{more} (dpltm datasets schema, with"
+            " this `schema`, shows all)"
         )
     return RawSplit(
         x,

@@ -284,7 +284,7 @@ def _shares(
     if shares is None and not schema_shares:
         raise InputError(
             f"{asker} needs public shares of the classes, such as `class_shares` 0.83,0.17, or a schema with them, as"
-            " dpltm datasets schema --private finds; counting them in private records is a release that nothing pays for"
+            " `private` of dpltm datasets schema finds; counting them in private records is a release that nothing pays for"
         )
     numbers = schema_shares if shares is None else _by_class("class_shares", shares, classes)
     if abs(math.fsum(numbers) - 1) > 0.01:

@@ -116,7 +116,7 @@ def test_all_faults_are_said_at_once(table):
         " 'forty' is no number (line 3), missing = true and other = true where such cells stand for nothing; kind ="
         ' "category" or "hashed" where the column holds words; seen: \'2020-13-01\' is no date (YYYY-MM-DD) (line 3), write'
         " dates as 2024-12-31; street: empty cells (line 3), missing = true; ill: 'maybe' is none of its classes (line 3),"
-        " add it to classes, or leave those records out (dpltm datasets schema FILE --schema THIS shows all)"
+        " add it to classes, or leave those records out (dpltm datasets schema, with this `schema`, shows all)"
     )
     short = refused(table, [ROWS[0], "20,1,north"])  # not one whole row
     assert short.partition("d.csv: ")[2].startswith("does not fit its schema: whole lines: 3 cells in place of 7")
