@@ -396,7 +396,9 @@ def in_front(ticket: Winner | TicketSet | OwnModel | str | None, dataset: Datase
     """
     if isinstance(ticket, Winner | TicketSet):
         return take_over_map(dataset, None, features, set_of(ticket).label)
-    return with_feature_map(dataset, features)
+    return with_feature_map(
+        dataset, features if isinstance(ticket, OwnModel) else features_of(dataset, features, ticket)
+    )
 
 
 def starting_point(
@@ -423,10 +425,7 @@ def starting_point(
         if round is not None:
             model = ticket.text if isinstance(ticket, OwnModel) else ticket
             raise InputError(f"`round`: {model} is a network, which has none; leave `round` out")
-        features = options.features
-        if not isinstance(ticket, OwnModel):
-            features = features_of(dataset, features, ticket)
-        dataset = in_front(ticket, dataset, features)
+        dataset = in_front(ticket, dataset, options.features)
         return fresh(model_spec(ticket or default_network(dataset), dataset), options.seed), dataset
     dataset = in_front(ticket, dataset, options.features)
     if dense and round is not None:

@@ -91,6 +91,7 @@ cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; 
 would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
 MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
+LONGEST_EXCESS = math.sqrt(2), math.sqrt(2) * MOST_EXCESS / math.sqrt(1 - OF_ROWS**2)
 """Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
 to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
 
@@ -581,13 +582,9 @@ def newton(start: StartingPoint, dataset: Dataset, release: GaussianRelease | No
     return NewtonSteps(parameters, begun.second, noise_std, _SCALE / dataset.records, curvature, live)
 
 
-def _longest_excess(of_persons: bool) -> float:
-    return math.sqrt(2) * (MOST_EXCESS / math.sqrt(1 - OF_ROWS**2) if of_persons else 1.0)
-
-
 def excess_noise(release: GaussianRelease, classes: int, of_persons: bool) -> float:
     """Return the standard deviation of the noise in the excess of a class, in rows: of K that add up to 0; public."""
-    return math.sqrt(1 - 1 / classes) * _longest_excess(of_persons) * release.noise_std
+    return math.sqrt(1 - 1 / classes) * LONGEST_EXCESS[of_persons] * release.noise_std
 
 
 def chance_notes(
@@ -629,7 +626,7 @@ def calibrate(
     assert labels is not None
     device = next(model.parameters()).device
     of_persons = labels.of_persons
-    longest = _longest_excess(of_persons)
+    longest = LONGEST_EXCESS[of_persons]
 
     def residuals(values: Tensor, codes: Tensor) -> Tensor:
         """Chances less what came true, ``(n, classes)``, over the longest that counts; and of persons what came true."""

@@ -15,7 +15,7 @@ import torch
 from dpltm.criteria import CRITERIA, DATA_FREE, DP_CRITERIA
 from dpltm.errors import InputError
 from dpltm.features.feature_map import SplineMap
-from dpltm.features.inputs import Services, features_of, inputs, network_inputs, tensors
+from dpltm.features.inputs import Services, features_of, inputs, network_inputs, tensors, with_feature_map
 from dpltm.networks import Network, model_spec
 from dpltm.networks.evaluation import accuracy, check_no_target, check_score
 from dpltm.networks.full_precision import threads
@@ -42,7 +42,7 @@ from dpltm.records.split import Arrays
 from dpltm.records.units import at_unit
 from dpltm.registry import listed
 from dpltm.training import least_squares as head
-from dpltm.training.artifacts import DEFAULT_NETWORK, ProvenanceKind, TicketSet, fresh, in_front, with_start
+from dpltm.training.artifacts import DEFAULT_NETWORK, ProvenanceKind, TicketSet, fresh, with_start
 from dpltm.training.release import Rewound, TrainingPlan
 from dpltm.verbs.train import check_takes_persons, train_start
 from dpltm.verbs.train import plan as training_plan
@@ -126,7 +126,7 @@ def plan(
     features = options.features
     if options.criterion in _OF_ONE_LAYER and model is None:
         features = features_of(dataset, features, options.model)
-    dataset = in_front(None, dataset, features)
+    dataset = with_feature_map(dataset, features)
     if provenance == "public":
         dataset = head.with_room(dataset)
     if provenance == "dp":

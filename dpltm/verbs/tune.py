@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
+from dpltm.features.feature_map import SplineMap
 from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.filters import make_filter
 from dpltm.networks import model_spec
@@ -169,6 +170,10 @@ def tune(
     ]
     if tickets is not None and dataset.name in {entry.part.name for entry in tickets.lineage.entries}:
         notes.append(f"the tickets were made from {dataset.name} as well, which flatters them here")
+    if tickets is None and isinstance(dataset.feature_map, SplineMap):
+        notes.append(
+            "dpltm train fits this table with nothing to tune, and with settings by DP-SGD: compare AUC and chances of both"
+        )
     notes += [*feature_notes(dataset), *bounds_notes(dataset)]
     return SearchResult(options, tuple(trials), lineage, statement(Account(), options.delta, notes=notes))
 

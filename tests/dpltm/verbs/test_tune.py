@@ -6,6 +6,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from dpltm.options.tune import TuneOptions
 from dpltm.privacy.entry import lineage_from_json
 from dpltm.privacy.ledger import Ledger
 from dpltm.records import from_arrays
+from dpltm.records.schema import parse_schema
 from dpltm.training.artifacts import fresh
 from dpltm.verbs import tune as stage
 from dpltm.verbs.train import train_start
@@ -227,6 +229,16 @@ def test_records_that_a_release_protects_are_not_public():
         assert message.startswith(f"`dataset`: records{seed} is protected by a release on record"), message
     assert kinds(ledger) == ["NoisySgd", "Unprotected"]
     assert search("mlp", records(3), ledger).trials
+
+
+def test_a_table_that_has_nothing_to_tune_is_told_so(scores):
+    """A file of settings would train it by DP-SGD, whose chances of a rare class are too small."""
+    scores += [0.5, 0.5]
+    columns = '[column.a]\nkind = "number"\nbounds = [0, 1]\n[column.y]\nkind = "label"\nclasses = ["0", "1"]\n'
+    frame = pandas.DataFrame({"a": np.linspace(0, 1, 40)})
+    table = from_arrays(frame, np.arange(40) % 2, schema=parse_schema(columns, "it"))
+    notes = [search(None, dataset).privacy.notes for dataset in (table, records(1))]
+    assert [any("fits this table with nothing to tune" in note for note in some) for some in notes] == [True, False]
 
 
 def test_settings_carry_what_they_were_found_by(scores):
