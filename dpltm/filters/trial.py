@@ -1,7 +1,8 @@
 """Trial of a filter's bound on made-up gradients, before anything is spent on it.
 
 No trial proves a bound. It finds the slips that a user's own filter is likeliest to have: a bound that is too small, a
-factor of the wrong shape, and one that looks at other records.
+factor of the wrong shape, and one that looks at other records. Factors are held to the bound in each sum as well; an
+element-wise map with nothing behind it is not.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError, first_line
-from dpltm.filters.descriptor import Filter, RadialFilter
+from dpltm.filters.descriptor import ElementWiseFilter, Filter, RadialFilter
 
 SIZES = (1, 10, 1000)
 """Live coordinates of the gradients that are tried; in two layers, where there is more than one."""
 
 LENGTHS = 17
 """Norms that are tried."""
+
+EVERY, MANY = 64, (1, 10**3, 10**6, 10**9)
+"""Values of a coordinate that are tried, for each power of ten; and coordinates that may all have one."""
 
 SLACK = 1e-5
 """Relative rounding of float32, in which filters are computed."""
@@ -48,12 +52,43 @@ def check_filter_bound(filter: Filter) -> None:
             raise InputError(
                 f"`filter`: {filter}: what comes out of a record depends on others, so no bound would hold"
             )
-        longest = float(mapped.norm(dim=1).max())
-        if longest > bound * (1 + SLACK):
-            raise InputError(
-                f"`filter`: {filter}: a gradient of {live} coordinates comes out with norm {longest:.4g}, above its"
-                f" certified bound of {bound:.4g}; state the largest norm over all gradients"
-            )
+        _check_norm(filter, live, float(mapped.norm(dim=1).max()))
+    if filter.kind == "element-wise":
+        _check_map(filter)
+
+
+def _check_norm(filter: Filter, live: int, longest: float) -> None:
+    bound = filter.certified_bound(live)
+    if longest > bound * (1 + SLACK):
+        raise InputError(
+            f"`filter`: {filter}: a gradient of {live} coordinates comes out with norm {longest:.4g}, above its"
+            f" certified bound of {bound:.4g}; state the largest norm over all gradients"
+        )
+
+
+def _check_map(filter: ElementWiseFilter) -> None:
+    """Refuse a map that is not of each number alone, or not finite, in float32; and one that takes k equal coordinates, as
+    long as what comes from in front, beside zeros, out longer than the bound, however many there are."""
+    sizes = torch.logspace(-12, 18, 30 * EVERY + 1, dtype=torch.float64)  # to what the engine takes
+    values = torch.cat([torch.zeros(1, dtype=torch.float64), sizes, -sizes])
+    longest = math.inf
+    if filter.before is not None:
+        longest = float((sizes * _factor(filter.before, sizes)).max())
+        values = values[values.abs() <= longest]
+    numbers = values.float()
+    mapped = filter.map(numbers[None].clone())[0]
+    if not bool(mapped.isfinite().all()):
+        raise InputError(f"`filter`: {filter}: makes a finite gradient one that is not, in float32")
+    alone = torch.cat([filter.map(part[None].clone())[0] for part in numbers.split(500)])
+    if not torch.allclose(mapped, alone, rtol=SLACK, atol=0.0):
+        raise InputError(
+            f"`filter`: {filter}: is element-wise, and what comes out of a coordinate depends on others; make it radial"
+        )
+    squares = mapped.double().square()
+    for live in MANY if filter.after is None else ():
+        equal = torch.floor((longest / values.abs()).square()).clamp(max=live)  # coordinates of that size
+        norms = (equal * squares + (live - equal) * squares[0])[1:].sqrt()
+        _check_norm(filter, live, float(norms.max()))
 
 
 def _gradients(live: int) -> Tensor:

@@ -31,6 +31,7 @@ from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
 from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
+from dpltm.networks.state import unwritten
 from dpltm.randomness.sampling import LIMIT, ROUNDING, check_chunks, scale_of
 from dpltm.records.made_up import filled_up, same_numbers
 
@@ -367,7 +368,8 @@ class RecordGradients:
                     for part, row in zip((inputs, labels), self._filler, strict=True)
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
-            self._pass(aligned(inputs), aligned(labels), own, rows)
+            with unwritten(self._model):
+                self._pass(aligned(inputs), aligned(labels), own, rows)
 
     def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
         plan = self._plan
@@ -405,8 +407,8 @@ class RecordGradients:
         for layer in layers:
             layer.cut(count)
         _zero(layers, out)
-        factors = torch.cat([_factors(filter, norm) for norm in norms], 1)[:, :count]
         bound = filter.certified_bound(self._count)
+        factors = torch.cat([_factors(filter, norm, bound) for norm in norms], 1)[:, :count]
         # float32 is short of room for other bounds alone; without a scale sums are written where they are wanted
         scale = 1.0 if chunks is None or 2.0**-10 <= bound <= 2.0**10 else scale_of(bound)
         factors = factors * (self._rounding * (1.0 if chunks is None else ROUNDING) / scale)
@@ -444,7 +446,8 @@ class RecordGradients:
         if filter.after is None:
             return before, None
         squares = torch.stack([layer.mapped_squares(rows, before, filter.map) for layer in self._layers]).sum(0)
-        return before, filter.after.factor(squares.sqrt()) * self._rounding
+        after = _factors(filter.after, squares.sqrt()[None], filter.certified_bound(self._count))[0]
+        return before, after * self._rounding
 
     def rehearse(self, filter: Filter) -> str | None:
         """Show on made-up records that no bit of what a record contributes depends on others, in passes as they will be.
@@ -604,7 +607,7 @@ class RecordGradients:
             if self._compile:
                 self._element_wise_sum([norms], filter, None, len(x))
             return contributed
-        contributed.append(("the filter", _factors(filter, norms).T))
+        contributed.append(("the filter", _factors(filter, norms, filter.certified_bound(self._count)).T))
         if start is not None and len(x) > 1:
             chunk = slice(start, start + min(LIMIT, len(x) - 1))
             factors = torch.zeros_like(norms)
@@ -742,9 +745,13 @@ def _total(norms: Tensor) -> Tensor:
     return norms.square().sum(0).sqrt()
 
 
-def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor) -> Tensor:
-    """Factor of each record's gradient in each layer, ``(layers, rows)``."""
-    return filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
+def _factors(filter: RadialFilter | LayerWiseFilter, norms: Tensor, bound: float) -> Tensor:
+    """Factor of each record's gradient in each layer, ``(layers, rows)``. Whatever the filter says, none makes a gradient
+    longer than ``bound``, by more than what float64 rounds, or not finite."""
+    own = filter.factor(norms) if filter.kind == "layer-wise" else filter.factor(_total(norms)).expand(len(norms), -1)
+    own = own.nan_to_num(0.0, 0.0, 0.0)
+    most = bound * (1 + 1e-12)
+    return own * (most / _total(own * norms).clamp_min(most))
 
 
 def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, Tensor]:

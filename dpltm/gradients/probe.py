@@ -52,12 +52,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @contextmanager
-def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
+def undisturbed(model: nn.Module, loss: Loss, *, moving: bool = True) -> Iterator[None]:
     """Leave parameters, buffers, attributes and random state of the model, and of a loss that is a module, as they
-    were. Meanwhile parameters are moved a little, and far into range: weights of zero or of 1e30 would hide a
-    mistake."""
-    parameters = [(part, part.clone()) for part in (value.detach() for value in model.parameters())]
+    were. Meanwhile parameters are moved (:func:`move`), unless whoever comes first does that."""
     modules = modules_of(model, loss)
+    own = [value for module in modules for value in module._parameters.values() if value is not None]
+    parameters = [(value, value.detach().clone()) for value in own]
     buffers = [(module, dict(module._buffers)) for module in modules]
     attributes = [(module, attributes_of(module)) for module in modules]
     states = [value for _, state in (*buffers, *attributes) for value in state.values()]
@@ -66,11 +66,8 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
     lists = [(value, list(value)) for value in states if isinstance(value, list)]
     with seeded(0, parameters[0][0].device if parameters else None):
         try:
-            with torch.no_grad():
-                for value, _ in parameters:
-                    near = value.nan_to_num().clamp_(-1, 1)
-                    moved = near * (0.9 + 0.2 * torch.rand_like(near))
-                    value.copy_(torch.where(near == 0, 0.1 * torch.randn_like(near), moved))
+            if moving:
+                move(model)
             yield
         finally:
             with torch.no_grad():
@@ -88,6 +85,15 @@ def undisturbed(model: nn.Module, loss: Loss) -> Iterator[None]:
                 array[...] = old_array
             for values, old_values in lists:
                 values[:] = old_values
+
+
+@torch.no_grad()
+def move(model: nn.Module) -> None:
+    """Move parameters a little, and far into range: weights of zero or of 1e30 would hide a mistake."""
+    for value in model.parameters():
+        near = value.nan_to_num().clamp_(-1, 1)
+        moved = near * (0.9 + 0.2 * torch.rand_like(near))
+        value.copy_(torch.where(near == 0, 0.1 * torch.randn_like(near), moved))
 
 
 def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
@@ -294,13 +300,15 @@ class Probe:
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
-        """Try the network for the first time; InputError if it fails, the loss is not one value a record, or the model
-        changes its own buffers."""
+        """Try the network for the first time, and move its weights; InputError if it fails, the loss is not one value a
+        record, or the model changes its own state, with weights as they are (it may write where one is zero) or moved."""
         probe = cls(model, tuple(units), loss, made_up)
         failure = Exception()
         for largest in (1, 0):  # perhaps there is one class, or one token
             probe = replace(probe, made_up=replace(made_up, largest=(largest, largest)))
             try:
+                probe._watched()
+                move(model)
                 return probe._watched()._with_axes()._of_largest_numbers()
             except InputError:
                 raise

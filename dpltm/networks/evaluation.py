@@ -13,7 +13,7 @@ from dpltm.errors import InputError
 from dpltm.networks import Network
 from dpltm.networks.full_precision import aligned
 from dpltm.networks.skill import Skill, TargetSkill, skill_of, target_skill_of
-from dpltm.networks.state import evaluating
+from dpltm.networks.state import evaluating, unwritten
 from dpltm.records.batches import Inputs
 from dpltm.records.dataset import LEVELS, Dataset
 from dpltm.records.made_up import bits_hold, filled_up, follows
@@ -202,7 +202,7 @@ def outputs(model: nn.Module, x: Inputs, chunk: int = CHUNK, *, alike: bool = Tr
         so many as the others: products of another size may round in another way, and then a record more could change what
         others count for.
     """
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), evaluating(model), unwritten(model):
         for start in range(0, len(x), chunk):
             rows = x[start : start + chunk]
             if alike and len(rows) < chunk:

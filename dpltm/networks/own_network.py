@@ -284,7 +284,6 @@ class _Trial:
         self._network = network
         self._model = model
         self._x = network.made_up()
-        self._weights = weights_of(model)
         self._states = states_of(model)
         self._outputs = self._run(self._x)
 
@@ -298,10 +297,8 @@ class _Trial:
                 " or keep a state?"
             )
         self.check_apart(ROWS)
-        weights = weights_of(self._model)
         states = states_of(self._model)
-        changed = [name for name, value in self._weights.items() if not torch.equal(value, weights[name])]
-        changed += [name for name, value in states.items() if value != self._states.get(name)]
+        changed = [name for name, value in states.items() if value != self._states.get(name)]
         if changed:
             raise InputError(
                 f"`model`: {changed[0]} of {text} changes with the records it sees, outside the ledger; use a module without"

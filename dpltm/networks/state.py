@@ -91,10 +91,27 @@ def attributes_of(holder: object) -> dict[str, Any]:
 
 
 def state_of(holder: object) -> dict[str, object]:
-    """State in which it could keep something of the records: content of tensors and arrays, numbers, texts, and what
-    collections, data classes and namespaces hold of those."""
-    buffers = holder._buffers if isinstance(holder, nn.Module) else {}
-    return {name: _content(value, {}) for name, value in (*attributes_of(holder).items(), *buffers.items())}
+    """State in which it could keep something of the records: content of tensors and arrays, weights among them, numbers,
+    texts, and what collections, data classes and namespaces hold of those."""
+    tensors = {**holder._buffers, **holder._parameters} if isinstance(holder, nn.Module) else {}
+    return {name: _content(value, {}) for name, value in (*attributes_of(holder).items(), *tensors.items())}
+
+
+@contextlib.contextmanager
+def unwritten(model: nn.Module) -> Iterator[None]:
+    """A block of passes over private records; InputError where they write into weights or buffers, which would leave with
+    the network. What is written through ``data``, in its place, only a trial sees."""
+
+    def versions() -> list[tuple[int, int, int]]:
+        tensors = [value for value in (*model.parameters(), *model.buffers()) if value.layout == torch.strided]
+        return [(id(value), value.data_ptr(), value._version) for value in tensors]
+
+    before = versions()
+    yield
+    if versions() != before:
+        raise InputError(
+            "model: a pass wrote into its weights or buffers, past the ledger; use a module without state"
+        )
 
 
 def states_of(holder: object) -> dict[str, object]:
@@ -130,7 +147,7 @@ def _content(value: object, met: dict[int, object]) -> object:
     if isinstance(value, (list, tuple, set, frozenset, deque)):
         return [_content(part, met) for part in value]
     # an object of a library, such as a trainer, is not entered: it may hold all records, and counts its calls
-    entered = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+    entered = isinstance(value, (SimpleNamespace, nn.Module)) or (is_dataclass(value) and hasattr(value, "__dict__"))
     return id(value), _content(vars(value), met) if entered else None
 
 

@@ -219,6 +219,18 @@ def test_ours_pass(filter: Any) -> None:
         (Own(lambda norm: norm * math.nan), "makes a finite gradient one that is not"),
         (Own(lambda norm: norm.nonsense), "fails on made-up gradients: 'Tensor' object has no attribute 'nonsense'"),
         (Own(torch.tanh, kind="element-wise"), "a gradient of 10 coordinates comes out with norm 3.16"),
+        (
+            Own(lambda x: x / x.norm(dim=-1, keepdim=True).clamp_min(1e-30), kind="element-wise"),
+            "depends on others; make it",
+        ),
+        (
+            Own(lambda x: 0.01 * torch.tanh(x), 0.4, "element-wise"),
+            "a gradient of 1000000 coordinates comes out with norm 10",
+        ),
+        (
+            Own(lambda x: x.exp() / (x.exp() + 1), 1e9, "element-wise", before=Clip(100.0)),
+            "one that is not, in float32",
+        ),
         *((Own(unit, bound=bound), "no positive number") for bound in (0.0, -1.0, math.nan, math.inf, None)),
     ],
 )

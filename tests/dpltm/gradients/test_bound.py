@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Container, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -563,6 +564,35 @@ def test_who_is_in_a_chunk_that_came_out_large_contributes_as_before(name):
         step_of(model, x[:count], y[:count], Automatic(1.0, 0.0), 60.0, loss=cross_entropy)
         sums.append(60 * torch.cat([value.grad.flatten() for value in model.parameters()]).double())
     assert norm(sums[1] - sums[0]) <= 1 + 1e-5
+
+
+class Slipped:
+    """A filter that leaves some gradients longer than it says, or makes nothing of a number of them."""
+
+    nominal_bound = None
+
+    def __init__(self, kind: str, factor: float) -> None:
+        self.kind, self._factor = kind, factor
+
+    def certified_bound(self, _: int) -> float:
+        return 2.0
+
+    def factor(self, norms: Tensor) -> Tensor:
+        return torch.full_like(norms, self._factor)
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0, 1e30, math.inf, math.nan])
+@pytest.mark.parametrize("kind", ["radial", "layer-wise", "behind a map"])
+def test_no_factor_takes_a_gradient_past_its_bound(kind, factor):
+    """A trial looks at some norms alone."""
+    own: Any = Slipped(kind, factor)
+    if kind == "behind a map":
+        own = SimpleNamespace(
+            kind="element-wise", before=None, after=own, map=lambda x: x, certified_bound=lambda _: 2.0
+        )
+    sums = linear(3, 2).filtered_sum(torch.tensor([[1.0, 2.0, 3.0]]), torch.ones(1, 2), own).values
+    assert norm(sums) <= 2.0 * (1 + 1e-6)
+    assert bool(sums.any()) == math.isfinite(factor)
 
 
 class EachLayerAlone:

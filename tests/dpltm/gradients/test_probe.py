@@ -23,6 +23,7 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, probe
 from dpltm.gradients.engine import BY_VALUES
 from dpltm.gradients.layer import Recorder
+from dpltm.networks.evaluation import count_correct
 from dpltm.networks.masks import Mask
 from dpltm.records.made_up import in_float64
 from gradient_cases import MIXED, Applied, Picture, checked, cross_entropy, decides, refusal, squared_error, tied
@@ -595,6 +596,19 @@ def behind_data(self: Applied, x: Tensor) -> Tensor:
     return self.layer(x)
 
 
+def where_zero(self: Applied, x: Tensor) -> Tensor:
+    """As layers do that take their first batch for a start."""
+    if not self.mu.any():
+        self.mu.data.copy_(x.detach().mean())
+    return self.layer(x)
+
+
+def in_a_layer_of_a_list(self: Applied, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        self.mu[0].bias.add_(x.mean())
+    return self.layer(x)
+
+
 def in_an_array(self: Applied, x: Tensor) -> Tensor:
     self.mu += float(x.detach().mean())
     return self.layer(x)
@@ -618,6 +632,9 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
     "late": (late, "mu", None),
     "memory": (remembered, "mu", []),
     "buffer behind data": (behind_data, "mu", nn.Buffer(torch.ones(2))),
+    "weight in place": (in_place, "mu", nn.Parameter(ODD_TENSOR.clone(), requires_grad=False)),
+    "weight behind data": (behind_data, "mu", nn.Parameter(torch.ones(2), requires_grad=False)),
+    "weight of zero": (where_zero, "mu", nn.Parameter(torch.zeros(2))),
     "array": (in_an_array, "mu", np.ones(3)),
     "array of none": (in_an_array, "mu", np.ones(())),
     "list": (replaced_in_a_list, "mu", [1.0]),
@@ -625,7 +642,7 @@ STATES: dict[str, tuple[Callable[..., Tensor], str, Any]] = {
 
 
 def content(value: object) -> object:
-    return value.numpy().tobytes() if isinstance(value, Tensor) else repr(value)
+    return value.detach().numpy().tobytes() if isinstance(value, Tensor) else repr(value)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -641,9 +658,31 @@ def test_a_state_is_refused_and_put_back(name, training):
     assert content(now) == was
 
 
+@pytest.mark.parametrize("how", ["in place", "reassigned"])
+def test_a_pass_that_writes_into_weights_is_refused_where_no_trial_showed_it(how):
+    """A weight that is no part of any sum would leave with the network, with the exact mean of a batch in it."""
+    writes: list[str] = []
+
+    def forward(self: Applied, x: Tensor) -> Tensor:
+        if "in place" in writes:
+            self.mu.copy_(x.detach().mean(0))
+        if "reassigned" in writes:
+            self.mu.data = x.detach().mean(0)
+        return x
+
+    model = nn.Sequential(Applied(forward, mu=nn.Parameter(torch.zeros(6), requires_grad=False)), nn.Linear(6, 3))
+    x, y = torch.rand(4, 6), torch.tensor([0, 1, 2, 2])
+    gradients = checked(model, cross_entropy, x, y)
+    gradients.rehearse(Clip(1.0))
+    writes.append(how)
+    wrote = "model: a pass wrote into its weights or buffers, past the ledger; use a module without state"
+    assert refused(gradients.filtered_sum, x, y, Clip(1.0)) == wrote
+    assert refused(count_correct, model, x, y) == wrote  # of records that are scored as well
+
+
 def test_a_state_in_an_object_of_the_user_is_refused():
-    model = Applied(in_an_object, layer=nn.Linear(6, 3), mu=SimpleNamespace(found={}))
-    assert classes(model) == STATE.format("mu")
+    for forward, mu in ((in_an_object, SimpleNamespace(found={})), (in_a_layer_of_a_list, [nn.Linear(2, 2)])):
+        assert classes(Applied(forward, layer=nn.Linear(6, 3), mu=mu)) == STATE.format("mu")
 
 
 def test_an_object_that_holds_itself_and_keeps_nothing_is_accepted():
