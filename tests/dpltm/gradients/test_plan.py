@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as every_module
 from torch.nn.utils import parametrizations, prune, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -456,6 +457,8 @@ def mixing(value: Tensor) -> Tensor:
 class Switched(nn.Sequential):
     """Mixes records as soon as one of its settings says so; a module in it does in one mode."""
 
+    all_mix = False
+
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
         self.settings, self.loss_scale = {"mix": False}, SimpleNamespace(mix=False)
@@ -465,7 +468,7 @@ class Switched(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.then(x)
-        mixes = self.settings["mix"] or self.loss_scale.mix or bool(self.mix > 0)
+        mixes = self.settings["mix"] or self.loss_scale.mix or bool(self.mix > 0) or type(self).all_mix
         return super().forward(mixing(x) if mixes else x)
 
 
@@ -509,6 +512,33 @@ def test_a_changed_model_is_tried_again_and_stays_refused(name):
     change(model)
     for _ in range(2):
         assert said in refused(gradients.filtered_sum, X, Y, Clip(1.0))
+
+
+class Mixing(nn.ReLU):
+    """Looks at other records."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return mixing(x)
+
+
+EVERYWHERE: dict[str, Callable[[Any, pytest.MonkeyPatch], object]] = {
+    "function of a class": lambda _, patch: patch.setattr(nn.ReLU, "forward", Mixing.forward),
+    "setting of a class": lambda _, patch: patch.setattr(Switched, "all_mix", True),
+    "another class": lambda model, _: setattr(model[1], "__class__", Mixing),
+    "hook on all modules": lambda _, patch: patch.setitem(
+        every_module._global_forward_hooks,
+        0,
+        lambda module, _, output: mixing(output) if type(module) is nn.ReLU else None,
+    ),
+}
+
+
+@once
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_change_of_a_class_or_of_all_modules_is_tried_again(name, monkeypatch):
+    model, gradients = switched()
+    EVERYWHERE[name](model, monkeypatch)
+    assert MIXES in refused(gradients.filtered_sum, X, Y, Clip(1.0))
 
 
 @once
