@@ -43,7 +43,6 @@ COMMANDS = {
     "privacy noise": ("privacy", "noise", "--epsilon", "1", "--steps", "14062", *SETTING),
     "privacy noise, whole plan": ("privacy", "noise", "--epsilon", "1", "--steps", "14062", "--eps1", "0.1", *SETTING),
     "privacy noise, epsilon 8": ("privacy", "noise", "--epsilon", "8", "--steps", "14062", *SETTING),
-    "privacy noise for steps": ("privacy", "noise", "--epsilon", "1", "--noise-multiplier", "1.1", *SETTING),
 }
 
 

@@ -183,7 +183,7 @@ KINDS: dict[str, Kind] = {
     "tickets": Kind(
         _within("set", *_SET, "README.md"),
         ("tickets show set", "tickets show set@1", "tickets verify set", "tickets ls .", "tickets export set --out out",
-         "tickets export set@1 --to torch-prune --out out.safetensors",
+         "tickets export set@1 --out out.safetensors",
          f"train set {PRIVATE} --steps 2 --noise-multiplier 5 --dry-run",
          f"select set {PRIVATE} --eps1 0.5 --score additive --dry-run", "tickets transfer set --dataset a.npz --out out"),
     ),

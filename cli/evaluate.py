@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console as RichConsole
 from rich.table import Table
 
@@ -92,8 +91,8 @@ def predict(request: PredictRequest, progress: Progress) -> dict[str, Any]:
     """Write the predictions of a run's network."""
     out = Path(request.out or "")
     source = request.input or ""
-    if out.suffix.lower() not in (".csv", ".npz"):
-        raise InputError(f"`out`: {out} is neither .csv nor .npz; name it {stem_of(out)}.csv or {stem_of(out)}.npz")
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"`out`: {out} is no .csv; name it {stem_of(out)}.csv (dpltm.predict gives arrays)")
     check_free(out)
     check_writable(out)
     run = opened_run(request.run, request.model)
@@ -133,11 +132,6 @@ def _write(
 ) -> None:
     """The predictions, whole or not at all, classes by name where a schema has them. Nine digits give back every float32."""
     columns: list[tuple[str, Iterable[Any]]] = [] if ids is None else [(no_formula(ids[0]), map(no_formula, ids[1]))]
-    arrays: dict[str, Any] = {"prediction": predictions.values} if predictions.target is not None else {
-        "label": predictions.labels, "probabilities": predictions.probabilities,
-        **({"classes": np.array(names)} if names else {}),
-    }  # fmt: skip
-    arrays |= {} if ids is None else {"id": np.array(ids[1])}
     if predictions.target is not None:
         columns.append(("prediction", map("{:.9g}".format, predictions.values)))
     else:
@@ -145,15 +139,10 @@ def _write(
         columns.append(("label", labels if names is None else (no_formula(names[label]) for label in labels)))
         heads = (f"p{number}" if names is None else f"p {names[number]}" for number in range(len(chances)))
         columns += [(head, map("{:.9g}".format, column)) for head, column in zip(heads, chances, strict=True)]
-    with new_file(out) as staging:
-        if out.suffix.lower() == ".npz":
-            with staging.open("wb") as stream:
-                np.savez(stream, **arrays)
-            return
-        with staging.open("w", encoding="utf-8", newline="") as text:
-            rows = csv.writer(text, lineterminator="\n")
-            rows.writerow(head for head, _ in columns)
-            rows.writerows(zip(*(column for _, column in columns), strict=True))
+    with new_file(out) as staging, staging.open("w", encoding="utf-8", newline="") as text:
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(head for head, _ in columns)
+        rows.writerows(zip(*(column for _, column in columns), strict=True))
 
 
 def export(request: ExportRequest, progress: Progress) -> dict[str, Any]:
@@ -197,7 +186,7 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
     for problem in body["problems"]:
         rich.print(f"not complete: {problem}", style="bold")
     show_privacy(rich, body["privacy"])
-    show_wrote(rich, body, "report", "plot")
+    show_wrote(rich, body, "report")
     if body["decision"]:
         rich.print(body["decision"], style="bold")
     else:
@@ -210,7 +199,7 @@ def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     for line in costs(body):
         rich.print(line, style="bold")
     show_notes(rich, body)
-    show_wrote(rich, body, "csv", "md", "plot")
+    show_wrote(rich, body, "plot")
 
 
 def show_recipe(rich: RichConsole, body: dict[str, Any]) -> None:

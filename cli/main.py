@@ -50,7 +50,7 @@ COMMANDS = [
         epilog="dpltm tickets ls\ndpltm tickets show digits.tickets",
         no_args_is_help=True,
         commands=laters({
-            "tickets:ls": "The ticket sets in a folder, and those that come with dpltm.",
+            "tickets:ls": "The ticket sets in a folder.",
             "tickets:show": "What a ticket set is, where it comes from and what it costs to use; with @ROUND, one ticket layer by layer.",  # noqa: E501
             "tickets:verify": "Checks everything about a ticket set: sizes, shapes, counts, nesting, ids, digests, its card and its lineage.",  # noqa: E501
             "tickets:export": "Writes a ticket set for other people, or one ticket for other tools.",
@@ -66,7 +66,7 @@ COMMANDS = [
         no_args_is_help=True,
         commands=laters({
             "privacy:epsilon": "What a training costs, by every accountant; or other releases, from all records each.",
-            "privacy:noise": "What a budget allows: the least noise, the most steps, or the largest sampling rate.",
+            "privacy:noise": "The least noise that a budget allows.",
             "privacy:curve": "What an attacker can do: the trade-off between false alarms and misses, and delta against epsilon.",  # noqa: E501
             "ledgers:ledger": "Explain a ledger line by line, and recompute its total from the file alone; or the total of several ledgers.",  # noqa: E501
             "ledgers:check": "Compute the figures of a card or a page again, from the entries in it, and say what differs.",

@@ -27,7 +27,7 @@ from dpltm.privacy import gdp
 from dpltm.privacy.account import Planned
 from dpltm.privacy.accountant import approximate, central_limit_mu, epsilon
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, DEFAULT, check_certifies
-from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, calibrate_rate, calibrate_steps, slack_noise
+from dpltm.privacy.calibration import TOLERANCE, calibrate_noise, slack_noise
 from dpltm.privacy.checks import MAX_STEPS, participations_of, steps_of
 from dpltm.privacy.describe import figure, guarantee, percent
 from dpltm.privacy.mechanisms import (
@@ -42,8 +42,7 @@ from dpltm.privacy.mechanisms import (
 from dpltm.privacy.statement import SEARCH_NOTE, compare_central_limit, json_figure
 from dpltm.privacy.trade_off import SHOWN, Curves, curves, curves_of_account, sentence
 from dpltm.progress import Progress
-from dpltm.tickets.charts import new_picture, trade_off, write_charts, write_csv
-from dpltm.tickets.files import check_free, check_writable
+from dpltm.tickets.charts import new_picture, trade_off, write_charts
 
 
 def epsilon_of(options: EpsilonRequest, _: Progress) -> dict[str, Any]:
@@ -124,26 +123,13 @@ def _releases(options: ReleaseOptions) -> list[Mechanism]:
 
 
 def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm privacy noise``: what a budget allows."""
+    """Return the JSON answer of ``dpltm privacy noise``: the least noise that a budget allows."""
     if options.epsilon is None:
         raise InputError("`epsilon` is missing: the whole budget, such as 1")
     check_certifies(options.accountant)
-    needed = {
-        "noise_multiplier": options.noise_multiplier,
-        "sampling_rate": options.sampling_rate or participations_of(options.sampling),
-        "steps": options.steps if options.steps is not None else options.epochs,
-    }
-    missing = [name for name, value in needed.items() if value is None]
-    if len(missing) != 1:
-        raise InputError(
-            "`noise_multiplier`, `sampling_rate`, `steps`: give two of them; the third is what the budget allows"
-        )
-    plan, draw = _mechanisms(options, find=missing[0])
-    calibrate = {
-        "noise_multiplier": calibrate_noise, "sampling_rate": calibrate_rate, "steps": calibrate_steps,
-    }[missing[0]]  # fmt: skip
+    plan, draw = _mechanisms(options, noise=1.0)
     try:
-        training = calibrate(options.epsilon, options.delta, plan, Planned.after(*draw), options.accountant)
+        training = calibrate_noise(options.epsilon, options.delta, plan, Planned.after(*draw), options.accountant)
     except BudgetError:
         alone = epsilon(draw, options.delta, options.accountant)
         raise BudgetError(
@@ -153,10 +139,10 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
     spent = epsilon((*draw, training), options.delta, options.accountant)
     notes = _relation_notes(training)
     if spent < options.epsilon * (1 - TOLERANCE):
-        notes.append("not all of the budget is used: the search ends at a limit of its range, or steps are whole")
+        notes.append("not all of the budget is used: the search ends at the least noise that is tried")
     left = options.epsilon - (options.eps1 or 0.0)
     nominal = None
-    if missing[0] == "noise_multiplier" and left > 0 and not isinstance(training, AllocatedSgd):
+    if left > 0 and not isinstance(training, AllocatedSgd):
         mu = gdp.mu(left, options.delta)
         nominal = {
             "noise_multiplier": gdp.clt_noise(
@@ -165,7 +151,6 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
             "source": "GDP Equations 7 and 8: the noise that the central limit theorem would allow; it promises nothing",
         }
     return {
-        "found": missing[0],
         **_setting(training, options),
         "epsilon": spent,
         "budget": options.epsilon,
@@ -176,16 +161,9 @@ def noise_of(options: NoiseRequest, _: Progress) -> dict[str, Any]:
 
 
 def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm privacy curve``; files that were asked for are written."""
-    if options.csv is not None:
-        check_free(Path(options.csv), "csv")
-        check_writable(Path(options.csv))
+    """Return the JSON answer of ``dpltm privacy curve``; a picture is drawn where one was asked for."""
     picture = new_picture(options.plot)
-    if picture is not None and options.plot == options.csv:
-        raise InputError("`csv`, `plot`: name two different files")
     title, adjacency, unit, priced, at_delta = _curves(options)
-    if options.csv:
-        write_csv(Path(options.csv), priced)
     if picture is not None:
         write_charts(picture, [trade_off(priced)], title)
     misses = priced.misses_at(0.05)
@@ -205,7 +183,6 @@ def curve_of(options: CurveRequest, _: Progress) -> dict[str, Any]:
         "sentence": sentence(misses, adjacency=adjacency, unit=unit),
         "epsilon_at_delta": at_delta,
         "delta": options.delta,
-        "csv": options.csv,
         "plot": options.plot,
     }  # fmt: skip
 
@@ -230,16 +207,13 @@ def _curves(options: CurveRequest) -> tuple[str, Adjacency, str, Curves, float]:
     return title, relation, account.unit, curves_of_account(account), account.epsilon(options.delta)
 
 
-def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tuple[Selection, ...]]:
-    """Return the training that the options describe, and the draw before it; what is to be found is filled with 1."""
+def _mechanisms(options: SettingOptions, noise: float) -> tuple[NoisySgd, tuple[Selection, ...]]:
+    """Return the training that the options describe, with so much noise, and the draw before it."""
     participations = participations_of(options.sampling)
     if participations is not None:
         _leave_out(options, "follows from `sampling` allocation and `steps`", "sampling_rate", "epochs")
-    rate = 1.0 if find == "sampling_rate" or participations is not None else _rate(options.sampling_rate)
-    steps = 1 if find == "steps" and participations is None else _steps(options, rate)
-    noise = 1.0 if find == "noise_multiplier" else options.noise_multiplier
-    if noise is None:
-        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
+    rate = 1.0 if participations is not None else _rate(options.sampling_rate)
+    steps = _steps(options, rate)
     adjacency: Adjacency = options.adjacency  # type: ignore[assignment]
     training = NoisySgd(rate, steps, noise, adjacency=adjacency)
     if participations is not None:
@@ -252,10 +226,12 @@ def _mechanisms(options: SettingOptions, find: str | None) -> tuple[NoisySgd, tu
 
 
 def _training(options: ReleaseOptions) -> tuple[NoisySgd, tuple[Selection, ...]]:
-    """Return the same where nothing is to be found, and other releases have options of their own."""
+    """Return the same with the noise that is stated; other releases have options of their own."""
     for name, whose in (("categories", "randomized-response"), ("group", ", ".join(PLAIN))):
         _leave_out(options, f"goes with `mechanism` {whose}", name)
-    return _mechanisms(options, find=None)
+    if options.noise_multiplier is None:
+        raise InputError("`noise_multiplier` is missing: the noise over the sensitivity, such as 1.1")
+    return _mechanisms(options, options.noise_multiplier)
 
 
 def _rate(text: str | None) -> float:
@@ -331,11 +307,7 @@ def _of_group(body: dict[str, Any]) -> str:
 
 def show_noise(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the answer of ``dpltm privacy noise``."""
-    quantity = body["found"].replace("_", " ")
-    value = body[body["found"]]
-    less = quantity != "noise multiplier"  # what is copied keeps the budget: more noise, or a smaller rate
-    shown = f"{value:,}" if isinstance(value, int) else figure(value, 6, down=less)
-    rich.print(f"{quantity} = {shown}", style="bold")
+    rich.print(f"noise multiplier = {figure(body['noise_multiplier'], 6)}", style="bold")
     rich.print(
         f"certified epsilon = {figure(body['epsilon'])} of {body['budget']:g} (accountant {body['accountant']});"
         f" {_title(body)}"
@@ -373,7 +345,7 @@ def show_curve(rich: RichConsole, body: dict[str, Any]) -> None:
         "G_mu (nominal)": lambda place: "" if nominal is None else percent(nominal["beta"][place]),
     }
     show_table(rich, map(certified["alpha"].index, SHOWN), columns, body["of"])
-    show_wrote(rich, body, "csv", "plot")
+    show_wrote(rich, body, "plot")
 
 
 epsilon_command = answering(epsilon_of, show_epsilon)

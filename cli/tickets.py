@@ -29,7 +29,7 @@ from dpltm.tickets.files import check_free
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.model_card import front, sources
 from dpltm.tickets.run import load_run
-from dpltm.tickets.store import find_set, listing, problems, set_path, split_round
+from dpltm.tickets.store import find_set, listing, problems, split_round
 from dpltm.tickets.ticket_set import save_ticket_set, ticket_rows
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.tickets.workbench.stages import front_of_import, imported_set, transfer
@@ -37,7 +37,7 @@ from dpltm.training.artifacts import TicketSet
 
 
 def list_sets(request: LsRequest, _: Progress) -> dict[str, Any]:
-    """Return the sets in a folder, and those that come with dpltm."""
+    """Return the sets in a folder."""
     rows: list[dict[str, Any]] = []
     for entry in listing(Path(request.folder)):
         row: dict[str, Any] = {"ticket_set": entry.name, "bytes": entry.size, "problem": entry.problem}
@@ -71,7 +71,7 @@ def describe_set(request: ShowRequest, _: Progress) -> dict[str, Any]:
 def verify_set(request: VerifyRequest, _: Progress) -> dict[str, Any]:
     """Return everything that is wrong with a set."""
     name = request.set or ""
-    wrong = problems(set_path(name))
+    wrong = problems(Path(name))
     return {"ticket_set": name, "ok": not wrong, "problems": wrong}
 
 
@@ -79,39 +79,14 @@ def export_set(request: ExportRequest, _: Progress) -> dict[str, Any]:
     """Write a set for somebody else, or one ticket for other tools."""
     name, number = split_round(request.set or "")
     path = Path(request.out or "")
-    of_set = request.to == "set"
-    _check_form(request, number)
     tickets = find_set(name)
-    export.check_shareable(tickets, label=name, predictor=request.predictor, consent=request.yes)
+    export.check_shareable(tickets, label=name, consent=request.yes)
     if number is None:
-        export.export_set(tickets, path, predictors=not request.no_predictors)
+        export.export_set(tickets, path)
     else:
-        _export_ticket(tickets, number, request, path)
-    notes = export.sharing_notes(tickets, of_set=of_set)
-    facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": request.to}
-    return {**facts, "written": str(path), "notes": notes}
-
-
-def _check_form(request: ExportRequest, number: int | None) -> None:
-    of_set = request.to == "set"
-    if of_set != (number is None):
-        fix = "takes the whole set; leave @ROUND out" if of_set else "takes one round; write SET@ROUND"
-        raise InputError(f"SET@ROUND: {request.to} {fix}")
-    if request.predictor and of_set:
-        raise InputError("`predictor`: for one ticket; a set keeps its predictors unless `no_predictors`")
-    if request.no_predictors and not of_set:
-        raise InputError(f"`no_predictors`: only `to` set; {request.to} has starting weights unless `predictor`")
-
-
-def _export_ticket(tickets: TicketSet, number: int, request: ExportRequest, path: Path) -> None:
-    ticket = tickets.ticket(number)
-    values = tickets.body.theta0 if not request.predictor else ticket.predictor
-    if values is None:
-        name = split_round(request.set or "")[0]
-        raise InputError(f"`predictor`: {name} has none; leave it out for the starting weights")
-    origin = export.Origin.of(tickets)
-    write = export.export_state_dict if request.to == "state-dict" else export.export_torch_prune
-    write(values, ticket.mask, path, origin)
+        export.export_torch_prune(tickets.body.theta0, tickets.ticket(number).mask, path, export.Origin.of(tickets))
+    facts = {"ticket_set": name, "id": tickets.id, "round": number, "form": "set" if number is None else "torch-prune"}
+    return {**facts, "written": str(path), "notes": export.sharing_notes(tickets, of_set=number is None)}
 
 
 def set_facts(name: str, tickets: TicketSet) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpltm import api
-from dpltm.errors import DataError, InputError, named, naming, shown_value
+from dpltm.errors import DataError, InputError, named, naming
 from dpltm.features.inputs import Services, features_of
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
@@ -319,7 +319,7 @@ class TicketEstimator(BaseEstimator):
     adjacency: str = "add-remove"
     per_unit: int | None = None
     rows_coincide: bool = False
-    ledger: Ledger | Callable[[], Ledger] | None = None
+    ledger: Ledger | None = None
     random_state: int | np.random.RandomState | None = None
     name: str = "records"
     unit: str | None = None
@@ -361,15 +361,9 @@ class TicketEstimator(BaseEstimator):
                     " `ledger` in a file, which processes share: dpltm.tickets.open_ledger(path)"
                 )
             return of_process(unit or (self.run_.config["unit"] if "run_" in self.__dict__ else "record"))
-        opened = self.ledger() if callable(self.ledger) else self.ledger
-        if not isinstance(opened, Ledger):
-            value = shown_value(opened)
-            raise InputError(
-                f"`ledger`: {f'the function returns {value}, not' if callable(self.ledger) else f'{value} is not'} a ledger;"
-                " give dpltm.Ledger(), or a function that opens the same file each time"
-                " (functools.partial(dpltm.tickets.open_ledger, path))"
-            )
-        return opened
+        if not isinstance(self.ledger, Ledger):
+            raise InputError("ledger", self.ledger, "a dpltm.Ledger, such as dpltm.tickets.open_ledger(path) opens")
+        return self.ledger
 
     # training
 
@@ -729,8 +723,7 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ``dpltm.train``; ``per_unit`` where ``fit`` gets ``units``.
         rows_coincide: whether records of different people may well be equal, such as of a few categories: then ``score``
             cannot tell by its rows whether a record was trained on, and does not refuse it.
-        ledger: a ``Ledger``, or a function that opens one in the process that fits. None for that of this process. Clones
-            share it, and pickles one in a file.
+        ledger: None for that of this process. Clones share it, and pickles one in a file.
         random_state: decides the starting weights. Never the noise or the sampling: fits differ.
         name: what messages and the ledger call the records.
         unit: the noun of whose each record is, where ``fit`` gets ``units``, such as ``patient``; by default ``user``.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import dpltm
 from dpltm import tickets
-from dpltm.tickets.export import Origin, export_state_dict
+from dpltm.tickets.export import Origin, export_torch_prune
 
 
 class Block(nn.Module):
@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
     tickets.save(run, folder / "cifar.run")
     again = tickets.load(folder / "cifar.run", model=ResNet20)  # elsewhere: files hold no code
     print(f"accuracy {dpltm.evaluate(again, x_test[:200], y_test[:200]).accuracy:.0%}")
-    export_state_dict(made.body.theta0, winner.ticket.mask, folder / "start.safetensors", Origin.of(made))
+    export_torch_prune(made.body.theta0, winner.ticket.mask, folder / "ticket.safetensors", Origin.of(made))
 
 
 if __name__ == "__main__":

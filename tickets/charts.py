@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import itertools
 import json
@@ -159,19 +158,6 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path) as staging:
         _figure(charts, staging, path.suffix.lower(), title)
-
-
-def write_csv(path: Path, curves: Curves) -> None:
-    """Columns ``curve,x,y``: ``delta`` over epsilon, ``misses`` and, if there is one, ``misses_gdp`` over false alarms."""
-    series = [("delta", curves.epsilons, curves.deltas), ("misses", curves.false_alarms, curves.misses)]
-    if curves.misses_gdp is not None:
-        series.append(("misses_gdp", curves.false_alarms, curves.misses_gdp))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced(path) as staging, staging.open("w", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("curve", "x", "y"))
-        for name, x, y in series:
-            writer.writerows((name, repr(float(a)), repr(float(b))) for a, b in zip(x, y, strict=True))
 
 
 # --- what there is to draw --------------------------------------------------------------------------------------------

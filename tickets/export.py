@@ -1,4 +1,4 @@
-"""Ticket sets for other tools: plain state dicts, the form of ``torch.nn.utils.prune``, and a set to share."""
+"""Ticket sets for others: a set to share, one ticket in the form of ``torch.nn.utils.prune``, and smaller networks."""
 
 from __future__ import annotations
 
@@ -83,13 +83,8 @@ class Origin:
         return value_from_json(cls, body, "origin")
 
 
-def check_shareable(tickets: TicketSet, *, label: str, predictor: bool, consent: bool) -> None:
-    """Refuse to hand on what no epsilon bounds: networks trained on private records, always; masks, without consent."""
-    if predictor and tickets.provenance == "private":
-        raise DpltmError(
-            f"`predictor`: the predictors of {label} were trained on private records with no mechanism, and are never handed"
-            " on; leave it out for the starting weights"
-        )
+def check_shareable(tickets: TicketSet, *, label: str, consent: bool) -> None:
+    """Refuse to hand on masks that no epsilon bounds without consent."""
     if tickets.provenance == "private" and not consent:
         raise DpltmError(
             f"{label}: {SHARING_PRIVATE}; if you mean to hand them on all the same, without predictors, add `yes`"
@@ -111,28 +106,16 @@ def sharing_notes(tickets: TicketSet, *, of_set: bool) -> list[str]:
     return notes
 
 
-def export_set(tickets: TicketSet, path: Path, *, predictors: bool = True) -> TicketSet:
+def export_set(tickets: TicketSet, path: Path) -> TicketSet:
     """Write a copy to hand on: no winner, and nothing made from private records with no mechanism but masks.
 
     Predictors and accuracies of a set of provenance ``private`` stay behind.
     """
-    private = tickets.provenance == "private"
-    body = tickets.body if predictors and not private else tickets.body.without_predictors()
-    if private:
+    body = tickets.body
+    if tickets.provenance == "private":
+        body = body.without_predictors()
         body = replace(body, tickets=tuple(replace(ticket, accuracy=None) for ticket in body.tickets))
     return save_ticket_set(path, replace(tickets, body=body))
-
-
-def export_state_dict(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:
-    """Write the parameters under a mask, pruned ones zero, in a file that ``safetensors.torch.load_file`` reads."""
-    _write(
-        path,
-        origin,
-        {
-            name: (value.masked_fill(~mask[name], 0.0) if name in mask else value).numpy()
-            for name, value in values.items()
-        },
-    )
 
 
 def export_torch_prune(values: Mapping[str, Tensor], mask: Mask, path: Path, origin: Origin) -> None:

@@ -1,4 +1,4 @@
-"""Sets, winners and runs: from memory to a folder and back, those that come with the package, and one round of a set."""
+"""Sets, winners and runs: from memory to a folder and back, a listing of sets, and one round of a set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from dpltm.errors import ArtifactError, InputError, first_line, naming
+from dpltm.gone import instead
 from dpltm.networks import build
 from dpltm.networks.own import OwnModel, check_no_code, own_model
 from dpltm.networks.own_network import OwnNetwork
@@ -42,37 +43,21 @@ def split_round(text: str) -> tuple[str, int | None]:
 
 
 def find_set(name: str) -> TicketSet:
-    """Return the set in a folder, or the bundled one of that name; ArtifactError where there is none, or it is damaged."""
-    return ticket_set.load_ticket_set(set_path(name))
-
-
-def set_path(name: str) -> Path:
-    """Return the folder that ``name`` stands for."""
-    if not name.startswith(ticket_set.BUNDLED):
-        return Path(name)
-    if name not in bundled_names():
-        raise ArtifactError(
-            f"{name}: no such ticket set comes with dpltm; there are {', '.join(bundled_names()) or 'none'}"
-        )
-    return ticket_set.BUNDLED_HOME / name.removeprefix(ticket_set.BUNDLED)
-
-
-def bundled_names() -> tuple[str, ...]:
-    """Names of sets that can be trained at once, without a set of one's own: ``bundled:NAME``."""
-    if not ticket_set.BUNDLED_HOME.is_dir():
-        return ()
-    folders = [path.name for path in ticket_set.BUNDLED_HOME.iterdir() if (path / "tickets.json").is_file()]
-    return tuple(sorted(f"{ticket_set.BUNDLED}{name}" for name in folders))
+    """Return the set in a folder; ArtifactError where there is none, or it is damaged."""
+    form = f"{name.partition(':')[0]}:NAME"
+    if (reason := instead(form)) is not None and not os.path.isdir(name):
+        raise ArtifactError(f"{form}{reason}")
+    return ticket_set.load_ticket_set(Path(name))
 
 
 def listing(folder: Path) -> Iterator[Listed]:
-    """Yield the ticket sets in ``folder``, and those that come with the package, with what is wrong where one is damaged."""
+    """Yield the ticket sets in ``folder``, with what is wrong where one is damaged."""
     try:
         paths = [path for path in sorted(folder.iterdir()) if not is_being_written(path)]
         folders = [(str(path), path) for path in paths if os.path.lexists(path / "tickets.json")]
     except OSError as error:
         raise ArtifactError(f"{folder}: cannot be read: {error.strerror}; name a folder of ticket sets") from None
-    for name, path in (*folders, *((name, set_path(name)) for name in bundled_names())):
+    for name, path in folders:
         shown = name if name.isprintable() else repr(name)
         try:
             size = sum(file.lstat().st_size for file in path.iterdir())
@@ -150,7 +135,7 @@ def load(path: str | Path, model: Any = None, **functions: Any) -> TicketSet | W
     Draws from a set that was loaded are marked in its folder.
 
     Args:
-        path: of the folder, or the name of a set that comes with dpltm, ``bundled:NAME``.
+        path: of the folder.
         model: of a network of your own, the module, its class or factory, which no artifact holds. Without it all can be
             looked at, and nothing trained or evaluated.
         functions: ``loss``, ``score`` and ``inputs``, where the network was made with them.

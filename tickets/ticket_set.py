@@ -31,9 +31,6 @@ from dpltm.tickets.feature_files import read_map, write_map
 from dpltm.tickets.model_card import card
 from dpltm.training.artifacts import Parent, TicketSet, Winner, check_provenance, set_id
 
-BUNDLED, BUNDLED_HOME = "bundled:", Path(__file__).parent / "bundled"
-"""Sets that come with the package: how they are named, and where they lie."""
-
 MAX_ROUND, MAX_CARD, MAX_TEXT = MAX_ROUNDS + 1, 2**20, 200
 
 MAX_SET = 2**28  # most coordinates of all masks together: reading a set takes a few bytes for each
@@ -54,11 +51,6 @@ def folder_of(tickets: TicketSet) -> Path:
     return tickets.path
 
 
-def is_bundled(path: Path) -> bool:
-    """Tell whether a set lies inside the package, where nothing may be written."""
-    return Path(os.path.realpath(path)).parent == BUNDLED_HOME.resolve()
-
-
 def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None) -> TicketSet:
     """Write a new ticket set to ``path``, whole or not at all, and return it as it lies there.
 
@@ -72,9 +64,7 @@ def save_ticket_set(path: Path, tickets: TicketSet, winner: Winner | None = None
 
 def lying_in(path: Path, tickets: TicketSet) -> TicketSet:
     """Return a set as it lies in ``path``: draws from it are marked there."""
-    label = f"{BUNDLED}{path.name}" if path.parent == BUNDLED_HOME else str(path)
-    mark = None if is_bundled(path) else partial(files.add_lineage, path, of=tickets.id)
-    return replace(tickets, path=path, label=label, on_mark=mark)
+    return replace(tickets, path=path, label=str(path), on_mark=partial(files.add_lineage, path, of=tickets.id))
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from dpltm.gradients.layer import Call, Recorder
 from dpltm.networks.full_precision import seeded
 from dpltm.networks.state import attributes_of, state_of
 from dpltm.randomness.noise import drawn_so_far
-from dpltm.records.batches import TRIES
 from dpltm.records.made_up import (
     CannotFollow,
     Decides,
@@ -139,6 +138,9 @@ def _of_class(kind: type) -> object:
     names = ("forward", "__call__") if kind.__module__.startswith("torch.") else (*vars(kind),)
     return kind, *((name, _setting(vars(kind).get(name), 0)) for name in names if name != "__doc__")
 
+
+TRIES = 3
+"""Calls that all have to move a common generator before it is said that they do: another thread may have."""
 
 DEEP = 3
 """Collections within each other that settings are looked for in."""

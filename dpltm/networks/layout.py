@@ -173,8 +173,7 @@ class Layout(Network):
             raise InputError(f"{where} has classes, though its labels are no class numbers")
         if names and sum(part.size for part in self.parts) != self.features:
             raise InputError(f"{where} takes records whose parts are not their {self.features} values")
-        by_place = names == [str(place) for place in range(len(names))]
-        if len({*names}) < len(names) or not (by_place or all(map(str.isidentifier, names))):
+        if len({*names}) < len(names) or not all(map(str.isidentifier, names)):
             raise InputError(f"{where} takes parts of records that have no names of arguments, or one twice")
         if not shapes or len(shapes) + len(self.buffers) > MAX_TENSORS or shapes.keys() & self.buffers.keys():
             raise InputError(f"{where} has no parameters, more than {MAX_TENSORS:,} tensors, or a name twice")

@@ -594,7 +594,7 @@ def _forms(network: OwnNetwork) -> tuple[Form, ...]:
 
 
 def _shaped(network: OwnNetwork, x: Tensor) -> Any:
-    """Records ``(batch, features)`` in the form that the module takes: a tensor; of several parts a mapping, or a tuple."""
+    """Records ``(batch, features)`` in the form that the module takes: a tensor; of several parts a mapping."""
     if network.parts:
         return apart(x, network.parts)
     if network.tables and x.is_floating_point():
@@ -671,15 +671,14 @@ def network_of(where: str, document: Mapping[str, Any]) -> Network:
     return OwnNetwork.from_json(where, document, document["own"])
 
 
-def apart(x: Tensor, parts: Parts) -> dict[str, Tensor] | tuple[Tensor, ...]:
-    """Return the parts of scaled records ``(batch, values)``: by name, or, of a tuple, by place.
+def apart(x: Tensor, parts: Parts) -> dict[str, Tensor]:
+    """Return the parts of scaled records ``(batch, values)`` by name.
 
     Returns:
         Quantities as they are scaled, float32; whole numbers in the type that they were given in, for any values at all from
         0 to ``words`` - 1.
     """
-    by_part = {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
-    return tuple(by_part.values()) if parts[0].name.isdecimal() else by_part
+    return {part.name: _part(values, part) for part, values in zip(parts, pieces(x, parts), strict=True)}
 
 
 def pieces(x: Tensor, parts: Parts) -> tuple[Tensor, ...]:

@@ -49,8 +49,8 @@ class PredictRequest(CodeOptions):
     id: str | None = option(None, "Column of a table that is written first, such as a record's number.", "COLUMN")
     out: str | None = option(
         None,
-        "File to write: a .csv of label,p0,p1,... (with a schema: of its classes) or a .npz with label and probabilities.",
-        "FILE",
+        "File to write: label,p0,p1,... (with a schema: of its classes).",
+        "FILE.csv",
         short="-o",
         required=True,
     )
@@ -103,7 +103,6 @@ class ReportRequest(Options):
         "FILE",
         shown="the dataset's, here or beside RUN",
     )
-    plot: str | None = option(None, "Draw the curves of the report as well.", "FILE.png|.svg|.pdf")
 
 
 class CompareRequest(Options):
@@ -115,10 +114,8 @@ class CompareRequest(Options):
     The exit code is 1 if a run is damaged, and 2 if there is nothing to compare.
 
     Examples:
-        dpltm compare one.run two.run --md table.md --plot runs.svg
+        dpltm compare one.run two.run --plot runs.svg
     """
 
     runs: tuple[str, ...] | None = option(None, "Folders of runs or sweeps.", "RUN", argument=True, required=True)
-    csv: str | None = option(None, "Write the table as CSV.", "FILE.csv")
-    md: str | None = option(None, "Write the table as Markdown.", "FILE.md")
     plot: str | None = option(None, "Draw accuracy against epsilon.", "FILE.png|.svg|.pdf")

@@ -92,10 +92,9 @@ class GenerateOptions(RoundOptions, UnprotectedOptions, DeltaOptions, PerUnitOpt
         section="Budget",
         within=EPSILON,
     )
-    no_predictors: bool = option(
-        False, "Leave out the trained networks that select scores: a third of the size.", section="The set"
+    reveal: bool = option(
+        False, "Show accuracies even if they are private; the ledger enters them as unprotected.", section="The set"
     )
-    reveal: bool = option(False, "Show accuracies even if they are private; the ledger enters them as unprotected.")
     name: str | None = option(None, "Label of the set.", "TEXT", shown="the dataset's name")
 
 

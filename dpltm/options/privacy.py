@@ -19,14 +19,9 @@ MAX_RELEASES = 100_000
 class SettingOptions(GuaranteeOptions):
     """Training: its public settings, as the accountant sees them."""
 
-    noise_multiplier: float | None = option(
-        None,
-        "Noise over sensitivity (under replace-one: over the doubled one).",
-        "S",
-        section="Training",
-        within=MULTIPLIER,
+    sampling_rate: str | None = option(
+        None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q", section="Training"
     )
-    sampling_rate: str | None = option(None, "Chance of each record to enter a step, as 0.01 or 256/60000.", "Q")
     sampling: str | None = option(
         None,
         "How records enter steps: by a coin each; or each in exactly K of the `steps`, without `sampling_rate`.",
@@ -42,6 +37,13 @@ class SettingOptions(GuaranteeOptions):
 class ReleaseOptions(SettingOptions):
     """Training, or other releases in its place."""
 
+    noise_multiplier: float | None = option(
+        None,
+        "Noise over sensitivity (under replace-one: over the doubled one).",
+        "S",
+        section="Training",
+        within=MULTIPLIER,
+    )
     mechanism: str = option(
         "exponential", "How that draw is made; or what is released in place of a training.", choices=(*DRAWS, *PLAIN)
     )
@@ -66,16 +68,12 @@ class EpsilonRequest(ReleaseOptions):
 
 
 class NoiseRequest(SettingOptions):
-    """What a budget allows: the least noise, the most steps, or the largest sampling rate.
+    """The least noise that a budget allows.
 
-    Give `epsilon` and two of `noise_multiplier`, `sampling_rate` and `steps`; the command computes the third. The certified
-    epsilon is then at most `epsilon`, and within 0.1 % of it if whole steps and sensible settings allow.
+    The certified epsilon is then at most `epsilon`, and within 0.1 % of it.
 
     Examples:
-        # the least noise
         dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --steps 3516
-        # the most steps
-        dpltm privacy noise --epsilon 1 --sampling-rate 256/60000 --noise-multiplier 1.1
     """
 
     epsilon: float | None = option(None, "Whole budget, a draw (`eps1`) included.", "E", within=EPSILON)
@@ -94,5 +92,4 @@ class CurveRequest(ReleaseOptions):
     """
 
     ledger: str | None = option(None, "Ledger file, instead of settings.", "FILE")
-    csv: str | None = option(None, "File to write the curves to.", "FILE.csv")
     plot: str | None = option(None, "Picture to write.", "FILE.png|.svg|.pdf")

@@ -16,7 +16,7 @@ from dpltm.options.network import CodeOptions
 
 
 class LsRequest(Options):
-    """The ticket sets in a folder, and those that come with dpltm.
+    """The ticket sets in a folder.
 
     Examples:
         dpltm tickets ls
@@ -54,23 +54,17 @@ class ExportRequest(Options):
     """Writes a ticket set for other people, or one ticket for other tools.
 
     The exported set has no winner, and no predictors or accuracies from private records without a mechanism; masks from such
-    records need `yes`. A ticket becomes its masked starting weights (state-dict) or weights
-    and masks (torch-prune).
+    records need `yes`. A ticket becomes starting weights and masks as torch.nn.utils.prune has them.
 
     Examples:
         # for other people
         dpltm tickets export digits.tickets --out shared.tickets
         # one ticket for torch.nn.utils.prune
-        dpltm tickets export digits.tickets@5 --to torch-prune --out ticket.safetensors
+        dpltm tickets export digits.tickets@5 --out ticket.safetensors
     """
 
-    set: str | None = option(
-        None, "Ticket set; the other forms take a round.", "SET[@ROUND]", argument=True, required=True
-    )
-    to: str = option("set", "Form.", choices=("set", "state-dict", "torch-prune"))
-    out: str | None = option(None, "Folder or file to write.", "PATH", required=True)
-    predictor: bool = option(False, "Export the network trained in that round instead of the starting weights.")
-    no_predictors: bool = option(False, "A set without the trained networks that select scores.")
+    set: str | None = option(None, "Ticket set, or one ticket of it.", "SET[@ROUND]", argument=True, required=True)
+    out: str | None = option(None, "Folder of a set, or file of a ticket, to write.", "PATH", required=True)
     yes: bool = option(False, "Export a set made from private records, although it may reveal them.")
 
 

@@ -45,7 +45,6 @@ about 8 times the noise at most. All of this for epsilon 0.1 to 50 at delta 1e-5
 """
 
 MAX_STEPS = 10**8
-MIN_RATE = 1e-9
 
 Spent = Callable[[Mechanism, Resolution], float]
 
@@ -100,26 +99,6 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, a
         why = f"which leaves so little of {budget:g} that the noise would be {most}"
         raise BudgetError(taken(before, f"epsilon {figure(budget - left)}", why, delta))
     return noise
-
-
-def calibrate_rate(
-    budget: float, delta: float, plan: NoisySgd, before: Planned = NOTHING, accountant: str = "pld"
-) -> NoisySgd:
-    """The mechanism ``plan`` with the largest sampling rate whose epsilon fits; 1 where even that underspends. Raises
-    as :func:`calibrate_noise`, also where not even ``MIN_RATE`` fits."""
-    spent, left = _check(budget, delta, before, accountant)
-
-    def excess(log_rate: float, resolution: Resolution) -> float:  # falls as its argument, -ln q, grows
-        return _excess(spent(replace(plan, sampling_rate=math.exp(-log_rate)), resolution), budget)
-
-    guess = gdp.mu(left, delta) / gdp.clt_mu(_noise(plan), 1.0, plan.steps, replace_one=_replace(plan))
-    root = _least(excess, -math.log(min(max(guess, MIN_RATE), 1.0)), 0.0, -math.log(MIN_RATE))
-    if root is None:
-        _refuse(
-            budget, left, delta, before, f"even sampling rate {MIN_RATE:g} over {plan.steps} steps at noise"
-            f" multiplier {plan.noise_multiplier:.3g} spends more", "raise `epsilon` or the noise, or take fewer steps",
-        )  # fmt: skip
-    return replace(plan, sampling_rate=math.exp(-root))
 
 
 def calibrate_steps(

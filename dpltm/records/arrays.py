@@ -144,13 +144,10 @@ def unlabelled(x: Any, words: Words, name: str, x_name: str, *, check: bool = Tr
         return RawSplit(as_array(x, "test" if x_name.endswith("of test") else x_name), None, name, x_name)
     if not x:
         raise DataError(f"`{x_name}`: a mapping of nothing; give it the arrays that the network takes")
-    by_place = [str(place) for place in range(len(x))]
-    if set(x) != set(by_place):
-        for key in x:
-            if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
-                raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
-        by_place = sorted(x)
-    arrays = {key: as_array(x[key], f"x[{key!r}]") for key in by_place}
+    for key in x:
+        if not isinstance(key, str) or not key.isidentifier() or len(key) > MAX_NAME:
+            raise DataError(f"`x`: {key!r:.100} is no name of an argument; call each part as the network does")
+    arrays = {key: as_array(x[key], f"x[{key!r}]") for key in sorted(x)}
     side, parts = side_by_side(arrays, words, x_name, check=check)
     side.flags.writeable = False
     return RawSplit(side, None, name, x_name, parts=parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,22 +11,8 @@ import torch
 from torch import Tensor
 
 from dpltm.errors import InputError
-from dpltm.randomness.noise import drawn_so_far
 from dpltm.randomness.sampling import LIMIT
-from dpltm.records.made_up import (
-    COARSE,
-    CannotFollow,
-    Decides,
-    Mixes,
-    Sight,
-    Sights,
-    Trial,
-    alone,
-    filled_up,
-    odd_rows,
-    padded,
-    padding_rows,
-)  # fmt: skip
+from dpltm.records.made_up import filled_up, padding_rows
 from dpltm.records.split import Rows
 
 
@@ -54,8 +39,8 @@ class Records:
     Args:
         x: features ``(n, ...)`` of any dtype, a tensor or an array.
         dtype: what features become that are neither 32- nor 64-bit whole numbers (those are tokens, and stay).
-        prepare: makes rows of features as stored into what the model takes, in place of ``dtype``. It must treat every row
-            alone. It is given ``PREPARED`` rows at a time, filled up by zeros.
+        prepare: scales rows as stored, or maps them to features, in place of ``dtype``: each row alone. It is given
+            ``PREPARED`` rows at a time, filled up by zeros.
         persons: the places of each person's records, where a person is the unit (``units.places_of_persons``).
         read: the same records as they were read, which have a public hash; None where there are none.
     """
@@ -80,8 +65,6 @@ class Records:
         self._device = torch.device(device)
         self._prepare = prepare
         self.persons, self.rows, self._read = persons, len(x), read
-        if prepare is not None and len(x):
-            _check_prepare(prepare, _rows(x, np.zeros(1, dtype=np.int64)))
 
     def __len__(self) -> int:
         return self.rows if self.persons is None else len(self.persons)
@@ -196,49 +179,3 @@ def _in_shape(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         return pieces_prepared[0]
     with torch.autocast(rows.device.type, enabled=False):  # in which float16 cannot be joined
         return torch.cat(pieces_prepared)
-
-
-def _check_prepare(prepare: Callable[[Tensor], Tensor], like: Tensor) -> None:
-    """Try ``prepare`` on made-up rows: none may change by a bit when others are replaced, or when it stands at another
-    place; and nothing may be drawn, which would go by place."""
-    generator = torch.Generator().manual_seed(0)
-    shape, most = (PREPARED, *like.shape[1:]), 1
-    if like.is_floating_point():
-        rows = torch.rand(shape, generator=generator, dtype=torch.float64).to(like.dtype)
-    else:
-        most = 1 if like.dtype == torch.bool else min(127, torch.iinfo(like.dtype).max)
-        rows = torch.randint(0, most, shape, generator=generator).to(like.dtype)
-
-    def sees(rows: Tensor) -> Sights:
-        return [Sight("", prepare(rows))]
-
-    def own(rows: Tensor) -> Sights:
-        return [Sight("", prepared) for prepared in alone(lambda row: [prepare(row)], rows)]
-
-    pairs = (((short,), (long,)) for short, long in padded(rows))
-    trial = Trial(sees, own, {0: 0}, odd_rows(rows, most), pairs, alike=COARSE)
-    same = len(prepare(rows)) == PREPARED
-    try:
-        if same:
-            with contextlib.suppress(CannotFollow):
-                trial.compare(rows)
-            trial.replace(rows)
-    except Decides as error:
-        raise InputError(f"prepare: {error}") from None
-    except Mixes:
-        same = False
-    if not same or all(_draws(prepare, rows) for _ in range(TRIES)):
-        raise InputError(
-            "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
-            " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"
-        )
-
-
-TRIES = 3
-"""Calls that all have to move a common generator before it is said that they do: another thread may have."""
-
-
-def _draws(prepare: Callable[[Tensor], Tensor], rows: Tensor) -> bool:
-    before = drawn_so_far(rows)
-    prepare(rows)
-    return drawn_so_far(rows) != before

@@ -26,7 +26,7 @@ DTYPES = tuple(np.dtype(name).name for name in "?bBhHiIlLqQefd")
 """Of a part as it is given."""
 
 Words = int | Mapping[str, int] | None
-"""How many whole numbers there are: of the one part that holds some, or by name."""
+"""How many whole numbers there are: of records in one array, or of parts by name."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class InputPart:
     """Public facts about one of the arrays that records consist of.
 
     Attributes:
-        name: of the argument, key of the mapping; where they go by place ``0``, ``1``, ....
+        name: of the argument, key of the mapping.
         shape: of one record.
         words: its values are whole numbers from 0 to ``words`` - 1; 0 where they are quantities.
         dtype: as it was given: whole numbers reach the network in it, and quantities as float32.
@@ -175,26 +175,14 @@ _WHOLE = tuple(name for name in DTYPES if "int" in name and name != "uint8")
 def _by_name(words: Words, arrays: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
     if words is None:
         return {}
-    numbers: dict[str, Any]
-    if isinstance(words, Mapping):
-        numbers = dict(words)
-    else:
-        of_numbers = [name for name, value in arrays.items() if value.dtype.name in _WHOLE]
-        if len(of_numbers) != 1:
-            raise DataError(
-                f"`words` {words}: whole numbers are in {shown(of_numbers)} of {where}; say it by part, such as"
-                f" words={_of_whole(arrays, {})}"
-                if of_numbers
-                else f"`words` {words}: whole numbers are in no part of {where}; name it, such as"
-                f" words={{{next(iter(arrays))!r}: {words}}}"
-            )
-        numbers = dict.fromkeys(of_numbers, words)
-    for name, value in numbers.items():
+    if not isinstance(words, Mapping):
+        raise DataError(f"`words` {words}: {where} has parts; say it by name, such as words={_of_whole(arrays, {})}")
+    for name, value in words.items():
         if name not in arrays:
             raise DataError(f"`words`: {where} has no part {name!r:.100}{did_you_mean(str(name), list(arrays))}")
         if not 1 <= whole_number("words", value) <= MAX_WORDS:
             raise DataError(f"`words` {value}: must be 1 to {MAX_WORDS:,}; pass the public number of whole numbers")
-    return {name: int(value) for name, value in numbers.items()}
+    return {name: int(value) for name, value in words.items()}
 
 
 def _of_whole(arrays: Mapping[str, np.ndarray], table_sizes: Mapping[str, int]) -> str:

@@ -352,7 +352,7 @@ class NoisyGradients:
             grouped = plan.groups is not None or records.persons is not None
             loss = RecordGradients(model, mask, loss, plan.options.compile, grouped=grouped)
         self.gradients = loss
-        self._example = example = _first(records) if len(records) else None
+        self._example = example = records.take(np.zeros(1, dtype=np.int64)) if len(records) else None
         if example is not None:
             self.gradients.check(*example, records.fillings(), apart=False)
         element_wise = plan.filter.kind == "element-wise"  # whose sums are in float64 anyway
@@ -484,18 +484,6 @@ def plant(gradients: NoisyGradients, coins: RandomSource) -> None:
         replace_one = plan.mechanism.adjacency == "replace-one"
         layers = gradients.gradients.layer_of
         gradients.canaries = Canaries(plan.options.audit, plan.filter, layers, rate, replace_one, coins)
-
-
-def _first(records: Records) -> tuple[Tensor, Tensor]:
-    """Return the first record, whose shape and type are looked at.
-
-    What ``prepare`` says of it goes nowhere, as in ``backward``.
-    """
-    with contextlib.suppress(Exception):
-        return records.take(np.zeros(1, dtype=np.int64))
-    raise InputError(
-        "training: the first record cannot be made ready for the model; does prepare take every row of x?"
-    )
 
 
 def train(

@@ -223,7 +223,6 @@ def generate(plan: Generation, *, kept_in: str = IN_MEMORY, checkpoints: Checkpo
         notes.append(f"{plan.metric} stands where accuracies do: over {MAJORITY:.0%} of the records are of one class")
     notes += test_notes(dataset) if provenance == "dp" else ()
     notes += [*network_notes(plan.spec), *feature_notes(dataset)]
-    body = body.without_predictors() if options.no_predictors else body
     return TicketSet(
         body=replace(body, spec=started_at(body.spec, body.theta0)),
         name=options.name or dataset.name,

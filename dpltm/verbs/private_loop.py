@@ -60,7 +60,6 @@ class LoopSettings(LoopOptions):
             filter gets the mean gradient of a person's records, of which ``per_unit`` count; a step samples persons.
         unit: noun of whom those are, such as ``patient``.
         mask: live coordinates; None for all. What it depends on is said by the loop's ``lineage`` or ``provenance``.
-        prepare: makes rows of ``x`` as stored into what the model takes, each row alone.
         on_step: called after each step, once the caller's code for it has run, with its number and the certified epsilon
             so far, with what counted as it began: an upper bound, of rank 0 alone. A step that is broken out of is not
             told. It knows no record.
@@ -73,7 +72,6 @@ class LoopSettings(LoopOptions):
     unit: str = "user"
     filter: Filter = Clip(1.0)
     mask: Mask | None = None
-    prepare: Callable[[Tensor], Tensor] | None = None
     on_step: Callable[[int, float], object] | None = None
     sampling: RandomSource = field(default_factory=SecureSource)
     noise: RandomSource = field(default_factory=SecureSource)
@@ -127,7 +125,7 @@ class LoopSettings(LoopOptions):
 TOKENS = (torch.int32, torch.int64)
 """Types of whole numbers that a loop hands to the model as they are."""
 
-_OBJECTS = ("units", "unit", "filter", "mask", "prepare", "on_step", "sampling", "noise")
+_OBJECTS = ("units", "unit", "filter", "mask", "on_step", "sampling", "noise")
 """Settings that are no options of a command."""
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -138,7 +136,6 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "unit": (lambda value: isinstance(value, str), "a noun, such as patient"),
     "filter": (lambda value: hasattr(type(value), "certified_bound"), "a filter of dpltm.filters.make_filter"),
     "mask": (lambda value: isinstance(value, Mask), "a dpltm.networks.masks.Mask"),
-    "prepare": (callable, "a function of rows"),
     "on_step": (callable, "a function of step and epsilon"),
     "sampling": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
     "noise": (lambda value: hasattr(value, "random_bytes"), "a source of random bytes"),
@@ -321,7 +318,7 @@ class PrivateLoop:
         like = next(model.parameters(), None)
         if like is None:
             raise InputError("model: has no parameters")
-        records = Records(x, y, dtype=like.dtype, device=like.device, prepare=terms.prepare, persons=persons)
+        records = Records(x, y, dtype=like.dtype, device=like.device, persons=persons)
         if plan.class_weight is not None:
             _check_classes(y, len(plan.class_weight))
         mask = Mask.dense(model) if terms.mask is None else terms.mask
@@ -627,7 +624,7 @@ class PrivateLoop:
         tables: tuple[int, ...] = ()
         if words is not None:
             tables, bounds = (whole_number("words", words),), (0.0, float(words) - 1)
-        elif dtype in TOKENS and terms.prepare is None:
+        elif dtype in TOKENS:
             raise InputError(
                 "`words` is missing: the records are whole numbers, positions of words; say how many there are"
             )
@@ -741,9 +738,7 @@ def _check_computes_the_same(
         1, network.record_shape
     )
     stored = stored.to(dtype) if dtype.is_floating_point else stored.round().to(dtype)
-    records = Records(
-        stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device, prepare=loop.settings.prepare
-    )
+    records = Records(stored, np.zeros(len(stored)), dtype=like.dtype, device=like.device)
     with evaluating(model), evaluating(built):
         wanted = computed(model, records.take(np.arange(len(stored)))[0], network.text).cpu()
         numbers = built(torch.from_numpy(prepare(stored.float().numpy(), bounds, network.tables)))

@@ -10,7 +10,7 @@ rule without                          caught by
 2    names, apart, carried            here
 3    ids, known again                 here
 4    a draw marks its set             dpltm/test_api.py::test_a_ledger_that_is_named_is_the_one
-4    and its folder                   cli/test_releases_behind.py::test_what_a_training_is_made_of_counts
+4    and its folder                   cli/test_tickets.py::test_what_a_training_is_made_of_counts
 5    heads in values                  here
 5    heads in the user's folder       test_account_file.py::test_a_ledger_that_holds_less_than_it_did_is_refused...
 6    unprotected is infinite          here

@@ -27,9 +27,10 @@ TYPED = {
     "--mechanism zcdp": "privacy epsilon --mechanism zcdp",
     "--sampling truncated": "train --dense --sampling truncated",
     "--model ncf": "train --dense --model ncf",
-    "--to onnx": "tickets export pub@1 --to onnx",
+    "tickets export --to": "tickets export pub@1 --to onnx --out new",
     "--dataset .dat": "train --dense --dataset ratings.dat --epsilon 1 --out new",
     "dataset movielens": "datasets info movielens",
+    "bundled:NAME": "train bundled:kmnist-mlp@8 --dataset digits --epsilon 1",
     "[recipe] measure": "run --config recipe.toml --dry-run",
 }
 """One row of the table for each way to name what is gone, and a command that does."""

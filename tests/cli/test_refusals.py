@@ -66,7 +66,6 @@ loop:                                 | privacy ledger loop
 --unit-column: all records of one     | {PERSONS} --dataset one.csv
 --model:                              | {TEXTS} --model mlp:3
 --features:                           | {TEXTS} --model embed --features unit
-bundled:kmnist-mlp: its network takes | train bundled:kmnist-mlp@1 {PRI} --epsilon 1 --out new
 --schema: kind, bounds or values      | {MIXED} --schema draft.toml
 --schema none.toml: no such file      | {FIND} --schema none.toml
 --private: nothing in this schema     | {FIND} --schema s.toml
@@ -91,30 +90,22 @@ numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
 --out: p.csv.gz is neither .csv       | predict r --input x.npz -o p.csv.gz
-SET@ROUND:                            | tickets export pub@1 --out new
-SET@ROUND:                            | tickets export pub --to torch-prune --out new.x
---predictor:                          | tickets export pub --predictor --out new
---no-predictors:                      | tickets export pub@1 --to torch-prune --no-predictors --out new
---predictor: slim has none            | tickets export slim@1 --to state-dict --predictor --out new
+--out: new: tensors are written as    | tickets export pub@1 --out new
 --out: pri exists                     | tickets export pub --out pri
-[1] pri: made from private records    | tickets export pri --no-predictors --out new
-[1] pri: made from private records    | tickets export pri@1 --to torch-prune --out new
-[1] --predictor: the predictors       | tickets export pri@1 --to state-dict --predictor --yes --out new
+[1] pri: made from private records    | tickets export pri --out new
+[1] pri: made from private records    | tickets export pri@1 --out new
 nothing to compact:                   | tickets compact pub@0 --out new
 --out: pub exists                     | tickets import t.safetensors --model mlp:8 {PUB} --out pub
 --provenance: t.safetensors says      | tickets import t.safetensors --model mlp:8 {PUB} --provenance private --out new
 --sampling-rate:                      | privacy epsilon {PRIVACY} --sampling-rate 1.5
 --adjacency:                          | privacy epsilon {PRIVACY} --adjacency both
---noise-multiplier, --sampling-rate,  | privacy noise {PRIVACY} --epsilon 1
 --steps: the --ledger holds           | privacy curve --ledger l.jsonl --steps 3
 --out: r exists                       | report r -o r
---out, --plot: name two different     | report r -o x.png --plot x.png
-x.txt: not a picture                  | report r --plot x.txt
+x.txt: not a picture                  | compare r pub --plot x.txt
 l: made under local privacy           | report l
 RUN: name at least two runs           | compare r
 RUN: r is named twice                 | compare r r
 pub: no run there                     | compare r pub
---csv, --md, --plot: name different   | compare r pub --csv x.csv --md x.csv
 pub: no run there                     | privacy check pub
 r/model.safetensors: not a text       | privacy check r/model.safetensors
 --out: a folder is written            | export r --out m.onnx
@@ -184,8 +175,7 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     schemas(folder)
     return made_by(
         folder,
-        "tickets export pub --no-predictors --out slim",
-        "tickets export pub@2 --to torch-prune --out t.safetensors",
+        "tickets export pub@2 --out t.safetensors",
         FREE,
         f"{DENSE.replace('--out new', '--out r')} --ledger l.jsonl",
         SCHEME.replace("--out new", "--out s"),

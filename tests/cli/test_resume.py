@@ -84,9 +84,7 @@ OPTIONS = {
 
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_command_goes_on_to_the_same_bits_and_pays_nothing(
-    cli, keys, stopped, undisturbed, entries, tree, name
-):
+def test_the_same_command_goes_on_to_the_same_bits_for_nothing(cli, keys, stopped, undisturbed, entries, tree, name):
     command, before = f"{TRAIN} {OPTIONS[name]}", tree()
     if name == "allocation":
         command = command.replace("--batch-size 64 ", "")  # which follows from the steps

@@ -105,7 +105,6 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((SHARED,), {}, "", "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits"),
         ((('"public"', '"private"'),), {"select": 'rule = "smallest-within"'}, "",
          "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"),
-        ((), {"generate": "no-predictors = true"}, "", "[generate] no-predictors: the selection needs predictors"),
     ],
 )  # fmt: skip
 def test_run_refuses_before_the_first_stage(refused, changes, tables, options, message):

@@ -102,7 +102,7 @@ def artifacts(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         generate {data} {TINY} --provenance private --out {out}/private.tickets
         generate {data} {TINY} --criterion dp-train --epsilon 1 --out {out}/dp.tickets
         tickets export {home}/pub --out {out}/copy.tickets
-        tickets export {home}/pub@1 --to torch-prune --out {out}/t.safetensors
+        tickets export {home}/pub@1 --out {out}/t.safetensors
         tickets import {out}/t.safetensors {data} --model mlp:8 --out {out}/in.tickets
         tickets transfer {home}/pub {data} --mode random --out {out}/moved.tickets
         latent scheme --public {home}/other.npz {BOUNDED} --features unit --epsilon 4 --out {out}/s.scheme

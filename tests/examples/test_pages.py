@@ -180,9 +180,7 @@ BEFORE: dict[tuple[str, str], Callable[[Path], None]] = {  # page, and the step 
     ("audits.md", "dpltm train SET"): SET,
     ("audits.md", "dpltm train --dense --dataset digits --model mlp:32"): another_reader,
     ("tickets.md", "dpltm tickets ls"): SET,
-    ("tickets.md", "dpltm tickets import"): typed(
-        "tickets export digits.tickets@8 --to torch-prune --out pruned.safetensors"
-    ),
+    ("tickets.md", "dpltm tickets import"): typed("tickets export digits.tickets@8 --out pruned.safetensors"),
     ("stages.md", "dpltm generate --dataset digits --subset 0.5:1.0 --criterion dp-train"): another_reader,
     ("stages.md", "dpltm select kmnist"): KMNIST,
     ("stages.md", "dpltm train --dataset mnist --config best.toml"): another_reader,

@@ -331,7 +331,7 @@ PARTS = {
             "picture": draw.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8),
             "words": draw.integers(0, WORDS, (count, 2)).astype(np.int32),
         },
-        layout={"words": WORDS},
+        layout={"words": {"words": WORDS}},
     ),
     "bert by name": Case(tiny_bert, (), parts=words_of, layout=BY_NAME),
 }

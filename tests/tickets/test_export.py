@@ -28,7 +28,6 @@ from dpltm.tickets.export import (
     compact_run,
     compact_set,
     export_set,
-    export_state_dict,
     export_torch_prune,
     import_torch_prune,
     read_origin,
@@ -109,10 +108,8 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
     predictors = set() if provenance == "private" else {"predictors.safetensors"}
     assert {path.name for path in copied.path.iterdir()} == files | predictors
     assert {name: data for name, data in content(tmp_path).items() if not name.startswith("c/")} == before
-    found, bare = load_ticket_set(copied.path), export_set(saved, tmp_path / "bare", predictors=False)
-    bare = load_ticket_set(bare.path)
-    assert (bare.id, bare.is_scored, (bare.path / "predictors.safetensors").exists()) == (saved.id, False, False)
-    assert problems(copied.path) == problems(bare.path) == []
+    found = load_ticket_set(copied.path)
+    assert problems(copied.path) == []
     for name in ("id", "name", "criterion", "provenance", "lineage", "config", "parent"):
         assert getattr(found, name) == getattr(saved, name)
     for one, other in zip(saved.body.tickets, found.body.tickets, strict=True):
@@ -127,24 +124,6 @@ def test_a_copy_holds_the_set_and_nothing_of_its_use(tmp_path, save, provenance)
         stored = b"".join(content(tmp_path / "c").values())
         shown = [text for value in measured for text in (repr(value), f"{value:.4f}", f"{value:.2%}", percent(value))]
         assert not [text for text in shown if text.encode() in stored]
-
-
-# --- plain state dicts ---
-
-
-def test_a_state_dict_loads_with_safetensors_alone(tmp_path, spec):
-    """Pruned weights are plain zeros whatever they were, no -0.0 either, as ``Mask.apply`` writes them."""
-    values, mask = ticket_of(spec)
-    strange = {name: value.clone() for name, value in values.items()}
-    for place, row in enumerate(strange["fc1.weight"]):
-        row[~mask["fc1.weight"][place]] = (torch.nan, -torch.inf, -1.0)[place % 3]
-    export_state_dict(strange, mask, tmp_path / "t.safetensors", ORIGIN)
-    model = build(spec)
-    model.load_state_dict(load_file(tmp_path / "t.safetensors"), strict=True)
-    for name, value in model.named_parameters():
-        assert torch.equal(value == 0, ~mask[name])
-        assert not value[~mask[name]].signbit().any()
-    assert torch.equal(model(records(spec)), masked(spec, values, mask)(records(spec)))
 
 
 # --- torch.nn.utils.prune ---
@@ -262,18 +241,15 @@ def test_a_model_of_other_names_or_shapes(tmp_path):
 
 # --- where an exported ticket comes from ---
 
-WRITERS = {"state-dict": export_state_dict, "torch-prune": export_torch_prune}
 
-
-def written(path, form, origin):
-    WRITERS[form](*ticket_of(MLP), path, origin)
+def written(path, origin):
+    export_torch_prune(*ticket_of(MLP), path, origin)
     return path
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_a_file_says_where_it_comes_from(tmp_path, form):
+def test_a_file_says_where_it_comes_from(tmp_path):
     for number, origin in enumerate(ORIGINS.values()):
-        assert read_origin(written(tmp_path / f"{number}.safetensors", form, origin)) == origin
+        assert read_origin(written(tmp_path / f"{number}.safetensors", origin)) == origin
     before = {"id": "cd" * 32, "name": "n", "provenance": "public", "source": {}, "events": [], "draws": []}
     assert told(Origin.from_json, before) == "it was written by dpltm before 0.3; make it again"
 
@@ -322,19 +298,18 @@ def test_more_than_half_a_megabyte_to_go_along_is_refused(tmp_path):
     sizes = [len(json.dumps(having(number).to_json())) for number in (1, 2)]
     most = 1 + (2**19 - sizes[0]) // (sizes[1] - sizes[0])
     path = tmp_path / "t.safetensors"
-    assert read_origin(written(path, "torch-prune", having(most))) == having(most)
+    assert read_origin(written(path, having(most))) == having(most)
     assert import_torch_prune(path, MLP).tickets[1].mask.same_as(ticket_of(MLP)[1])
     path.unlink()
     why = f"{most + 1} releases and declarations are too many to go with a file; export the whole set"
-    assert told(written, path, "state-dict", having(most + 1), kind=InputError).endswith(why)
+    assert told(written, path, having(most + 1), kind=InputError).endswith(why)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_the_same_ticket_gives_the_same_bytes_for_everybody(tmp_path, form):
+def test_the_same_ticket_gives_the_same_bytes_for_everybody(tmp_path):
     """The header has one key of its own: of several the order would vary from process to process."""
     for number in range(5):
-        written(tmp_path / f"{number}.safetensors", form, ORIGIN)
+        written(tmp_path / f"{number}.safetensors", ORIGIN)
     assert len(set(content(tmp_path).values())) == 1
     data = (tmp_path / "0.safetensors").read_bytes()
     metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]

@@ -11,7 +11,7 @@ from dpltm.networks import ModelSpec, build
 from dpltm.networks.layout import Holder
 from dpltm.networks.state import weights_of
 from dpltm.tickets import load, save
-from dpltm.tickets.export import Origin, compact_set, export_state_dict
+from dpltm.tickets.export import Origin, compact_set, export_torch_prune
 from dpltm.tickets.store import problems
 from own_networks import CASES, CLASSES, LABELS, PARTS, TEXTS, Case, FrozenNorm, HandMade, text_dataset
 from refusals import refused
@@ -83,12 +83,12 @@ def test_all_stages(name, tmp_path):
         assert dpltm.evaluate(loaded, *held_out).accuracy == dpltm.evaluate(run, *held_out).accuracy
 
     # weights by the names of the module
-    export_state_dict(
-        back.tickets.body.theta0, back.ticket.mask, tmp_path / "start.safetensors", Origin.of(back.tickets)
-    )
-    for file in (tmp_path / "start.safetensors", tmp_path / "run" / "model.safetensors"):
+    file, origin = tmp_path / "ticket.safetensors", Origin.of(back.tickets)
+    export_torch_prune(back.tickets.body.theta0, back.ticket.mask, file, origin)
+    exported = {name.removesuffix("_orig"): value for name, value in load_file(file).items() if "_mask" not in name}
+    for values in (exported, load_file(tmp_path / "run" / "model.safetensors")):
         module = case.model()
-        missing, unexpected = module.load_state_dict(load_file(file), strict=False)
+        missing, unexpected = module.load_state_dict(values, strict=False)
         assert not unexpected
         assert not {*missing} & dict(module.named_parameters()).keys()
 

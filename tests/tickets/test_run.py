@@ -1,7 +1,5 @@
 """Runs: what is written loads again, and into plain PyTorch."""
 
-import csv
-import io
 import json
 from collections import OrderedDict
 from dataclasses import replace
@@ -22,7 +20,7 @@ from dpltm.privacy.entry import Entry, Lineage, Part
 from dpltm.privacy.mechanisms import NoisySgd
 from dpltm.tickets.files import new_folder, write_lineage
 from dpltm.tickets.run import AUDIT, FoundRun, load_run, read_observations, write_observations, write_run
-from dpltm.tickets.workbench.compare import compare, table_csv, texts, unlike
+from dpltm.tickets.workbench.compare import compare, texts, unlike
 from dpltm.training.canaries import Observations
 from refusals import refused, told
 
@@ -201,16 +199,3 @@ def test_another_relation_or_unit_is_named_in_its_row() -> None:
     assert [row["other_terms"] for row in body["rows"]] == [None, None, "add-remove, unit user"]
     assert "three: its epsilons are for add-remove, unit user" in body["notes"]
     assert [any(" (add-remove, unit user)" in cell for cell in row) for row in texts(body)] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        *((cell, f"'{cell}") for cell in ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1")),
-        *((cell, cell) for cell in ("-1.5", "+49", "-inf", "+", "-", "a=b", "", "2-3")),
-    ],
-)
-def test_no_cell_is_a_formula(cell: str, written: str) -> None:
-    """Numbers, and signs as names of classes, stay what they are."""
-    ((name, found),) = csv.reader(io.StringIO(table_csv([{"run": cell, "n": -1}]).partition("\n")[2], newline=""))
-    assert (name, found) == (written, "-1")

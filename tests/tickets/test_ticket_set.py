@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-import dpltm.tickets
 from dpltm.errors import InputError
 from dpltm.privacy.entry import Lineage, lineage_from_json, to_json
 from dpltm.privacy.ledger import canonical
 from dpltm.tickets import tensors, ticket_set
-from dpltm.tickets.store import bundled_names, find_set, listing, problems, set_path, split_round
-from dpltm.tickets.ticket_set import check_text, is_bundled, last_winner, load_ticket_set, load_winner, save_winner
+from dpltm.tickets.store import listing, problems, split_round
+from dpltm.tickets.ticket_set import check_text, last_winner, load_ticket_set, load_winner, save_winner
 from dpltm.training.artifacts import PROVENANCES, Parent, Winner
 from refusals import told
 from set_entries import DRAWN, LINEAGES, MADE, MOMENTS, SAID, TRAINED, store_set
@@ -202,12 +201,8 @@ def test_with_the_digest_made_right(drawn, edit, change, message):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Where bundled sets lie, empty; the working folder is another one beside it."""
-    for folder in (tmp_path / "bundled", tmp_path / "own"):
-        folder.mkdir()
-    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", tmp_path / "bundled")
-    monkeypatch.chdir(tmp_path / "own")
-    return tmp_path / "bundled"
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("home")
@@ -228,46 +223,10 @@ def test_what_is_no_round():
         assert told(split_round, f"a@{number}", kind=InputError) == said
 
 
-def test_a_set_by_name_and_an_unknown_bundled_one_is_refused_and_the_known_ones_named(home, save, monkeypatch):
-    """A folder that is called like one is reached by a path."""
-    saved = save(Path("bundled:mine"))
-    save(home / "small")
-    (home / "no-set").mkdir()
-    assert find_set("./bundled:mine").id == find_set("bundled:small").id == saved.id
-    assert bundled_names() == ("bundled:small",)
-    for name in ("", "../own/mine", "small/../small", "/etc", ".", "mine"):
-        unknown = f"bundled:{name}: no such ticket set comes with dpltm; there are"
-        assert told(find_set, f"bundled:{name}") == f"{unknown} bundled:small"
-    monkeypatch.setattr(ticket_set, "BUNDLED_HOME", home / "nowhere")
-    assert told(find_set, "bundled:a") == "bundled:a: no such ticket set comes with dpltm; there are none"
-
-
-def test_a_bundled_set_by_any_of_its_paths(home, save, monkeypatch):
-    """Nothing may be written there, whatever it is called."""
-    save(home / "small")
-    save(Path("mine"))
-    (home.parent / "link").symlink_to(home)
-    (home.parent / "short").symlink_to(home / "small")
-    monkeypatch.chdir(home)
-    for name in ("small", "../link/small", "../short", "../own/../bundled/small"):
-        assert is_bundled(Path(name))
-    for name in (".", "../own/mine", "small/deeper", "../own/small"):
-        assert not is_bundled(Path(name))
-
-
-def test_what_comes_along_is_whole_and_free_to_use():
-    for name in bundled_names():
-        assert problems(set_path(name)) == []
-        found = find_set(name)
-        assert found.provenance in ("public", "data-free")
-        assert [entry.kind for entry in found.lineage.entries] == ["public"]
-        assert found.on_mark is None, "nothing is written into the package"
-
-
-def test_listing(home, save):
-    """Those of the folder itself and the bundled ones; what is damaged does not hide the others."""
+@pytest.mark.usefixtures("home")
+def test_listing(save):
+    """What is damaged does not hide the others."""
     assert list(listing(Path())) == []
-    save(home / "small", name="bundled")
     for name in ("bundled:small", "a", "a\x1b[2Jb", "c\nd", "b", "d", "deeper/down"):
         save(Path(name))
     Path("other").mkdir()
@@ -279,9 +238,8 @@ def test_listing(home, save):
     Path("d/tickets.json").write_text("{")
     found = list(listing(Path()))
     whole, damaged = ["a", "'a\\x1b[2Jb'", "bundled:small", "'c\\nd'"], ["b", "d", "pipe"]
-    assert sorted(entry.name for entry in found if entry.problem is None) == sorted([*whole, "bundled:small"])
+    assert sorted(entry.name for entry in found if entry.problem is None) == sorted(whole)
     assert sorted(entry.name for entry in found if entry.tickets is None) == damaged
-    assert [entry.tickets.name for entry in found if entry.name == "bundled:small"] == ["a name", "bundled"]
     (entry,) = (entry for entry in found if entry.name == "a")
     assert entry.size == sum(len(path.read_bytes()) for path in Path("a").iterdir())
     why = "cannot be read: Not a directory; name a folder of ticket sets"
@@ -313,15 +271,6 @@ def test_everything_that_is_wrong_is_told(healthy, raw):
     first, *rest = problems(healthy.path)
     assert "the id does not match" in first
     assert rest == [card]
-
-
-def test_a_draw_from_a_set_that_comes_with_dpltm_is_marked_in_memory():
-    """Others' files are not written."""
-    bundled = dpltm.tickets.load("bundled:digits-mlp")
-    before = bundled.lineage
-    bundled.mark(Lineage((DRAWN,)))
-    assert bundled.lineage.entries == (*before.entries, DRAWN)
-    assert dpltm.tickets.load("bundled:digits-mlp").lineage == before
 
 
 # --- whatever is done to a set's files, loading it refuses in one clear line or returns what was saved ---

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,25 +18,16 @@ from dpltm.reports.statement import interval
 from dpltm.reports.subjects import count, run_subject, section
 from dpltm.reports.wording import as_share
 from dpltm.tickets.charts import against_epsilon, new_picture, write_charts
-from dpltm.tickets.files import check_free, check_writable, new_file
-from dpltm.tickets.predict import no_formula
 from dpltm.tickets.run import FoundRun, find_run
 from dpltm.tickets.sweep_files import is_sweep
 
 
 def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm compare``; files that were asked for are made."""
+    """Return the JSON answer of ``dpltm compare``; a picture is drawn where one was asked for."""
     paths = _folders(request.runs or ())  # with what the table calls each
     if len(paths) < 2:
         raise InputError("RUN: name at least two runs, or a sweep with several")
-    targets = {name: Path(path) for name in ("csv", "md") if (path := getattr(request, name)) is not None}
-    for name, path in targets.items():
-        check_free(path, name)
-        check_writable(path)
     picture = new_picture(request.plot)
-    files = [*targets.values(), *(() if picture is None else (picture,))]
-    if len(set(files)) < len(files):
-        raise InputError("`csv`, `md`, `plot`: name different files")
     runs: list[FoundRun] = []
     with progress.progress("reading runs", len(paths)) as step:
         for path, label in paths.items():
@@ -48,12 +37,9 @@ def compare_runs(request: CompareRequest, progress: Progress) -> dict[str, Any]:
     drawn = against_epsilon([row for row in body["rows"] if row["compared"]]) if picture is not None else []
     if picture is not None and not drawn:
         raise InputError("`plot`: no run has both an accuracy and a finite epsilon")
-    for name, path in targets.items():
-        with new_file(path) as staging:
-            staging.write_text(table_csv(body["rows"]) if name == "csv" else markdown(body), encoding="utf-8")
     if picture is not None:
         write_charts(picture, drawn, "Runs")
-    return {**body, "csv": request.csv, "md": request.md, "plot": request.plot}
+    return {**body, "plot": request.plot}
 
 
 def _folders(names: Sequence[str]) -> dict[Path, str]:
@@ -260,28 +246,3 @@ def costs(body: Mapping[str, Any]) -> list[str]:
     """Return what all that is compared costs together, in words; nothing where that is not known."""
     together = body["together"]
     return [] if together is None else [f"all {together['runs']} released together: {guarantee(together)}"]
-
-
-def markdown(body: Mapping[str, Any]) -> str:
-    """Return the table for a document."""
-    left_out = () if "r2" in body["rows"][0] else OF_NUMBERS
-    places = [place for place, name in enumerate(COLUMNS) if name not in left_out]
-    table = [[_plain(row[place]) for place in places] for row in (list(COLUMNS), *texts(body))]
-    lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines.insert(1, "|" + "---|" * len(places))
-    terms = [title(body)] if title(body) else []
-    return "\n".join([*lines, "", *(f"- {_plain(line)}" for line in (*terms, *costs(body), *body["notes"])), ""])
-
-
-def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows, one column a key; no spreadsheet takes a text in them for a formula."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: no_formula(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
-    return stream.getvalue()
-
-
-def _plain(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")

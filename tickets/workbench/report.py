@@ -48,15 +48,12 @@ class Reported:
 
 
 def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
-    """Return the JSON answer of ``dpltm report``; the files that were asked for are written."""
+    """Return the JSON answer of ``dpltm report``; the page, or the card, is written."""
     target = Path(request.target or "")
     suffix = ".card.md" if request.card else ".html"
     out = Path(request.out) if request.out else free_name(target.resolve().name or "dpltm", suffix)
     check_free(out)
     check_writable(out)
-    picture = charts.new_picture(request.plot)
-    if picture == out:
-        raise InputError("`out`, `plot`: name two different files")
     progress.say(f"reading {target}")
     if not is_run(target):
         form = "SWEEP" if is_sweep(target) else "SET" if (target / "tickets.json").exists() else "PATH"
@@ -73,14 +70,9 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
     body = signed(statement(reported.subject, reported.account))
     curves = curves_of(reported.account)
     attacker = [] if curves is None else [charts.trade_off(curves)]
-    drawn = [*reported.evidence["over_steps"], *attacker]
-    if picture is not None and not drawn:
-        raise InputError(f"`plot`: {target} has no curve to draw")
     content = card_text(body) if request.card else _page(reported, body, attacker)
     with new_file(out) as staging:
         staging.write_text(content, encoding="utf-8")
-    if picture is not None:
-        charts.write_charts(picture, drawn, f"{body['kind']} {body['name']}")
     return {
         "report": str(out),
         "of": str(target),
@@ -90,7 +82,6 @@ def report(request: ReportRequest, progress: Progress) -> dict[str, Any]:
         "verdict": body["outcome"].get("verdict"),
         "decision": verdict(body) or None,
         "bytes": out.stat().st_size,
-        "plot": request.plot,
         "privacy": {key: body[key] for key in ("certified", "nominal", "notes")},
     }
 

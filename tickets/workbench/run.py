@@ -100,11 +100,10 @@ def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOption
     private = load(learning)
     ledger = ledger_of(learning.dataset, learning, private.noun)
     generated = generation.plan(load(making), making, ledger, services(SILENT), model=own_of(making.model, making))
-    if generated.provenance == "data-free" or making.no_predictors:
-        wrong = "no-predictors" if making.no_predictors else "provenance"
+    if generated.provenance == "data-free":
         raise InputError(
-            f"[generate] {wrong}: the selection needs predictors, which data-free tickets and a set without them have not;"
-            " say public or private, or train a ticket by its round with dpltm train SET@ROUND"
+            "[generate] provenance: the selection needs predictors, which data-free tickets have not; say public or private,"
+            " or train a ticket by its round with dpltm train SET@ROUND"
         )
     densities = scheduled_densities(generated.spec, generated.config)
 

@@ -107,13 +107,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
     """Draw a winner from a set in a folder, which is marked with it, and remember it there; return the answer."""
     tickets = opened_set(request.set, request.model)
     selection.check_scored(tickets, request)
-    folder = ticket_set.folder_of(tickets)
     dry = {"dry_run": True} if request.dry_run else {}
-    if ticket_set.is_bundled(folder):
-        raise InputError(
-            f"{request.set}: comes with dpltm, and a selection is remembered with the set; copy it with dpltm tickets export"
-            f" {request.set} `out` DIR"
-        )
     if request.rule == "smallest-within":
         winner = selection.select_public(tickets, request)
     else:
@@ -136,7 +130,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
     })  # fmt: skip
     if not request.dry_run:
-        ticket_set.save_winner(folder, winner)
+        ticket_set.save_winner(ticket_set.folder_of(tickets), winner)
     return body
 
 

@@ -1,7 +1,6 @@
 """Cross-validation and grid searches: every fit is in one ledger, and the report is on all of them together."""
 
 import copy
-import functools
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -213,7 +212,7 @@ def test_another_ledger_does_not_forget_what_was_spent(change, tmp_path):
     settings = {
         "tickets": {"tickets": a_set(), "round": 1},
         "ledger": {"ledger": dpltm.Ledger()},
-        "file": {"ledger": functools.partial(open_ledger, tmp_path / "l.jsonl")},
+        "file": {"ledger": open_ledger(tmp_path / "l.jsonl")},
         "none": {"ledger": None},
     }
     alone = made.privacy_
@@ -230,7 +229,7 @@ def test_what_was_spent_goes_along_when_an_estimator_is_pickled(tmp_path):
     """In memory first, then in a file: whoever reads the pickle opens the file again, and counts each release once."""
     made = classifier().fit(*table())
     memory = made.ledger_
-    made.set_params(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl")).fit(*table())
+    made.set_params(ledger=open_ledger(tmp_path / "l.jsonl")).fit(*table())
     sent = pickle.loads(pickle.dumps(copy.deepcopy(made)))
     assert sent.privacy_.certified == made.privacy_.certified
     sent.fit(*table())
@@ -242,7 +241,7 @@ def test_records_scored_for_free_are_not_private_under_another_ledger(tmp_path):
     x, y = table()
     made = classifier(score_epsilon=None).fit(x[:100], y[:100])
     made.score(x[100:], y[100:])
-    made.set_params(ledger=functools.partial(open_ledger, tmp_path / "l.jsonl"))
+    made.set_params(ledger=open_ledger(tmp_path / "l.jsonl"))
     with pytest.raises(ValueError, match="an exact score was measured, and these are other records"):
         made.fit(x, y)
     made.fit(x[:50], y[:50]).set_params(ledger=dpltm.Ledger())

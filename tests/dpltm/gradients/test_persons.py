@@ -170,9 +170,7 @@ FILTERS: list[Filter] = [
     st.floats(allow_nan=True, allow_infinity=True, width=32),
     st.sampled_from([1e-6, 1.0, 1e6]),
 )
-def test_a_record_moves_the_sum_by_the_bound_at_most(
-    seed: int, filter: Filter, place: int, weight: float, size: float
-) -> None:
+def test_a_record_moves_sums_by_the_bound(seed: int, filter: Filter, place: int, weight: float, size: float) -> None:
     """Whatever its weight: what lies outside [0, 1] counts as the nearest end, and NaN as 0."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))

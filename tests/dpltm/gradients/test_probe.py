@@ -18,14 +18,13 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.checkpoint import checkpoint
 
-import dpltm
 from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, probe
 from dpltm.gradients.engine import BY_VALUES
 from dpltm.gradients.layer import Recorder
 from dpltm.networks.evaluation import count_correct
 from dpltm.networks.masks import Mask
-from dpltm.records.made_up import in_float64
+from dpltm.records.made_up import in_float64, padding_rows
 from gradient_cases import MIXED, Applied, Picture, checked, cross_entropy, decides, refusal, squared_error, tied
 from refusals import refused
 
@@ -299,8 +298,8 @@ def test_padding_that_is_prepared_is_tried_as_the_network_gets_it():
     model = Applied(forward, layer=nn.Linear(2, 3))
     x, y = torch.rand(4, 12, 2), torch.tensor([0, 1, 2, 2])
     checked(model, cross_entropy, x, y)  # which knows of no padding
-    settings = {"batch_size": 4, "steps": 1, "noise_multiplier": 1.0, "delta": 0.1, "ledger": dpltm.Ledger()}
-    message = refused(dpltm.PrivateLoop, model, cross_entropy, x, y, prepare=normalised, **settings)
+    gradients = RecordGradients(model, Mask.dense(model), cross_entropy)
+    message = refused(gradients.check, x, y, normalised(padding_rows(x)))
     assert message == MIXED.format("the loss")
 
 

@@ -209,15 +209,15 @@ def test_tickets_with_such_labels_are_not_attacked_and_carry_over_to_others():
 
 
 def test_a_loop_with_such_labels_is_a_run():
-    x, y = X, Y
+    x, y = X / np.float32(255), Y
     model = HandMade()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     terms = {"batch_size": 20, "steps": 2, "noise_multiplier": 1.0, "delta": 1e-4, "ledger": dpltm.Ledger()}
-    loop = dpltm.PrivateLoop(model, squares, x, y, prepare=lambda rows: rows.float() / 255, **terms)
+    loop = dpltm.PrivateLoop(model, squares, x, y, **terms)
     for step in loop:
         step.backward()
         optimizer.step()
-    run = loop.finish(bounds=(0, 255))
+    run = loop.finish()
     assert (run.config["classes"], run.spec.labels) == (0, LabelForm("float32", (3,)))
     assert dpltm.predict(run, x[:4]).outputs.shape == (4, 3)
 
@@ -346,17 +346,18 @@ def test_what_does_not_fit_is_named(tmp_path):
 
 
 def test_the_layout_is_on_disk(tmp_path):
-    """Also of networks that take parts by place."""
     x, y = CASE.records(60, 0)
-    by_place = {"0": x["input_ids"], "1": x["attention_mask"] > 0}
-    run = dpltm.train(Reader, by_place, y, words=WORDS, classes=CLASSES, ledger=dpltm.Ledger(), **TRAINING)
+    x = {**x, "attention_mask": x["attention_mask"] > 0}
+    words = {"input_ids": WORDS}
+    run = dpltm.train(Reader, x, y, words=words, classes=CLASSES, ledger=dpltm.Ledger(), **TRAINING)
     save(run, tmp_path / "run")
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     length = x["input_ids"].shape[1]
-    assert stored["own"]["parts"] == [["0", [length], WORDS, "int64", False], ["1", [length], 2, "bool", False]]
+    mask, ids = ["attention_mask", [length], 2, "bool", False], ["input_ids", [length], WORDS, "int64", False]
+    assert stored["own"]["parts"] == [mask, ids]
     loaded = load(tmp_path / "run", model=Reader)
     assert loaded.spec.parts == run.spec.parts
-    assert np.array_equal(dpltm.predict(loaded, by_place).outputs, dpltm.predict(run, by_place).outputs)
+    assert np.array_equal(dpltm.predict(loaded, x).outputs, dpltm.predict(run, x).outputs)
 
 
 @pytest.mark.parametrize(

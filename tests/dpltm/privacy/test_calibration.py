@@ -1,4 +1,4 @@
-"""Noise, steps or rate for a budget: it fits and wastes little, and ends where nothing fits; the odometer of the steps."""
+"""Noise or steps for a budget: it fits and wastes little, and ends where nothing fits; the odometer of the steps."""
 
 import math
 from dataclasses import replace
@@ -12,7 +12,7 @@ from dpltm.errors import BudgetError, CalibrationError, InputError
 from dpltm.privacy import calibration
 from dpltm.privacy.account import NOTHING, Account, Planned
 from dpltm.privacy.accountant import epsilon
-from dpltm.privacy.calibration import MIN_NOISE, TOLERANCE, Odometer, calibrate_noise, calibrate_rate, calibrate_steps
+from dpltm.privacy.calibration import MIN_NOISE, TOLERANCE, Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.describe import describe
 from dpltm.privacy.entry import HASHES, Entry, Part
 from dpltm.privacy.mechanisms import (
@@ -29,7 +29,7 @@ from exact import gaussian_epsilon
 from refusals import refused
 
 DELTA = 1e-5
-SEARCHES = (calibrate_noise, calibrate_steps, calibrate_rate)
+SEARCHES = (calibrate_noise, calibrate_steps)
 REMEDY = (
     "; set a larger `epsilon`, a new budget for all of it together, or name the account of other people (`ledger`,"
     " `population`)"
@@ -123,7 +123,6 @@ def test_full_steps_get_the_analytic_noise(budget, delta, steps, adjacency):
     [
         (calibrate_noise, "noise_multiplier", (0.0, 9.0)),
         (calibrate_steps, "steps", (1, 10**9)),
-        (calibrate_rate, "sampling_rate", (0.01, 1.0)),
     ],
 )
 def test_only_what_is_searched_for_is_set(search, field, values):
@@ -178,25 +177,6 @@ def test_no_more_steps_than_are_wanted(most):
     assert calibrate_steps(1.0, DELTA, plan(7, 0.1, 2.0), most=most) == plan(min(fitting, most), 0.1, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("budget", "steps", "sigma", "before"),
-    [(0.01, 1000, 2.0, []), (20.0, 100, 0.5, []), (2.0, 100, 2.0, [plan(100, 0.01, 2.0)])],
-)
-def test_the_largest_rate_that_fits(budget, steps, sigma, before):
-    found = calibrate_rate(budget, DELTA, plan(steps, 0.5, sigma), after(*before))
-    assert (1 - TOLERANCE) * budget <= epsilon([*before, found], DELTA) <= budget
-
-
-@pytest.mark.parametrize("below", [0.0, 3e-4])
-def test_a_rate_close_to_one(below):
-    """The search must not step over 1, where no rate is."""
-    budget = epsilon([plan(10, 1.0, 5.0)], DELTA) * (1 - below)
-    found = calibrate_rate(budget, DELTA, plan(10, 0.1, 5.0))
-    assert 0.9 < found.sampling_rate <= 1
-    assert (1 - TOLERANCE) * budget <= epsilon([found], DELTA) <= budget
-    assert calibrate_rate(50.0, DELTA, plan(1, 0.1, 1.0)).sampling_rate == 1
-
-
 @pytest.mark.parametrize("accountant", ["rdp", "ma"])
 def test_other_accountants_keep_the_budget_too(accountant):
     """By their own figure to the tolerance; by the tightest one with room to spare."""
@@ -207,8 +187,6 @@ def test_other_accountants_keep_the_budget_too(accountant):
     found = calibrate_steps(2.0, DELTA, plan(1, 0.05, 2.0), accountant=accountant)
     more = replace(found, steps=found.steps + 1)
     assert epsilon([found], DELTA, accountant) <= 2 < epsilon([more], DELTA, accountant)
-    found = calibrate_rate(2.0, DELTA, plan(100, 0.5, 2.0), accountant=accountant)
-    assert (1 - TOLERANCE) * 2 <= epsilon([found], DELTA, accountant) <= 2
 
 
 def test_what_leaves_nothing_is_named():
@@ -290,18 +268,9 @@ def test_no_step_fits():
         calibrate_steps(1.0, DELTA, plan(10, 0.5, 0.2))
 
 
-def test_no_rate_fits():
-    """At a rate of 1e-9 a record enters one of 10^5 steps with chance 1e-4: more than delta, and nearly no noise."""
-    assert refusal(CalibrationError, calibrate_rate, 0.1, 1e-6, plan(10**5, 0.1, 0.01)) == (
-        "`epsilon`: 0.1 is too small to calibrate: even sampling rate 1e-09 over 100000 steps at noise multiplier 0.01"
-        " spends more; raise `epsilon` or the noise, or take fewer steps"
-    )
-
-
-@pytest.mark.parametrize("search", [calibrate_rate, calibrate_steps])
-def test_without_noise_nothing_fits(search):
+def test_without_noise_nothing_fits():
     said = "`noise_multiplier`: without noise no budget is enough"
-    assert refusal(CalibrationError, search, 1.0, DELTA, plan(10, 0.1, 0.0)) == said
+    assert refusal(CalibrationError, calibrate_steps, 1.0, DELTA, plan(10, 0.1, 0.0)) == said
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -413,9 +413,7 @@ LONG = [
     ("sigma", "rate", "steps", "delta", "replace_one"),
     [*SHORT, *(pytest.param(*row, marks=pytest.mark.long) for row in LONG)],
 )
-def test_what_is_certified_is_just_above_the_truth(
-    sigma: float, rate: float, steps: int, delta: float, replace_one: bool
-) -> None:
+def test_certified_is_just_above_truth(sigma: float, rate: float, steps: int, delta: float, replace_one: bool) -> None:
     found = certified(sigma, rate, steps, delta, replace_one)
     low, high = epsilons(sigma, rate, steps, delta, found, replace_one=replace_one)
     assert low * (1 - 1e-6) <= found <= high * 1.015  # 1.2 % where one step spreads far more than its deviation

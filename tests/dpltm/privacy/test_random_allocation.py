@@ -21,7 +21,7 @@ from dpltm.privacy import accountant
 from dpltm.privacy.account import NOTHING, Account, Planned, as_replace_one
 from dpltm.privacy.accountant import central_limit_mu, epsilon, filter_epsilon, profile
 from dpltm.privacy.accountants import QUICK
-from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_rate, calibrate_steps
+from dpltm.privacy.calibration import Odometer, calibrate_noise, calibrate_steps
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.mechanisms import (
     AllocatedSgd,
@@ -103,9 +103,7 @@ def test_one_of_a_few_steps_is_what_the_integral_says(steps: int, noise: float) 
 
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize(("participations", "steps"), [(2, 4), (3, 4), (2, 3)])
-def test_several_of_a_few_steps_are_dominated_by_one_of_each_of_so_many_groups(
-    participations: int, steps: int
-) -> None:
+def test_several_of_few_steps_are_dominated_by_one_of_each_of_so_many_groups(participations: int, steps: int) -> None:
     ways = math.comb(steps, participations)
 
     def split(rest: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -167,9 +165,7 @@ def test_reference_values() -> None:
 
 @settings(max_examples=12)
 @given(st.floats(-3, 6).map(lambda log: 10.0**log), st.integers(1, 40), st.integers(1, 10**4))
-def test_a_hostile_setting_costs_no_less_than_one_of_more_noise_nor_more_than_known_steps(
-    noise: float, participations: int, steps: int
-) -> None:
+def test_hostile_ones_lie_between_more_noise_and_known_steps(noise: float, participations: int, steps: int) -> None:
     mechanism = allocation(participations, max(steps, participations), noise)
     price = epsilon([mechanism], DELTA, resolution=QUICK)
     known = epsilon([GaussianRelease(noise)] * participations, DELTA)
@@ -188,8 +184,7 @@ def test_neither_chances_nor_means_are_lost(noise: float, steps: int) -> None:
 
 def test_only_the_whole_has_a_price() -> None:
     mechanism = allocation(4, 40, 1.0)
-    for calibrate in (calibrate_rate, calibrate_steps):
-        assert refused(calibrate, 1.0, DELTA, mechanism).endswith("to be participations over steps")
+    assert refused(calibrate_steps, 1.0, DELTA, mechanism).endswith("to be participations over steps")
     odometer = Odometer(NOTHING, mechanism, DELTA)
     assert {odometer.after(step) for step in (1, 20, 40)} == {epsilon([mechanism], DELTA)}
 
@@ -303,9 +298,7 @@ def test_a_bug_that_adds_nothing_to_delta_is_refuted(rate, steps, noise, batch, 
 @pytest.mark.parametrize(
     ("rate", "steps", "batch", "records"), [(0.25, 1, 1, 3), (0.5, 1, 2, 4), (0.125, 2, 2, 4), (0.125, 2, 3, 4)]
 )
-def test_nothing_is_assumed_of_a_step_that_is_cut_and_no_less_would_do(
-    rate, steps, batch, records, adjacency, monkeypatch
-):
+def test_nothing_is_assumed_of_a_cut_step_and_no_less_would_do(rate, steps, batch, records, adjacency, monkeypatch):
     """The noise hides a record of any other step, so that what is added to delta is all that there is."""
     mechanism, noise = truncated(rate, steps, 4.0 * RELATIONS[adjacency], batch, records, adjacency), 4.0
     chance = truncation_chance(mechanism)

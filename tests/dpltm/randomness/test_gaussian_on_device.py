@@ -253,9 +253,7 @@ def test_compiled_sums_are_those_of_the_processor(
 
 @pytest.mark.parametrize("fails", [False, True], ids=["is wrong", "fails"])
 @pytest.mark.parametrize("broken", [each.__name__ for each in PLAIN])
-def test_what_cannot_be_compiled_or_is_wrong_is_not_used(
-    broken: str, fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_compiled_or_wrong_is_not_used(broken: str, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And fast mathematics is off, whatever the caller has set."""
     asked: list[dict[str, object]] = []
 

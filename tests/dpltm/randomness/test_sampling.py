@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -213,29 +212,3 @@ def test_one_label_a_record():
     assert (
         refused(Records, np.zeros((0, 2)), torch.zeros(1)) == "x, y: 0 records and 1 labels; give one label a record"
     )
-
-
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        lambda rows: rows.float() / rows.float().abs().max(),
-        lambda rows: rows.float() / len(rows),
-        lambda rows: rows.float().sort(0).values,
-        lambda rows: rows.float()[:1],
-        lambda rows: torch.where((rows < 400).all(), rows.float(), rows.float() / 2),
-    ],
-    ids=["by the largest", "by the length", "sorted", "one row", "by its range"],
-)
-def test_what_prepares_rows_together_is_refused(prepare):
-    assert refused(Records, np.zeros((5, 2), "float32"), np.zeros(5), prepare=prepare) == (
-        "prepare: what it makes of a row depends on the other rows, its place among them, how many there are, or random"
-        " numbers: no bound would hold; scale by public numbers, pad to a public length, and draw in the model"
-    )
-
-
-def test_what_prepares_rows_by_a_decision_on_values_is_refused():
-    def prepare(rows):
-        return rows.float() if bool((rows < 1e9).all()) else rows.float() / 2
-
-    said = refused(Records, np.zeros((5, 2), "float32"), np.zeros(5), prepare=prepare)
-    assert re.match(r"prepare: test_sampling.py, line \d+, decides by values of the batch", said)

@@ -49,7 +49,7 @@ NUMBERS = [
     *("nan", "NaN", "-nan", "inf", "-Infinity", "nan(1)", "1_0", "0x1", "\uff11\uff12", "+-1", "1,5", "12 %"),
 ]
 WORDS = [
-    *("x", "X x", "", "?", "NA", " ", "  x", "\u2003x", "é", "ß\u00a0", 'a"b', '"', "\x00", "a\x00b", "\ufeff", "id1"),
+    *("x", "X x", "", "?", "NA", " ", "  x", "\u2003x", "é", "ß\u00a0", 'a"b', '"', "\x00", "a\x00b", "\ufeff", "id1")
 ]
 LONG = ["a,b", "a\nb", "a\r\nb", ', "x"', '""']
 CELLS = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.sampled_from(LONG), st.text(max_size=4))

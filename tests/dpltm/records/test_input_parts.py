@@ -1,13 +1,16 @@
 """Records of several arrays: side by side in one, and each part as it was for the network."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from dpltm.networks.own_network import apart
-from dpltm.records import count_outside, from_arrays, prepare
+from dpltm.records import affine, count_outside, from_arrays, prepare, scale
 from dpltm.records.arrays import records_of, unlabelled
 from dpltm.records.input_parts import MAX_WORDS, InputPart
 from refusals import refused
@@ -52,9 +55,6 @@ def test_parts_reach_the_network_in_their_types_and_shapes():
     for name in ("pixels", "age"):
         assert found[name].dtype == torch.float32
         np.testing.assert_allclose(found[name], x[name] / 255, rtol=1e-6)
-    by_place = {str(place): x[name] for place, name in enumerate(sorted(x))}
-    in_place = given_back(by_place, (0.0, 255.0), words={"1": 2, "2": 9})
-    assert all(torch.equal(one, other) for one, other in zip(in_place, found.values(), strict=True))
 
 
 @settings(max_examples=100)
@@ -97,12 +97,13 @@ NO_NAME = "is no name of an argument; call each part as the network does"
     [
         ({"ids": IDS}, {}, f"{MISSING} words={{'ids': N}}; or give quantities as floats, with `bounds`"),
         ({"ids": IDS}, {"words": {"idz": 8}}, "`words`: x has no part 'idz'; did you mean ids?"),
-        ({"ids": IDS}, {"words": 2**24}, f"`words` {2**24}: {RANGE}"),
-        ({"ids": IDS}, {"words": 7}, no_position(7, 3, 1, 7)),
+        ({"ids": IDS}, {"words": {"ids": 2**24}}, f"`words` {2**24}: {RANGE}"),
+        ({"ids": IDS}, {"words": {"ids": 7}}, no_position(7, 3, 1, 7)),
+        ({"ids": IDS}, {"words": 8}, "`words` 8: x has parts; say it by name, such as words={'ids': N}"),
         ({"ids": IDS / 2}, {"words": {"ids": 8}}, no_position(0.5, 0, 1, 8)),
         (
             {"ids": IDS, "mask": IDS[1:] > 2},
-            {"words": 8},
+            {"words": {"ids": 8}},
             "`x`: its parts have different numbers of records: 4 in 'ids', 3 in 'mask'; give each a row a record",
         ),
         (
@@ -110,7 +111,8 @@ NO_NAME = "is no name of an argument; call each part as the network does"
             {"words": {"ids": 8}},
             "x['text'] is <U1 of shape (4,), no numbers, a row a record; leave it out, or pad rows to one public length",
         ),
-        ({"a b": IDS}, {"words": 8}, f"`x`: 'a b' {NO_NAME}"),
+        ({"0": IDS}, {"words": {"0": 8}}, f"`x`: '0' {NO_NAME}"),
+        ({"a b": IDS}, {"words": {"a b": 8}}, f"`x`: 'a b' {NO_NAME}"),
         ({}, {}, "`x`: a mapping of nothing; give it the arrays that the network takes"),
         ((IDS, IDS > 2), {}, "`x`: a tuple of arrays; give a mapping of them by the names of the network's arguments"),
     ],
@@ -123,9 +125,9 @@ def test_bounds_are_of_quantities():
     y, level = np.arange(4) % 2, IDS / 8
     assert "has no public range; pass `bounds`" in refused(from_arrays, {"level": level}, y)
     assert "these records hold positions in a table; drop `bounds`" in refused(
-        from_arrays, {"ids": IDS}, y, words=8, bounds=(0, 1)
+        from_arrays, {"ids": IDS}, y, words={"ids": 8}, bounds=(0, 1)
     )
-    assert from_arrays({"ids": IDS}, y, words=8).bounds_origin == "declared"
+    assert from_arrays({"ids": IDS}, y, words={"ids": 8}).bounds_origin == "declared"
     bytes_of = from_arrays({"ids": IDS, "pixels": IDS.astype(np.uint8)}, y, words={"ids": 8})
     assert (bytes_of.bounds, bytes_of.bounds_origin) == ((0.0, 255.0), "assumed")
     mixed = {"pixels": IDS.astype(np.uint8), "level": level}
@@ -148,3 +150,91 @@ def test_what_lies_outside_saturates_and_is_counted_where_nothing_is_learned():
     strange = records_of({"ids": IDS + 3, "level": IDS / 2}, None, None, parts).x
     assert count_outside(strange, (0.0, 1.0), parts) == 3 + 5
     assert int(apart(torch.from_numpy(prepare(strange, (0.0, 1.0), (), parts)), parts)["ids"].max()) == 7
+
+
+# --- public scaling: golden values, staying inside, order, independence of other records ---
+
+ends = st.floats(-1e6, 1e6, width=32)
+
+
+@st.composite
+def bounds(draw):
+    low, high = sorted((draw(ends), draw(ends)))
+    assume(high - low > 1e-3)
+    return low, high
+
+
+@pytest.mark.parametrize(
+    ("x", "limits", "expected"),
+    [
+        (np.array([[[0, 51], [102, 255]]], dtype=np.uint8), (0, 255), [[0, 0.2, 0.4, 1]]),
+        (np.array([[-9.0, -2.0, 0.0, 1.0, 2.0, 9.0]]), (-2, 2), [[-1, -1, 0, 0.5, 1, 1]]),
+        (np.array([[-9.0, -2.0, 0.0, 1.0, 2.0, 9.0]]), (0, 2), [[0, 0, 0, 0.5, 1, 1]]),
+        (np.array([[-3e38, 3e38]], dtype=np.float32), (0, 1e-6), [[0, 1]]),
+        (np.array([[-1e308, 1e308]]), (0, 1e-6), [[0, 1]]),
+        (np.empty((0, 2, 3)), (0, 1), np.empty((0, 6))),
+    ],
+)
+def test_scale_golden_and_saturating(x, limits, expected):
+    scaled = scale(x, limits)
+    assert scaled.dtype == np.float32
+    np.testing.assert_allclose(scaled, expected, rtol=1e-6)
+
+
+@given(st.data(), bounds(), st.sampled_from([np.bool_, np.uint8, np.int16, np.int64, "f2", "f4", "f8"]))
+def test_every_record_by_itself_into_the_unit_range(data, limits, dtype):
+    elements = {} if np.dtype(dtype).kind != "f" else {"elements": {"allow_nan": False, "allow_infinity": False}}
+    x = data.draw(hnp.arrays(dtype, hnp.array_shapes(min_dims=2, max_dims=3, max_side=4), **elements))
+    before = x.copy()
+    scaled = scale(x, limits)
+    assert scaled.shape == (len(x), x[0].size)
+    assert scaled.min() >= (0 if limits[0] >= 0 else -1)
+    assert scaled.max() <= 1
+    assert np.array_equal(x, before)
+    assert np.array_equal(scale(x[-1:], limits), scaled[-1:])
+
+
+@given(bounds(), st.floats(0, 1))
+def test_inside_it_is_the_affine_map(limits, part):
+    low, high = limits
+    value = min(low + part * (high - low), high)
+    multiplier, offset = affine(limits)
+    assert scale(np.array([[value]]), limits)[0, 0] == pytest.approx(value * multiplier + offset, abs=1e-6)
+    assert scale(np.array([limits]), limits)[0] == pytest.approx([0 if low >= 0 else -1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "values", "outside"),
+    [
+        (np.uint8, (0, 16), [0, 16, 17, 255], 2),
+        (np.bool_, (0, 1), [False, True], 0),
+        (np.int64, (0, 2**40), [2**40, 2**40 + 1, -1], 2),
+        (np.float32, (0, 0.1), [0.1, 0.11, -0.0], 1),  # the float32 next to 0.1 is larger than 0.1
+        (np.float64, (0, 0.1), [0.1, np.nextafter(0.1, 1), -5e-324], 2),
+        (np.float16, (-1e6, 1e6), [65504, -65504], 0),  # half precision cannot hold such bounds
+    ],
+)
+def test_how_many_values_saturate(dtype, bounds, values, outside):
+    x = np.array(values, dtype=dtype)[:, None]
+    assert count_outside(x, bounds) == outside
+    clipped = np.clip(x.astype(np.longdouble), *np.asarray(bounds, dtype=np.longdouble))
+    np.testing.assert_allclose(scale(x, bounds), scale(clipped.astype(np.float64), bounds), rtol=1e-3, atol=1e-7)
+
+
+FINITE = "both ends must be finite; pass the public range of the features, LO,HI"
+ORDER = "LO must be less than HI; swap or correct them"
+PRECISION = "too narrow or too wide for single precision; rescale the features and their bounds"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shown", "reason"),
+    [
+        ((3, 1), "3,1", ORDER),
+        ((0, math.inf), "0,inf", FINITE),
+        ((math.nan, 1), "nan,1", FINITE),
+        ((0, 1e-320), "0,1e-320", PRECISION),
+        ((1e9, 1e9 + 1), "1000000000,1000000001", PRECISION),
+    ],
+)
+def test_unusable_bounds(wrong, shown, reason):
+    assert refused(affine, wrong) == f"`bounds` {shown}: {reason}"

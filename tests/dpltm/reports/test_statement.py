@@ -317,9 +317,7 @@ STEPS = vars(SGD)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_sampling_is_told_of_the_training_that_has_it_and_of_no_other(
-    mechanism: Mechanism, code: str, value: str
-) -> None:
+def test_sampling_is_told_of_its_own_training_and_of_no_other(mechanism: Mechanism, code: str, value: str) -> None:
     """Other releases may stand in front of it: of its features, or its tickets."""
     training = entered(2, mechanism, words="a training")
     body = made(training, subject=RUN)

@@ -163,9 +163,7 @@ class UnevenAcrossTime(nn.Module):
     [(lambda: nn.Sequential(Uneven(5, 4), nn.ReLU(), nn.Linear(4, 3)), "2"), (UnevenAcrossTime, "body")],
     ids=["forward", "back"],
 )
-def test_where_bits_move_records_pass_one_by_one_or_the_training_is_refused(
-    make: Callable[[], nn.Module], seen: str
-) -> None:
+def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callable[[], nn.Module], seen: str) -> None:
     x, y = torch.rand(20, 5), torch.arange(20) % 3
     config = NoisySteps(Clip(1.0), NoisySgd(0.4, 1, 1.0), 8.0, 0.1, options=TrainOptions(precision="bfloat16"))
     with pytest.warns(UserWarning, match=f"on the rows beside it on this machine \\(seen at {seen}\\).*one by one"):

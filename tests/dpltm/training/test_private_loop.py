@@ -380,30 +380,6 @@ def test_a_full_memory_is_not_taken_for_a_wrong_label(error):
     )
 
 
-def test_no_traceback_holds_what_prepare_says_of_the_first_record():
-    x, y = toy_data()
-    x[0] = SECRET
-    said = "training: the first record cannot be made ready for the model; does prepare take every row of x?"
-    assert said_without_the_record(lambda: make(data=(x, y), prepare=tell_tale)) == said
-
-
-def standing(rows: Tensor) -> Tensor:
-    """Every second row turned round, by its place."""
-    return rows * (1 - 2 * (torch.arange(len(rows)) % 2))[:, None]
-
-
-def by_a_fixed_seed(rows: Tensor) -> Tensor:
-    return rows * torch.from_numpy(np.random.default_rng(0).random((len(rows), 1))).float()
-
-
-def seldom(rows: Tensor) -> Tensor:
-    return rows * torch.from_numpy(np.random.random((len(rows), 1)) > 1e-9)
-
-
-def of_the_longest(rows: Tensor) -> Tensor:
-    return rows * (rows != 0).sum(1).max() / rows.shape[1]
-
-
 class MixesFrom(nn.Module):
     """Adds the mean over the batch where it has so many rows or more."""
 
@@ -422,15 +398,6 @@ def test_what_mixes_from_some_number_of_rows_on_is_refused_up_to_the_shape_of_pa
         said = refused(lambda rows=rows: make(MixesFrom(rows), batch_size=batch, data=toy_data(200)))
         assert said.startswith("model or loss: what one record gives depends on the rest of the batch")
     assert make(MixesFrom(shape + 1), batch_size=batch, data=toy_data(200)).gradients.gradients.pass_rows == shape
-
-
-@pytest.mark.parametrize("prepare", [standing, by_a_fixed_seed, seldom, of_the_longest, torch.rand_like])
-def test_a_row_is_prepared_alone(prepare):
-    """Or one record more would move the gradients of those behind it, and no bound would hold."""
-    data = torch.rand(40, 8), torch.arange(40) % 3
-    model = nn.Linear(8, 3)
-    assert "prepare: what it makes of a row depends on" in refused(lambda: make(model, data=data, prepare=prepare))
-    make(model, data=data, prepare=lambda rows: (rows - 0.5) * 2)
 
 
 # Budgets
@@ -557,10 +524,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"epsilonn": 1.0}, "`epsilonn`: no such option; did you mean `epsilon`?"),
     *(({name: "many"}, f"`{name}`: 'many' ") for name in ("batch_size", "delta", "epsilon", "records")),
     ({"batch_size": None}, "`batch_size` is missing"),
-    *(
-        ({name: 3}, f"`{name}`: of type int")
-        for name in ("model", "loss", "ledger", "filter", "mask", "prepare", "sampling")
-    ),
+    *(({name: 3}, f"`{name}`: of type int") for name in ("model", "loss", "ledger", "filter", "mask", "sampling")),
     ({"data": (None, Y)}, "`x`: of type NoneType"),
     ({"data": ([[1.0], [1.0, 2.0]], Y)}, "`x`: of type list"),
     ({"data": (X.to_sparse(), Y)}, "`x`: of type Tensor, not a dense tensor"),

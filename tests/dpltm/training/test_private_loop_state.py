@@ -349,13 +349,9 @@ def test_a_state_tells_no_noise() -> None:
 # --- a loop that has ended, as a run: on disk and back, and what it refuses ---
 
 PICTURES = np.random.default_rng(2)
-IMAGES, LABELS = PICTURES.integers(0, 256, (60, 3, 6, 6), dtype=np.uint8), np.arange(60) % 3
+IMAGES, LABELS = PICTURES.random((60, 3, 6, 6), dtype=np.float32), np.arange(60) % 3
 TEXTS = PICTURES.integers(0, 12, (60, 5))
 TERMS = {"batch_size": 20, "steps": 4, "delta": 1e-3, "epsilon": 2.0}
-
-
-def scaled(x: Tensor) -> Tensor:
-    return x.float() / 255
 
 
 class Text(nn.Module):
@@ -390,8 +386,8 @@ def printed(*arguments: object) -> dict[str, Any]:
 def test_it_is_kept_and_read_like_any_run(tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = Picture()
-    loop = looped(model, prepare=scaled, audit=20)
-    made = loop.finish(bounds=(0, 255))
+    loop = looped(model, audit=20)
+    made = loop.finish()
     assert made.privacy.certified == loop.report().certified
     assert made.entry == loop.entry
     assert made.entry in made.lineage.entries
@@ -403,11 +399,11 @@ def test_it_is_kept_and_read_like_any_run(tmp_path, monkeypatch):
     assert np.array_equal(again.observations.scores, made.observations.scores)
     model.eval()
     with torch.no_grad():
-        wanted = model(scaled(torch.from_numpy(IMAGES)))
+        wanted = model(torch.from_numpy(IMAGES))
     assert np.allclose(dpltm.predict(again, IMAGES).outputs, wanted, atol=1e-5)
-    test, labels = PICTURES.integers(0, 256, (30, 3, 6, 6), dtype=np.uint8), np.arange(30) % 3
+    test, labels = PICTURES.random((30, 3, 6, 6), dtype=np.float32), np.arange(30) % 3
     with torch.no_grad():
-        right = model(scaled(torch.from_numpy(test))).argmax(1) == torch.from_numpy(labels)
+        right = model(torch.from_numpy(test)).argmax(1) == torch.from_numpy(labels)
     assert dpltm.evaluate(again, test, labels).accuracy == pytest.approx(float(right.float().mean()))
 
     # at the terminal, without the code
@@ -417,7 +413,7 @@ def test_it_is_kept_and_read_like_any_run(tmp_path, monkeypatch):
     assert page["privacy"]["certified"]["epsilon"] == pytest.approx(certified)
     assert printed("privacy", "check", page["report"])["problems"] == []
     assert printed("audit", "run")["certified"] == pytest.approx(certified)
-    save(looped(Picture(), prepare=scaled).finish(bounds=(0, 255)), tmp_path / "other")
+    save(looped(Picture()).finish(), tmp_path / "other")
     rows = printed("compare", "run", "other")["rows"]
     assert [row["certified"] for row in rows] == [pytest.approx(certified), pytest.approx(certified)]
     assert {row["state"] for row in rows} == {"finished"}
@@ -435,14 +431,14 @@ def test_words(tmp_path):
 
 
 def test_a_ticket_brings_mask_and_lineage(tmp_path):
-    first = looped(Picture(), prepare=scaled).finish(bounds=(0, 255))
+    first = looped(Picture()).finish()
     model = Picture()
     model.load_state_dict(first.model.state_dict())
     model.conv.bias.requires_grad_(False)
     live = {name: torch.rand(value.shape) < 0.5 if value.ndim >= 2 else torch.ones_like(value, dtype=torch.bool)
             for name, value in model.named_parameters()}  # fmt: skip
-    made = looped(model, prepare=scaled, mask=Mask(live), lineage=first.lineage, ledger=first.ledger, epsilon=4.0)
-    made = made.finish(bounds=(0, 255))
+    made = looped(model, mask=Mask(live), lineage=first.lineage, ledger=first.ledger, epsilon=4.0)
+    made = made.finish()
     assert {*first.lineage.entries} < {*made.lineage.entries}
     assert made.network.start_provenance == "lineage"
     assert made.privacy.certified.epsilon > first.privacy.certified.epsilon
@@ -455,26 +451,27 @@ def test_a_ticket_brings_mask_and_lineage(tmp_path):
 
 def test_the_range_of_records_must_be_that_of_the_loop():
     """The loop gave bytes as they are: a run scales them, so it says what the model took instead."""
-    loop = looped(Picture())
+    images = (255 * IMAGES).astype(np.uint8)
+    loop = looped(Picture(), images)
     said = "`bounds`, `inputs`: a run scales records by `bounds` (0, 255)"
     assert refused(loop.finish, bounds=(0, 255)).startswith(said)
     made = loop.finish(bounds=(0, 255), inputs=lambda x: 255 * x)
     with torch.no_grad():
-        wanted = loop.model.eval()(torch.from_numpy(IMAGES).float())
-    assert np.allclose(dpltm.predict(made, IMAGES).outputs, wanted, atol=1e-4)
+        wanted = loop.model.eval()(torch.from_numpy(images).float())
+    assert np.allclose(dpltm.predict(made, images).outputs, wanted, atol=1e-4)
 
 
 def test_what_a_run_refuses():
-    loop = looped(Picture(), ends=False, prepare=scaled)
+    loop = looped(Picture(), ends=False)
     said = "`finish`: the loop has not ended (1 of 4 gradients were taken); iterate to its end"
-    assert refused(loop.finish, bounds=(0, 255)) == said
+    assert refused(loop.finish) == said
     model = Picture()
-    loop = looped(model, prepare=scaled)
+    loop = looped(model)
     with torch.no_grad():
         model.head.bias.add_(1)
-    assert refused(loop.finish, bounds=(0, 255)).startswith("`model`: its weights are not those")
+    assert refused(loop.finish).startswith("`model`: its weights are not those")
     flat = nn.Sequential(nn.Flatten(), nn.Linear(108, 1))
-    x = torch.from_numpy(IMAGES).float() / 255
+    x = torch.from_numpy(IMAGES)
     one = PrivateLoop(flat, lambda outputs, _: outputs[:, 0] ** 2, x, LABELS, ledger=dpltm.Ledger(), **TERMS)
     optimizer = torch.optim.SGD(flat.parameters(), lr=0.1)
     for step in one:

@@ -143,13 +143,11 @@ def test_under_dp(criterion):
     assert [kind for kind, _ in held(ledger)] == ["excluded", "release"]
 
 
-def test_late_rewinding_and_no_predictors():
+def test_late_rewinding():
     early = made(PUBLIC, options_of("magnitude", provenance="public"))
     late = options_of("magnitude", provenance="public", rewind=4)
     assert made(PUBLIC, late).id != early.id
     assert plan(PUBLIC, late, Ledger(), QUIET).config.steps == 5 + 2 * 1
-    bare = made(PUBLIC, options_of("magnitude", provenance="public", no_predictors=True))
-    assert (bare.is_scored, bare.id) == (False, early.id)
 
 
 @pytest.mark.parametrize("provenance", ["public", "private"])

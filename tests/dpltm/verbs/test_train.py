@@ -132,17 +132,6 @@ def test_test_records_that_the_ledger_protects(ledger):
 # --- how the budget is divided ---
 
 
-def test_the_budget_covers_what_counts_already(ledger):
-    tickets = ticket_set()
-    a_draw(ledger, tickets, 0.5)
-    held = ledger.entries
-    plan = planned(ledger=ledger, start=from_round(tickets, 2), epsilon=1.0)
-    assert 0.998 < certified(plan) <= 1
-    assert alone(plan.mechanism) < 0.85
-    assert ledger.entries == held, "a plan enters nothing"
-    assert plan.mechanism.noise_std == plan.resolved["noise_multiplier"] * plan.resolved["sensitivity"]
-
-
 def test_the_epsilon_of_a_trial_is_that_of_its_own_lineage(ledger):
     first = trained(ledger=ledger, epsilon=1.0, steps=9)
     assert refusal(BudgetError, ledger=ledger, epsilon=1.0, steps=9).startswith("budget: on these records epsilon ")

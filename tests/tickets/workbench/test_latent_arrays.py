@@ -149,9 +149,7 @@ def test_a_release_is_entered_and_counted(scheme: Scheme, ledger: Ledger) -> Non
     assert len(ledger.entries) == 2
 
 
-def test_the_entry_is_on_record_before_the_first_coin(
-    scheme: Scheme, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_entry_precedes_the_first_coin(scheme: Scheme, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coins follow from the secret of the release alone."""
     entered: list[int] = []
 
@@ -271,9 +269,7 @@ def test_next_to_nothing_is_learned_where_next_to_nothing_was_sent() -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adadelta", "adam"])
 @pytest.mark.parametrize("inputs", ["means", "bits"])
-def test_every_optimizer_learns_by_its_own_step_size(
-    strong: Scheme, files: list[np.ndarray], optimizer: str, inputs: str
-) -> None:
+def test_optimizers_have_their_own_steps(strong: Scheme, files: list[np.ndarray], optimizer: str, inputs: str) -> None:
     """Signs of 64 pixels, of which few are flipped; chance is a tenth. More in training, where coins are known by heart."""
     changes: dict[str, Any] = {"optimizer": optimizer, "inputs": inputs, "model": "mlp:32"}
     facts = learned(strong, files, TESTED, **changes, epochs=30.0).facts
@@ -281,9 +277,7 @@ def test_every_optimizer_learns_by_its_own_step_size(
     assert facts["training"] > 0.3
 
 
-def test_public_test_records_keep_their_labels(
-    strong: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_public_records_keep_labels(strong: Scheme, files: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels of messages are randomised; those that predictions are compared with are not."""
     seen, whole = [], latent.accuracy
 
