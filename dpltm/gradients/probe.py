@@ -106,30 +106,26 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
     how records go through a model, as far as that is seen."""
     modules = modules_of(model, loss)
     kinds = dict.fromkeys(kind for module in modules for kind in type(module).__mro__[:-1])
-    of_all = tuple(tuple(hooks) for name, hooks in vars(every_module).items() if name.startswith("_global_") and hooks)
+    everywhere = (_setting(value, 0) for name, value in vars(every_module).items() if name.startswith("_global_"))
     parameters = (
         (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
         for value in model.parameters()
     )
-    return (
-        of_all,
-        *map(_of_class, kinds),
-        *parameters,
-        *(
-            (
-                module,
-                type(module),
-                module.training,
-                vars(module).get("forward"),
-                *(tuple(hooks) for hooks in _hooks(module)),
-                *(
-                    (name, setting)
-                    for name, value in (*attributes_of(module).items(), *module._buffers.items())
-                    if (setting := _setting(value, 0)) is not None
-                ),
-            )
-            for module in modules
-        ),
+    above = (*everywhere, *map(_of_class, kinds), *parameters)
+    return *above, *(
+        (
+            module,
+            type(module),
+            module.training,
+            vars(module).get("forward"),
+            *(tuple(hooks) for hooks in _hooks(module)),
+            *(
+                (name, setting)
+                for name, value in (*attributes_of(module).items(), *module._buffers.items())
+                if (setting := _setting(value, 0)) is not None
+            ),
+        )
+        for module in modules
     )
 
 

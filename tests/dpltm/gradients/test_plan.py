@@ -19,6 +19,7 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, engine
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Workspace
+from dpltm.gradients.probe import structure
 from dpltm.networks.masks import Mask
 from gradient_cases import MIXED, Applied, Product, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
@@ -531,6 +532,16 @@ EVERYWHERE: dict[str, Callable[[Any, pytest.MonkeyPatch], object]] = {
         lambda module, _, output: mixing(output) if type(module) is nn.ReLU else None,
     ),
 }
+
+
+@once
+def test_a_hook_on_all_backward_passes_is_looked_at_as_well(monkeypatch):
+    """PyTorch keeps a truth value beside them, which stays."""
+    monkeypatch.setattr(every_module, "_global_is_full_backward_hook", None)
+    model = nn.Tanh()
+    before = structure(model, cross_entropy)
+    with every_module.register_module_full_backward_hook(lambda *_: None):
+        assert structure(model, cross_entropy) != before
 
 
 @once
