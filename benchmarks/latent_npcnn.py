@@ -1,76 +1,81 @@
-"""LATENT's networks without privacy (NPCNN, IV-A1), on as many records and epochs as are asked for.
+"""LATENT's networks without privacy (NPCNN, IV-A1a and IV-A1c), as printed.
 
-    DPLTM_DATA=... python benchmarks/latent_npcnn.py [mnist] [cifar10-45k] [--records 30000] [--epochs 1]
+    DPLTM_DATA=... python benchmarks/latent_npcnn.py mnist
+    DPLTM_DATA=... python benchmarks/latent_npcnn.py cifar10-45k [--epochs 100] [--seed 0]
 
-The network ``latent``, for CIFAR-10 at 32 x 32, by Adam in batches of 64 with a quarter of the last layer's inputs left out;
-the source has Adadelta, batches of 128 and 32, dropouts of 25 and 50 %, 12 and 100 epochs. Accuracy is on 5,000 of the
-training records, without dropout, and on the test split. No privacy is claimed anywhere here.
+Dropouts of 25 % after each pooling and 50 % before the last layer, Adadelta, batches of 128 for 12 epochs (MNIST) and of 32
+for 100 (CIFAR-10). Ours are the step size of 1 and the decay of 0.95 (of which the source says nothing), the padding that
+makes 9,216 and 2,304 outputs, and CIFAR-10's 45,000 training records. An epoch's line has the accuracy in
+training, with its dropouts, and on the test split, without. No privacy is claimed anywhere here.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy
 
-from dpltm.networks import ModelSpec, build
 from dpltm.networks.evaluation import accuracy
-from dpltm.pruning.generation import shuffled_batches
 from dpltm.records import Public, load
 
 PUBLIC = Public("a benchmark")
-
-NAMES = ("mnist", "cifar10-45k")
-
-SEEN = 5000  # training records that accuracy in training is measured on
+PRINTED = {"mnist": (128, 12), "cifar10-45k": (32, 100)}  # the batch and the epochs
 
 
-def train(spec: ModelSpec, x: Tensor, y: Tensor, epochs: int) -> nn.Module:
-    model = build(spec, 0)
-    optimizer = torch.optim.Adam(model.parameters())
-    batches = shuffled_batches(len(x), 64, torch.Generator().manual_seed(0))
-    torch.manual_seed(0)
-    hook = list(model.children())[-1].register_forward_pre_hook(lambda _, given: dropout(given[0], 0.25))
-    for _ in range(epochs * (len(x) // 64)):
-        index = next(batches)
-        optimizer.zero_grad()
-        cross_entropy(model(x[index]), y[index]).backward()
-        optimizer.step()
-    hook.remove()
-    return model
+def network(name: str) -> nn.Module:
+    def convolution(inputs: int, outputs: int, padding: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=padding), nn.ReLU()]
+
+    def dense(inputs: int, width: int) -> list[nn.Module]:
+        return [nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 10)]
+
+    pool = [nn.MaxPool2d(2), nn.Dropout(0.25)]
+    if name == "mnist":
+        return nn.Sequential(*convolution(1, 32, 0), *convolution(32, 64, 0), *pool, *dense(9216, 128))
+    first = [*convolution(3, 32, 1), *convolution(32, 32, 0), *pool]
+    return nn.Sequential(*first, *convolution(32, 64, 1), *convolution(64, 64, 0), *pool, *dense(2304, 512))
 
 
-def npcnn(name: str, records: int, epochs: int) -> str:
+def npcnn(name: str, epochs: int | None, seed: int) -> None:
     data = load(name)
     assert data.test is not None
-    (x, y), shape = (part[:records] for part in data.train.open(PUBLIC)), data.train.shape
-    spec = ModelSpec("latent:" + "x".join(map(str, (*shape, 1)[:3])), math.prod(shape), 10)
-    model = train(spec, *tensors(x, y), epochs)
-    seen = accuracy(model, *tensors(x[:SEEN], y[:SEEN]))
-    new = accuracy(model, *tensors(*data.test.open(PUBLIC)))
-    told = f"{100 * seen:.2f} in training, {100 * new:.2f} on {len(data.test):,} test records"
-    return f"{told}; {len(x):,} to learn from, epochs {epochs}"
+    (x, y), (tx, ty) = (images(*part.open(PUBLIC)) for part in (data.train, data.test))
+    batch, printed = PRINTED[name]
+    torch.manual_seed(seed)
+    model = network(name)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95)
+    for epoch in range(1, 1 + (epochs or printed)):
+        hits, model = 0, model.train()
+        for index in torch.randperm(len(x)).split(batch):
+            optimizer.zero_grad()
+            scores = model(x[index])
+            cross_entropy(scores, y[index]).backward()
+            optimizer.step()
+            hits += int((scores.argmax(1) == y[index]).sum())
+        model.eval()
+        print(
+            f"{name}: epoch {epoch}: {100 * hits / len(x):.2f}, test {100 * accuracy(model, tx, ty):.2f}", flush=True
+        )
+    print(f"without dropout {100 * accuracy(model, x, y):.2f}; {time.process_time():.0f} s")
 
 
-def tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(x).flatten(1).float() / 255, torch.from_numpy(y).long()
+def images(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    x = x[..., None] if x.ndim == 3 else x
+    return torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(y).long()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=NAMES, metavar="{mnist,cifar10-45k}")
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--records", type=int, default=30_000)
-    given = parser.parse_args()
+    parser.add_argument("name", choices=list(PRINTED))
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in given.names:
-        told = npcnn(name, given.records, given.epochs)
-        print(f"{name}: {told}; {time.process_time():.0f} s", flush=True)
+    npcnn(options.name, options.epochs, options.seed)
 
 
 if __name__ == "__main__":

@@ -706,8 +706,9 @@ class TicketClassifier(ClassifierMixin, TicketEstimator):
             ``noise_multiplier`` it says nothing.
         delta: of the guarantee, below 1 / ``n_records``.
         noise_multiplier: noise over sensitivity, in place of ``epsilon``: then a fit costs what ``privacy_`` says.
-        bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column. Needed
-            unless values are bytes or booleans. Values outside saturate.
+        bounds: public range of the features, ``(low, high)``: two numbers, or two arrays with a number a column, by which
+            the estimator takes each to the range 0 to 1; ``run_`` takes such columns. Needed unless values are bytes or
+            booleans. Values outside saturate.
         schema: in place of ``bounds`` and ``classes``, of data frames with words, dates or holes: what columns hold, or the
             file that says so (``dpltm datasets schema``). Columns go by name, in any order.
         classes: all labels that there are, public; or their number K, for labels 0 to K - 1.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -161,12 +161,15 @@ class FeatureMap:
     @property
     def _together(self) -> int:
         """Records that are computed side by side: tried once for a map and a number of threads, not for every piece of a
-        split."""
+        split. InputError for a map that gives a record another answer again: what it keeps of one would be in others."""
         threads = torch.get_num_threads()
         if threads not in self._tried:
             like = torch.zeros(1, *self.shape)
-            alike = bits_hold(lambda rows: self._of(self.transformed(rows.numpy())), like, ROWS)
-            self._tried[threads] = ROWS if alike else 1
+            of_rows = partial(bits_hold, lambda rows: self._of(self.transformed(rows.numpy())), like)
+            together = next((rows for rows in (ROWS, 1) if of_rows(rows)), 0)
+            if not together:
+                raise InputError(f"`features`: {self.text} gives the same record another answer; let it keep no state")
+            self._tried[threads] = together
         return self._tried[threads]
 
     @cached_property

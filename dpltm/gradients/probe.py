@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as every_module
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dpltm.errors import InputError, first_line
@@ -101,15 +102,20 @@ def modules_of(model: nn.Module, loss: Loss) -> list[nn.Module]:
 
 
 def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
-    """Modules and parameters, hooks, own ``forward`` and settings: what decides how records go through a model, as far as
-    that is seen."""
+    """Modules and parameters, hooks, own ``forward`` and settings, and those of classes and of all modules: what decides
+    how records go through a model, as far as that is seen."""
+    modules = modules_of(model, loss)
+    kinds = dict.fromkeys(kind for module in modules for kind in type(module).__mro__[:-1])
+    everywhere = (_setting(value, 0) for name, value in vars(every_module).items() if name.startswith("_global_"))
     parameters = (
         (id(value), value.requires_grad, value.dtype, value.device, value.shape, tuple(map(tuple, hooks_of(value))))
         for value in model.parameters()
     )
-    return *parameters, *(
+    above = (*everywhere, *map(_of_class, kinds), *parameters)
+    return *above, *(
         (
             module,
+            type(module),
             module.training,
             vars(module).get("forward"),
             *(tuple(hooks) for hooks in _hooks(module)),
@@ -119,8 +125,14 @@ def structure(model: nn.Module, loss: Loss) -> tuple[object, ...]:
                 if (setting := _setting(value, 0)) is not None
             ),
         )
-        for module in modules_of(model, loss)
+        for module in modules
     )
+
+
+def _of_class(kind: type) -> object:
+    """Its functions and settings; of PyTorch's, which are many, what a call goes through."""
+    names = ("forward", "__call__") if kind.__module__.startswith("torch.") else (*vars(kind),)
+    return kind, *((name, _setting(vars(kind).get(name), 0)) for name in names if name != "__doc__")
 
 
 TRIES = 3

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import dpltm
 from dpltm.features import MAPS, MapKind, Transform, metavar, normalisation, parse
 from dpltm.features.feature_map import FeatureMap, make_feature_map
 from dpltm.features.normalisation import (
@@ -245,6 +246,29 @@ def test_a_new_kind_is_one_object(request):
     assert "fourier:D,GAMMA, stripes or stripes:R" in refused(parse, "stripes:x")
     assert refused(parse, "stripes:5") == "`features`: stripes:5: R must be 1 to 4; the usual is stripes:2"
     assert refused(MAPS.register, stripes) == "`features`: there is one named 'stripes' already; take another name"
+
+
+class Running(Transform):
+    """Records less a mean of those before."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.feature_shape, self.mean = (math.prod(shape),), torch.zeros(())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.nan_to_num().clamp(0, 1).mean()
+        return x.flatten(1) - self.mean
+
+
+def test_a_map_that_keeps_something_of_records_is_refused(request):
+    """Before anything is paid: what it kept of one would be in all that come after."""
+    MAPS.register(MapKind("running", (), "any", "Records less a mean of others.", "here", Running))
+    request.addfinalizer(lambda: MAPS.unregister("running"))
+    x, y = np.random.default_rng(0).random((20, 6)), np.arange(20) % 2
+    settings = {"bounds": (0, 1), "records": 20, "features": "running", "head": "dp-sgd", "batch_size": 5, "steps": 2}
+    ledger = dpltm.Ledger()
+    message = refused(dpltm.train, "mlp", x, y, **settings, noise_multiplier=1.0, delta=1e-2, ledger=ledger)
+    assert message == "`features`: running gives the same record another answer; let it keep no state"
+    assert not ledger.entries
 
 
 SHAPE = (12, 10)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as every_module
 from torch.nn.utils import parametrizations, prune, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
@@ -18,6 +19,7 @@ from dpltm.filters import Clip
 from dpltm.gradients import RecordGradients, engine
 from dpltm.gradients.explicit_layer import ExplicitLayer
 from dpltm.gradients.layer import Workspace
+from dpltm.gradients.probe import structure
 from dpltm.networks.masks import Mask
 from gradient_cases import MIXED, Applied, Product, checked, cross_entropy, refusal, right, squared_error
 from refusals import refused
@@ -456,6 +458,8 @@ def mixing(value: Tensor) -> Tensor:
 class Switched(nn.Sequential):
     """Mixes records as soon as one of its settings says so; a module in it does in one mode."""
 
+    all_mix = False
+
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
         self.settings, self.loss_scale = {"mix": False}, SimpleNamespace(mix=False)
@@ -465,7 +469,7 @@ class Switched(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.then(x)
-        mixes = self.settings["mix"] or self.loss_scale.mix or bool(self.mix > 0)
+        mixes = self.settings["mix"] or self.loss_scale.mix or bool(self.mix > 0) or type(self).all_mix
         return super().forward(mixing(x) if mixes else x)
 
 
@@ -509,6 +513,43 @@ def test_a_changed_model_is_tried_again_and_stays_refused(name):
     change(model)
     for _ in range(2):
         assert said in refused(gradients.filtered_sum, X, Y, Clip(1.0))
+
+
+class Mixing(nn.ReLU):
+    """Looks at other records."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return mixing(x)
+
+
+EVERYWHERE: dict[str, Callable[[Any, pytest.MonkeyPatch], object]] = {
+    "function of a class": lambda _, patch: patch.setattr(nn.ReLU, "forward", Mixing.forward),
+    "setting of a class": lambda _, patch: patch.setattr(Switched, "all_mix", True),
+    "another class": lambda model, _: setattr(model[1], "__class__", Mixing),
+    "hook on all modules": lambda _, patch: patch.setitem(
+        every_module._global_forward_hooks,
+        0,
+        lambda module, _, output: mixing(output) if type(module) is nn.ReLU else None,
+    ),
+}
+
+
+@once
+def test_a_hook_on_all_backward_passes_is_looked_at_as_well(monkeypatch):
+    """PyTorch keeps a truth value beside them, which stays."""
+    monkeypatch.setattr(every_module, "_global_is_full_backward_hook", None)
+    model = nn.Tanh()
+    before = structure(model, cross_entropy)
+    with every_module.register_module_full_backward_hook(lambda *_: None):
+        assert structure(model, cross_entropy) != before
+
+
+@once
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_change_of_a_class_or_of_all_modules_is_tried_again(name, monkeypatch):
+    model, gradients = switched()
+    EVERYWHERE[name](model, monkeypatch)
+    assert MIXES in refused(gradients.filtered_sum, X, Y, Clip(1.0))
 
 
 @once
