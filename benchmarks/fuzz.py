@@ -162,7 +162,7 @@ _RUN = "config.json", "model.safetensors", "mask.safetensors", "lineage.json"
 _INFO = "--bounds 0,16 --classes 3"
 KINDS: dict[str, Kind] = {
     "npz": Kind(("b.npz",), (*_data("{}", _INFO), "evaluate run --dataset {}", "predict run --input {} -o out.csv")),
-    "input": Kind(("x.npz",), ("predict run --input {} -o out.csv", "predict seen --input {} -o out.npz")),
+    "input": Kind(("x.npz",), ("predict run --input {} -o out.csv", "predict seen --input {} -o out.csv")),
     "npy": Kind(_within("f", "x_train.npy", "y_train.npy"), _data("./f", _INFO)),
     "texts": Kind(("texts.npz",), ("datasets info {}", "train --dense --model embed --steps 2 --noise-multiplier 5 --delta"
                                    " 1e-3 --dry-run --dataset {} --words 60")),

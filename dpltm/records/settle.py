@@ -442,7 +442,8 @@ def _cut_hashes(dataset: Dataset, option: str) -> np.ndarray:
     if rows.columns is not None and not rows.units_name and times[times > 1].sum() > MOST_EQUAL * len(hashes):
         raise DataError(
             f"{option}: many records of {dataset.name} are equal, label and all, and equal ones are in one part, so labels"
-            " would differ between parts; add a column that tells them apart, such as a number of each, or name a test file"
+            " would differ between parts; add a column 'id' that numbers them, of kind \"ignored\" in a schema,"
+            " or name a test file"
         )
     return hashes
 

@@ -671,7 +671,7 @@ def check_spelling(path: Path, schema: Schema) -> None:
     for column in wanted.values():
         way = max(ways, key=lambda way: times[column.name, way])
         if times[column.name, way] > max(times[column.name, ""], records / 2):
-            words = 'a `schema`, or kind = "category" where they are words'
+            words = 'a `schema`, or kind = "category" and values = "private" where they are words'
             raise DataError(f"{path}: column {column.name!r} writes {ways[way]} {words}")
 
 

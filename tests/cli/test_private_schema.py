@@ -139,6 +139,7 @@ def test_a_column_that_is_spelled_in_another_way_is_refused_with_what_to_write(c
     asked = "datasets schema d.csv --label ill --classes no,yes --out f.toml"
     assert f"column 'fee' writes {said} " in (told := refused(f"{asked} --private 8"))
     assert refused(f"{asked} --from-public") == told
+    assert told.endswith('or kind = "category" and values = "private" where they are words')
     assert not Path(LEDGER).exists()
     thousands = 'thousands = ","\n' * ("thousands" in said)
     Path("s.toml").write_text(f"{thousands}[column.fee]\n{schema}\n")
