@@ -89,7 +89,7 @@ o.npz/m: cannot be written            | {ENCODE} --out o.npz/m
 numbers.csv: its first line           | predict r --input numbers.csv -o p.csv
 --label y:                            | predict r --input x.npz --label y -o p.csv
 --out: old.csv exists                 | predict r --input x.npz -o old.csv
---out: p.csv.gz is neither .csv       | predict r --input x.npz -o p.csv.gz
+--out: p.csv.gz is no .csv; name it    | predict r --input x.npz -o p.csv.gz
 --out: new: tensors are written as    | tickets export pub@1 --out new
 --out: pri exists                     | tickets export pub --out pri
 [1] pri: made from private records    | tickets export pri --out new
