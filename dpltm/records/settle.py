@@ -452,16 +452,18 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
     """Return a part of a dataset, such as ``0.5:1.0``; None for the whole.
 
     The size of a part of a described dataset follows from the description alone: how many hashes fall into it is private. Of
-    others it is counted on the part, so that no record outside of it has a say.
+    others it is counted on the part, so that no record outside of it has a say. Declared ``records`` are those of the part
+    that is named: what is held out of it for the test is taken off, by its share.
     """
     part, size, places = dataset.part, dataset.records, dataset._places
+    named = range(HASHES)
     inside = np.ones(len(dataset.train), dtype=bool)
     if subset is not None:
         asked = parse_subset(subset, dataset.name, hashed=dataset.rows.cut, places=None if places is None else size)
         if asked.stop <= part.start:
             raise DataError(f"`subset` {subset}: that part of {dataset.name} is held out (`test`); take another")
         if asked.cut != "whole":
-            part = replace(asked, start=max(part.start, asked.start))
+            named, part = range(asked.start, asked.stop), replace(asked, start=max(part.start, asked.start))
         if part.cut == "place":
             assert places is not None
             inside = (places >= part.start) & (places < part.stop)
@@ -477,6 +479,8 @@ def take_part(dataset: Dataset, subset: str | None, records: int | None, for_tra
     train = dataset.train if inside.all() else dataset.train.taken(np.flatnonzero(inside))
     if for_training:
         _check_trainable(train._closed.y, dataset, subset)
+    if records is not None and part.cut in ("record", "person"):
+        records = max(1, records * (part.stop - part.start) // len(named))
     return replace(
         dataset,
         train=replace(train, part=part),

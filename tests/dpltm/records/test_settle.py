@@ -177,6 +177,18 @@ def test_both_parts_are_of_one_file(tmp_path):
     assert refused(load, path, test="0.2", subset="0.1", **options).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("parts", "records"),
+    [({}, 1000), ({"test": "0.2"}, 800), ({"subset": "0.0:0.5"}, 1000), ({"test": "0.2", "subset": "0.0:0.5"}, 600)],
+    ids=str,
+)
+def test_what_is_held_out_is_taken_off_the_declared_number(tmp_path, parts, records):
+    """It is that of the part that is named, and the others of it are not trained on: steps would be too small."""
+    path = write(tmp_path / "d.csv", rows_of(200))
+    found = load(path, label="y", bounds=(0.0, 1.0), records=1000, **parts)
+    assert (found.records, found.records_origin) == (records, "declared")
+
+
 def test_all_rows_of_a_person_are_on_one_side(tmp_path):
     """And which, the person decides alone: not what the rows hold."""
     path = write(tmp_path / "d.csv", rows_of(2000, persons=200))
