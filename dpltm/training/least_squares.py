@@ -91,9 +91,11 @@ cross moments it is ``SCREENED`` where classes are even, for noise hides pairs; 
 would make columns that go together stand out of a rare class. A deviation is at least ``LEAST_SCALE``, in a range of 1."""
 
 MOST_EXCESS, MOST_ROWS, OF_ROWS = 2.0, 8.0, 0.25
-LONGEST_EXCESS = math.sqrt(2), math.sqrt(2) * MOST_EXCESS / math.sqrt(1 - OF_ROWS**2)
 """Of a person's rows, sums of chances less outcomes count up to ``MOST_EXCESS``. Beside these, outcomes are counted, of up
 to about ``MOST_ROWS`` rows, by so small a part of the norm that the sums hardly have more noise."""
+
+LONGEST_EXCESS = math.sqrt(2), math.sqrt(2) * MOST_EXCESS / math.sqrt(1 - OF_ROWS**2)
+"""Of the chances of a record less its outcome; and of a person's sums of these."""
 
 FAR, SHOWN = 0.15, 4
 """Part of a class's share that noise may move its mean chance by, untold; and classes of which more is told."""

@@ -241,9 +241,8 @@ class ColumnQuery:
         A noisy count N(c, s^2) reaches t with chance Q((t - c) / s): 0.95 at c = t + 1.645 s. All of it is public.
         """
         rarest = math.ceil(self.threshold(noise_std, delta) + SURELY * noise_std) if self.lone_names else None
-        numbers = any(
-            map(histograms_of, self.columns)
-        )  # whose groups count WEIGHT times their rows, and must reach 5 s
+        # groups of numbers count WEIGHT times their rows, and must reach 5 s
+        numbers = any(map(histograms_of, self.columns))
         densest = math.ceil((STANDS_OUT + SURELY) * noise_std / WEIGHT) if numbers else 0
         told = [] if rarest is None else [f"a category that {rarest:,} rows have"]
         told += [f"bounds of a column where {densest:,} rows lie within a factor of 2, or 4 years"] if numbers else []
