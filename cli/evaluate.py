@@ -34,7 +34,7 @@ from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of
 from dpltm.tickets.predict import no_formula
 from dpltm.tickets.workbench.code import opened_run
-from dpltm.tickets.workbench.compare import COLUMNS, costs, texts, title
+from dpltm.tickets.workbench.compare import COLUMNS, texts, title
 from dpltm.tickets.workbench.handover import exported
 from dpltm.tickets.workbench.records import open_dataset
 from dpltm.training.artifacts import Run
@@ -196,8 +196,8 @@ def show_report(rich: RichConsole, body: dict[str, Any]) -> None:
 def show_comparison(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the table, what all of it costs, and notes."""
     _show_table(rich, list(COLUMNS), texts(body), title(body) or None)
-    for line in costs(body):
-        rich.print(line, style="bold")
+    if (together := body["together"]) is not None:
+        rich.print(f"all {together['runs']} released together: {guarantee(together)}", style="bold")
     show_notes(rich, body)
     show_wrote(rich, body, "plot")
 

@@ -45,7 +45,7 @@ GONE: dict[str, str] = {
     "privacy noise --records": "it was of `sampling` truncated, which is gone; leave it out",
     "report SET": "dpltm tickets show SET, and the README.md in it, say what it is",
     "report SWEEP": "read results.md in it, or name it to dpltm compare",
-    "[recipe] measure": "arms are compared by accuracy; leave it out",
+    "recipe.measure": "arms are compared by accuracy; leave it out",
     "features": "scripts/make_drawings.py and scripts/make_photographs.py of the repository make what is bundled",
     "--criterion dp-energy": "take `criterion` dp-train",
     "--criterion dp-synthetic": "take `criterion` dp-train",

@@ -4,20 +4,19 @@
     dpltm.ledger.jsonl                  what all of it cost, unless another ledger was named
     members/LABEL/                      a trial: result.json once it is finished; run/
     tickets/NAME/, tune/NAME.toml       what trials share
-    attempts/NAME                       in which session something was begun
+    attempts/NAME                       what the last command began
     results.json, results.md, figure.png
 
 Of the three stages of ``dpltm run`` there is one trial, and the folder is its own: tickets/, run/, result.json. A result is
 written whole, last; what has one is finished, and never done again.
 
-The folder may be somebody else's: links in it are not followed, and what is not as it was written is named.
+The folder may be somebody else's: one with links in it is refused, and what is not as it was written is named.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,11 +24,11 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.charts import figure_in
-from dpltm.tickets.files import lock, only_being_written, published, read_json, replaced, write_json
-from dpltm.tickets.ledger_file import BESIDE
+from dpltm.tickets.files import lock, only_being_written, published, read_json, write_json
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
-RESULT_FORMAT, RESULT_SCHEMA = "dpltm-sweep-result", 2
+RESULT = ("dpltm-sweep-result", 2)
+_HEAD = dict(zip(("format", "schema"), RESULT, strict=True))
 
 PARTS = ("members", "tickets", "tune", "attempts")
 STAGES = ("generate.json", "draw.json", "encode.json")
@@ -41,13 +40,15 @@ class SweepFolder:
 
     def __init__(self, root: Path, title: str, single: bool = False) -> None:
         self.root, self.single, place = root, single, root / "recipe.json"
-        if (root.exists() or root.is_symlink()) and not (place.is_file() or only_being_written(place)):
-            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
         self.begun = place.is_file()
-        _refuse_links(root / part for part in ("recipe.json", BESIDE, *PARTS))
+        if (root.exists() or root.is_symlink()) and not (self.begun or only_being_written(place)):
+            raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
+        for path in (*root.glob("*"), *root.glob("*/*"), *root.glob("members/*/*")):
+            if path.is_symlink():  # what is written or removed there would be elsewhere
+                raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
         try:
             root.mkdir(parents=True, exist_ok=True)
-            if not place.exists():
+            if not self.begun:
                 write_json(place, {"format": FORMAT, "schema": SCHEMA, "title": title})
             elif (other := read_json(place, FORMAT, SCHEMA).get("title")) != title:
                 raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
@@ -55,8 +56,6 @@ class SweepFolder:
                 (root / part).mkdir(exist_ok=True)
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
-        if not single:
-            _refuse_links(sorted((root / "members").iterdir()))  # now, rather than in the middle of the work
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -72,17 +71,8 @@ class SweepFolder:
             os.close(descriptor)
 
     def trial(self, label: str) -> Path:
-        """Return the folder of a trial; ArtifactError for a link in its place."""
-        path = self.root if self.single else self.root / "members" / label
-        _refuse_links([path])
-        return path
-
-    def make(self, label: str) -> Path:
-        """Return the folder of a trial, made if it is not there; ArtifactError for a link in it."""
-        folder = self.trial(label)
-        folder.mkdir(exist_ok=True)
-        _refuse_links(folder.iterdir())
-        return folder
+        """Return the folder of a trial."""
+        return self.root if self.single else self.root / "members" / label
 
     def result(self, label: str) -> dict[str, Any] | None:
         """Return the result of a trial; None while it is not finished, ArtifactError for a damaged one."""
@@ -90,11 +80,13 @@ class SweepFolder:
         if not path.exists():
             return None
         try:
-            body = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)
-            if (fault := _fault(body, label)) is not None:
-                raise ArtifactError(f"{path}: {fault}")
-        except ArtifactError as error:
-            raise ArtifactError(f"{error}; remove it, and the member is run again") from None
+            body = read_json(path, *RESULT)
+            epsilon = figure_in(body["train"]["privacy"]["certified"]["epsilon"])
+            whole = isinstance(body["lineage"], dict) and label.endswith(f"-s{body['seed']}-{body['digest'][:8]}")
+        except (ArtifactError, KeyError, TypeError):
+            epsilon = None
+        if epsilon is None or not whole:
+            raise ArtifactError(f"{path}: damaged, or of another member; remove it, and the member is run again")
         return body
 
     def results(self, labels: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -103,11 +95,9 @@ class SweepFolder:
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
         """Say that a trial is finished, and what it came to; what its stages left for each other goes."""
-        home = self.trial(label)
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
         answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
         mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
-        write_json(home / "result.json", {**head, **body, **answers}, mode=mode)
+        write_json(self.trial(label) / "result.json", {**_HEAD, **body, **answers}, mode=mode)
         self.tidy(label)
 
     def tidy(self, label: str) -> None:
@@ -119,26 +109,18 @@ class SweepFolder:
         """Return the answer of a stage of a trial that is made once: an interrupted trial goes on with it."""
         path = self.trial(label) / name
         if path.exists():
-            answer: dict[str, Any] = read_json(path, RESULT_FORMAT, RESULT_SCHEMA)["answer"]
-            return answer
-        answer = make()
-        head = {"format": RESULT_FORMAT, "schema": RESULT_SCHEMA}
-        write_json(path, {**head, "answer": published(answer)}, mode=0o600)
+            answer: dict[str, Any] = read_json(path, *RESULT)["answer"]
+        else:
+            answer = make()
+            write_json(path, {**_HEAD, "answer": published(answer)}, mode=0o600)
         return answer
 
-    def begin(self, name: str, session: str) -> bool:
-        """Note that a session makes something; False where it began that before, so that a process died over it."""
-        path = self.root / "attempts" / name.replace("/", "-")
-        if path.is_file() and not path.is_symlink() and path.read_text(encoding="utf-8") == session:
-            return False
-        with replaced(path) as staging:
-            staging.write_text(session, encoding="utf-8")
-        return True
-
-    def write_text(self, name: str, text: str) -> None:
-        """Write a file of the whole sweep, in place of an earlier one."""
-        with replaced(self.root / name) as staging:
-            staging.write_text(text, encoding="utf-8")
+    def begin(self, name: str) -> None:
+        """Note that a task is begun; ArtifactError where it was before by this command, so that a process died over it."""
+        try:
+            (self.root / "attempts" / name.replace("/", "-")).touch(exist_ok=False)
+        except FileExistsError:
+            raise ArtifactError("its process died, of too little memory perhaps") from None
 
 
 def is_sweep(path: Path) -> bool:
@@ -152,22 +134,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _fault(body: Mapping[str, Any], label: str) -> str | None:
-    seed, digest = body.get("seed"), body.get("digest")
-    if not (isinstance(body.get("arm"), str) and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-        return "damaged: 'arm' or 'digest' is missing, or is no text"
-    if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
-        return "of another member"
-    with contextlib.suppress(KeyError, TypeError):
-        if figure_in(body["train"]["privacy"]["certified"]["epsilon"]) is not None:
-            return None
-    return "damaged: it has no train.privacy.certified.epsilon"
-
-
-def _refuse_links(paths: Iterable[Path]) -> None:
-    """Raise ArtifactError for a link: what is written or removed there would be elsewhere."""
-    for path in paths:
-        if path.is_symlink():
-            raise ArtifactError(f"{path}: is a link, which is not followed; remove it, or choose another `out`")
