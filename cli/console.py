@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _PROGRESS = Deferred("dpltm.cli.progress:progress")
 
 
+WIDE = 160
+"""Characters of a line where no terminal says how many there are."""
+
+
 class Console:
     """Output of a command."""
 
@@ -40,7 +44,9 @@ class Console:
         elif not self._quiet:
             from rich.console import Console as RichConsole
 
-            show(RichConsole(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
+            at_terminal = sys.stdout.isatty()
+            width = None if at_terminal else WIDE
+            show(RichConsole(highlight=False, markup=False, soft_wrap=not at_terminal, width=width))
             sys.stdout.flush()
 
     def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console as RichConsole
 from rich.table import Table
 
 from dpltm.cli.console import answering
-from dpltm.cli.show import Cell, show_noted, show_notes, show_pairs, show_privacy, show_table
+from dpltm.cli.show import Cell, show_answer, show_notes, show_pairs, show_privacy, show_table
 from dpltm.errors import InputError, did_you_mean
 from dpltm.options import parse_pair
 from dpltm.options.datasets import FetchRequest, InfoRequest, LsRequest, SchemaRequest
@@ -278,4 +279,4 @@ schema_command = answering(
 )
 ls_command = answering(list_datasets, show_list)
 fetch_command = answering(fetch, show_fetched)
-info_command = answering(dataset_info, lambda rich, body: show_noted(body["name"], rich, body))
+info_command = answering(dataset_info, partial(show_answer, "{name}"))
