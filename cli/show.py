@@ -29,6 +29,8 @@ BOUNDS = ("lower bound", "bound,")
 
 def shown(name: str, value: object) -> str:
     """Return a value as people read it, by the name that it has in words."""
+    if isinstance(value, list):
+        return "x".join(map(str, value)) or "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "-" if value is None else str(value)
     if name in SHARES:
