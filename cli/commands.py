@@ -75,7 +75,8 @@ class Later(TyperCommand):
     @cached_property
     def command(self) -> Command:
         """The command itself."""
-        return command_of(str(self.name), self.options.resolve(), self.run)
+        options: Any = self.options.resolve()  # a class
+        return command_of(str(self.name), options, self.run)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See :meth:`TyperCommand.make_context`."""

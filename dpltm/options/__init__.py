@@ -96,9 +96,10 @@ def option(
         hidden: whether only files and Python have it, and the command has no flag.
         shown: what help shows as the default, if not the default itself.
     """
-    extra = {"help": help, "section": section, "short": short, "choices": choices, "within": within, "shown": shown}
-    extra |= {"argument": argument, "required": required, "hidden": hidden}
-    return field(default=default, metadata={**extra, "metavar": metavar or "|".join(choices) or None})
+    texts: dict[str, Any] = {"help": help, "metavar": metavar or "|".join(choices) or None, "section": section}
+    values = {"short": short, "shown": shown, "choices": choices, "within": within}
+    kinds = {"argument": argument, "required": required, "hidden": hidden}
+    return field(default=default, metadata={**texts, **values, **kinds})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
