@@ -38,7 +38,7 @@ from dpltm.progress import Progress, watched_by
 from dpltm.records.arrays import as_array, check_no_loader, from_arrays, records_of
 from dpltm.records.dataset import Dataset
 from dpltm.records.input_parts import facts_of
-from dpltm.records.settle import VALUES, check_name, checked_features
+from dpltm.records.settle import VALUES, checked_features
 from dpltm.records.tables import is_frame
 from dpltm.training.artifacts import DEFAULT_NETWORK, Run, TicketSet, Winner, set_of, starting_point
 from dpltm.training.launcher import check_alone
@@ -86,7 +86,6 @@ _TYPES: dict[str, tuple[tuple[type, ...], str, str]] = {
     ),
     "model": ((OwnModel, NoneType), "a network of your own", "give a module, its class, or a factory of one"),
     "ledger": ((Ledger, NoneType), "a ledger", "give dpltm.Ledger(), or dpltm.tickets.open_ledger(path) for one on disk"),
-    "dense": ((bool,), "True or False", "say whether the whole network is meant"),
 }  # fmt: skip
 """Arguments of the public face: their types, what messages call those, and where such a value comes from."""
 
@@ -114,8 +113,6 @@ def records_and_options(
     has_name = "name" in cls.__dataclass_fields__
     facts = {name: keywords[name] for name in FACTS if name in keywords}
     options = arguments(cls, {k: keywords[k] for k in keywords if k not in facts or (has_name and k == "name")}, FACTS)
-    if facts.get("name") is not None:
-        check_name(facts["name"])
     if has_name and isinstance(x, Dataset):
         facts.pop("name", None)
     return as_dataset(x, y, facts, taker), options
@@ -133,9 +130,9 @@ def own_network(model: Any, options: dict[str, Any]) -> Any:
     settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
     if isinstance(model, OwnModel) and settings:
         raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
+    if model == "":
+        raise InputError("`model`: is empty; give a value, or leave it out")
     if isinstance(model, str):
-        if not model:
-            raise InputError("`model`: is empty; give a value, or leave it out")
         check_no_code(model)
     if isinstance(model, OwnModel) or (not settings and (model is None or isinstance(model, str))):
         return model
@@ -150,7 +147,6 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
                 raise InputError(f"`{name}`: {x.name} is a dataset, which says so itself; leave `{name}` out")
         return x
     check_no_loader(x)
-    _check_no_dataset(y, "y")
     declared = {name: value for name, value in facts.items() if value is not None}
     with naming():
         spec: Network | None = None
@@ -168,11 +164,6 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         elif not kind_declared and spec is not None and spec.labels is not None:
             declared["classes"] = VALUES
         return from_arrays(x, y, **declared)
-
-
-def _check_no_dataset(values: object, name: str) -> None:
-    if isinstance(values, Dataset):
-        raise InputError(f"`{name}`: a dataset, and not an array; give the array that it was made of")
 
 
 def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
@@ -323,7 +314,7 @@ def train(
         (1.0, ['public', 'release', 'release'])
     """
     begun = own_network(ticket, options)
-    services = called(progress, ticket=begun, dense=dense, ledger=ledger)
+    services = called(progress, ticket=begun, ledger=ledger)
     number = None if round is None else whole_number("round", round)
     dataset, settings = records_and_options(x, y, options, TrainOptions, begun)
     with naming(model="ticket"):
@@ -461,7 +452,6 @@ def predict(run: Run, x: Records, *, progress: Progress | None = None) -> evalua
         (60, 3)
     """
     services = called(progress, run=run)
-    _check_no_dataset(x, "x")
     with naming():
         records = checked_features(records_of(x, run.schema, run.columns, run.spec.parts))
         return evaluate_verb.predict(run, records, progress=services.progress)

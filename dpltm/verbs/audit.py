@@ -27,7 +27,7 @@ from dpltm.features.inputs import Services, network_inputs, tensors
 from dpltm.local.codebook import Codebook, reports
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
-from dpltm.networks.evaluation import accuracy, check_no_target
+from dpltm.networks.evaluation import accuracy
 from dpltm.networks.state import put
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_private, check_unprotected
@@ -132,24 +132,17 @@ def audit_tickets(
 
 
 def _check(tickets: TicketSet, dataset: Dataset) -> None:
-    if tickets.provenance != "private":
+    is_pruned_so = tickets.criterion == "magnitude" and tickets.config.get("scope") == "layer"
+    is_connected = len(tickets.body.theta0[_first_layer(tickets.body)].shape) == 2
+    if not (tickets.provenance == "private" and is_pruned_so and is_connected and tickets.feature_map is None):
         raise InputError(
-            f"{tickets.label}: tickets of provenance {tickets.provenance} have a guarantee for private records, or cost"
-            " them nothing; this attack is for tickets of provenance private"
+            f"{tickets.label}: the attack is on sets of `provenance` private, made by `criterion` magnitude and `scope`"
+            " layer, of fully connected networks without `features`; make such a set"
         )
-    if tickets.criterion != "magnitude" or tickets.config.get("scope") != "layer" or tickets.feature_map is not None:
+    if dataset.target is not None or dataset.labels is not None or dataset.bounds[0] != 0:
         raise InputError(
-            f"{tickets.label}: the attack is on `criterion` magnitude and `scope` layer, without `features`; make them so"
+            "`dataset`: the attack is on class numbers, and on records whose smallest value is 0; take such"
         )
-    if len(tickets.body.theta0[_first_layer(tickets.body)].shape) != 2:
-        raise InputError(
-            f"{tickets.label}: the attack is on fully connected networks, not on {tickets.body.spec.text}"
-        )
-    check_no_target(dataset, "the attack on a set")
-    if dataset.labels is not None:
-        raise InputError(f"{tickets.label}: the attack is on class numbers, and not on {dataset.labels}")
-    if dataset.bounds[0] != 0:
-        raise InputError("`bounds`: the attack is on records whose smallest value is 0")
     tickets.takes(dataset)
 
 
