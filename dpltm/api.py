@@ -122,19 +122,16 @@ def own_network(model: Any, options: dict[str, Any]) -> Any:
     """Return the network of the user's own that an argument is, or half is: a module, or anything said of one by name.
 
     Args:
-        model: None for the default of the options. A set, a winner and a run are returned as they are.
+        model: None for the default of the options. A set, a winner, a run, and what is such a network already, are returned
+            as they are.
         options: of the call; settings of a network are taken out.
     """
-    if isinstance(model, (TicketSet, Winner, Run)):
+    if isinstance(model, (TicketSet, Winner, Run, OwnModel)):
         return model
     settings = {name: value for name in SETTINGS if (value := options.pop(name, None)) is not None}
-    if isinstance(model, OwnModel) and settings:
-        raise InputError(f"`{min(settings)}`: the network says so itself; leave it out")
-    if model == "":
-        raise InputError("`model`: is empty; give a value, or leave it out")
     if isinstance(model, str):
         check_no_code(model)
-    if isinstance(model, OwnModel) or (not settings and (model is None or isinstance(model, str))):
+    if not settings and (model is None or isinstance(model, str)):
         return model
     return own_model(DEFAULT_NETWORK if model is None else model, **settings)
 

@@ -47,13 +47,13 @@ from dpltm.features.inputs import Services
 from dpltm.networks.masks import Mask
 from dpltm.networks.own_network import check_scored_rows
 from dpltm.networks.skill import predicted
-from dpltm.options import MAX_EPSILON, Options, Range, arguments, option
+from dpltm.options import EPSILON, Options, Range, arguments, option
 from dpltm.options.select import SelectOptions
 from dpltm.options.train import TrainOptions
 from dpltm.privacy.account import Account, check_declared, check_private
 from dpltm.privacy.entry import NO_LINEAGE, Entry, Lineage, Secret, lineage_of
 from dpltm.privacy.ledger import Begun, Book, Ledger, of_process
-from dpltm.privacy.mechanisms import Adjacency, Guarantee, NoisySgd
+from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import KeyedSource, two_sided_geometric
@@ -84,7 +84,7 @@ class _Price(Options):
     """What scores on private records are paid with. For less than the least a figure is nothing but noise."""
 
     score_epsilon: float | None = option(
-        None, "Epsilon of each score, all its sums together.", "E", within=Range(0.01, MAX_EPSILON)
+        None, "Epsilon of each score, all its sums together.", "E", within=Range(0.01, EPSILON.high)
     )
 
 
@@ -638,16 +638,8 @@ class TicketEstimator(BaseEstimator):
                 account = self._open_ledger().account(spent.lineage)
         if not account.paid:  # of a file that processes share, what they entered counts
             raise NotFittedError(f"this {type(self).__name__} has spent nothing yet; call 'fit' first")
-        fits = sum(bool(entry.of(NoisySgd)) for entry in account.paid)
-        scores = sum(entry.words == SCORE for entry in account.paid)
-        notes = list(spent.notes)
-        if fits + scores > 1:
-            many = (
-                f"{fits} trainings and {scores} paid scores are in this account; epsilon covers all of them together"
-            )
-            notes.insert(0, many)
         delta = TicketEstimator.delta if self.delta is None else self.delta
-        return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=notes)
+        return statement(account, delta, adjacency=cast(Adjacency, self.adjacency), notes=spent.notes)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

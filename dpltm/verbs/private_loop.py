@@ -597,7 +597,11 @@ class PrivateLoop:
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
             )
         options = {**terms.options, "accountant": "pld", "filter": str(terms.filter)}
-        clips = (terms.filter, getattr(terms.filter, "before", None), getattr(terms.filter, "after", None))
+        clips: tuple[Any, ...] = (
+            terms.filter,
+            getattr(terms.filter, "before", None),
+            getattr(terms.filter, "after", None),
+        )
         options["clip_norm"] = next((clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")), None)
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report = self.report()
