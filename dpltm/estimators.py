@@ -57,12 +57,12 @@ from dpltm.privacy.mechanisms import Adjacency, Guarantee
 from dpltm.privacy.release import Once, pay
 from dpltm.privacy.statement import PrivacyReport, statement
 from dpltm.randomness.noise import KeyedSource, two_sided_geometric
-from dpltm.records.arrays import from_arrays, records_of
+from dpltm.records.arrays import from_arrays
 from dpltm.records.cells import Cells, text_of
 from dpltm.records.dataset import Dataset, RawSplit
 from dpltm.records.notes import NO_TEST
 from dpltm.records.schema import Schema, as_schema
-from dpltm.records.settle import IN_SCHEMA, check_none, checked_features
+from dpltm.records.settle import IN_SCHEMA, check_none
 from dpltm.records.split import RecordSet, Rows
 from dpltm.records.tables import Table, is_frame, read_by_schema
 from dpltm.records.units import checked_units
@@ -403,11 +403,6 @@ class TicketEstimator(BaseEstimator):
 
     def _dataset(self, x: Any, y: np.ndarray, units: Any) -> Dataset:
         """Return checked records with all that parameters say of them; keep what predictions need to know."""
-        if self.noise_multiplier is not None and self.epsilon not in (None, TicketEstimator.epsilon):
-            raise InputError(
-                "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
-                " them out"
-            )
         _Price(score_epsilon=self.score_epsilon)
         if self.tickets is not None and self.model is not None:
             raise InputError("`model`: the ticket set decides the network; leave `model` out")
@@ -526,8 +521,7 @@ class TicketEstimator(BaseEstimator):
             if compared and self._spent.protects(as_known(Rows(records, np.zeros(len(records))))):
                 self._warned.append(TRAINED)
                 _warn(TRAINED)
-            checked = checked_features(records_of(records, None, None))
-            return predict(self.run_, checked, alike=alike).outputs.astype(np.float64)
+            return predict(self.run_, records, alike=alike).outputs.astype(np.float64)
 
     # what was learned, and what it cost
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
 from dpltm.privacy.ledger import Book, Ledger, facts_digest, of_process
-from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
+from dpltm.privacy.mechanisms import NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
@@ -65,8 +65,6 @@ class LoopSettings(LoopOptions):
         sampling, noise: random bits; anything but the default is for tests, and is said to be ``fast``.
     """
 
-    adjacency: Adjacency
-    precision: Literal["float32", "bfloat16"]
     units: np.ndarray | None = field(default=None, repr=False)
     unit: str = "user"
     filter: Filter = Clip(1.0)
@@ -288,7 +286,14 @@ class PrivateLoop:
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
-        exposed = (Unprotected(),) if check_declared_mask(terms.mask, lineage, provenance) else ()
+        if provenance not in (None, "data-free", "public", "private"):
+            raise InputError("provenance", provenance, "data-free, public or private")
+        if terms.mask is not None and lineage is None and provenance is None:
+            raise InputError(
+                "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
+                " data-free, public or private"
+            )
+        exposed = (Unprotected(),) if provenance == "private" else ()
         check_no_loader(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
@@ -302,13 +307,13 @@ class PrivateLoop:
         records = Records(x, y, dtype=like.dtype, device=like.device, persons=persons)
         if plan.class_weight is not None:
             _check_classes(y, len(plan.class_weight))
+        self.model = model
         mask = Mask.dense(model) if terms.mask is None else terms.mask
         joined = Ranks.of_program()
         self._ranks = ranks = joined or Ranks()
         if joined is not None:
-            weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
             private = {"`x`, `y`": rows.digest.hex(), "`units`": str(rows.owners_digest)}
-            private |= {"`mask`": _mask_id(mask), "model": content_id(weights)}
+            private |= {"`mask`": _mask_id(mask), "model": self._weights_id()}
             joined.agree({f"`{name}`": repr(fact) for name, fact in terms.facts.items()} | environment(), private)
             if terms.save_every is not None:
                 raise InputError("`save_every`: a loop of several ranks goes on nowhere else; leave it out")
@@ -317,7 +322,7 @@ class PrivateLoop:
         ranks.agree(self.gradients.kernels)
         if (live := self.gradients.gradients.live) == 0:
             raise InputError("mask: prunes every parameter that is not frozen, so there is nothing to train")
-        self.model, self.settings, self.provenance, self.records = model, terms, provenance, (x, y)
+        self.settings, self.provenance, self.records = terms, provenance, (x, y)
         self._facts = {} if terms.save_every is None else self._facts_with(mask)
         part = Part("arrays", self.ledger.snapshot(rows.digest))
         part = self.ledger.owned(part, rows.units_name, rows.owners_digest)
@@ -439,9 +444,8 @@ class PrivateLoop:
 
     def _steps(self) -> Iterator[Step]:
         on_step = self.settings.on_step if self._ranks.first else None
-        beside = Planned(
-            self.ledger.account(self.lineage).without(self.entry), self.entry.part, self.entry.mechanisms[1:]
-        )
+        account = self.ledger.account(self.lineage).without(self.entry)
+        beside = Planned(account, self.entry.part, self.entry.mechanisms[1:])
         odometer = None if on_step is None else Odometer(beside, self.mechanism, self.settings.delta)
         for number in self._numbers():
             self._move(due=number)
@@ -597,12 +601,9 @@ class PrivateLoop:
                 "`model`: a pruned weight is not zero; an optimizer with the loop's gradients alone leaves it so"
             )
         options = {**terms.options, "accountant": "pld", "filter": str(terms.filter)}
-        clips: tuple[Any, ...] = (
-            terms.filter,
-            getattr(terms.filter, "before", None),
-            getattr(terms.filter, "after", None),
-        )
-        options["clip_norm"] = next((clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")), None)
+        clips: list[Any] = [terms.filter, *(getattr(terms.filter, place, None) for place in ("before", "after"))]
+        norms = [clip.clip_norm for clip in clips if hasattr(clip, "clip_norm")]
+        options["clip_norm"] = norms[0] if norms else None
         resolved = {**plan.step_facts(mask), "kernels": dict(self.gradients.gradients.kernels)}
         report = self.report()
         return Run(
@@ -656,18 +657,6 @@ def _by_person(
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
     return replace(settings, units=names, per_unit=slots), rows, persons
-
-
-def check_declared_mask(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> bool:
-    """Return whether a mask was made from private records with no mechanism, as its maker declares."""
-    if provenance not in (None, "data-free", "public", "private"):
-        raise InputError("provenance", provenance, "data-free, public or private")
-    if mask is not None and lineage is None and provenance is None:
-        raise InputError(
-            "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
-            " data-free, public or private"
-        )
-    return provenance == "private"
 
 
 def _label_form(y: Tensor | np.ndarray) -> LabelForm | None:

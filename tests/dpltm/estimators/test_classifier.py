@@ -135,11 +135,6 @@ def test_a_ticket_by_its_round_or_by_a_draw_that_is_paid_for(tickets):
         ({}, "`round` is missing: say which ticket of the set, or train the winner that select returned"),
         ({"select_epsilon": 0.1, "model": "mlp"}, "`model`: the ticket set decides the network; leave `model` out"),
         (
-            {"select_epsilon": 0.1, "epsilon": 0.5},
-            "`epsilon`, `noise_multiplier`: noise decides what a fit costs, so `epsilon` would say nothing; leave one of"
-            " them out",
-        ),
-        (
             {"round": 1, "select_epsilon": 0.1},
             "`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out",
         ),
