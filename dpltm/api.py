@@ -234,8 +234,7 @@ def select(
         tickets: with predictors, which are scored; or the winner of a draw before, which is remembered as such.
         x, y: the private records, ``(n, ...)`` and ``(n,)``; None with ``rule="smallest-within"``, which reads public
             accuracies.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
+        ledger, progress: as in :func:`generate`.
         options: ``eps1`` and all other fields of ``SelectOptions``; of arrays also public facts, as in :func:`generate`.
 
     Returns:
@@ -287,8 +286,7 @@ def train(
         x, y: the private records, ``(n, ...)``, and their labels ``(n,)``; or a dataset alone.
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
-        ledger: that pays; by default that of this process.
-        progress: told how far it is; None for silence.
+        ledger, progress: as in :func:`generate`.
         own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
             among several, which all count.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is

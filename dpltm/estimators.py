@@ -826,10 +826,8 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the expected target of each record, ``(n,)``."""
-        return self._expected(self._validated(X, reset=False), warn=True)
-
-    def _expected(self, X: Any, **asked: bool) -> np.ndarray:
-        return predicted(self._outputs(X, **asked), cast(tuple[float, float], self.run_.target))
+        outputs = self._outputs(self._validated(X, reset=False), warn=True)
+        return predicted(outputs, cast(tuple[float, float], self.run_.target))
 
     def score(self, X: Any, y: Any, units: Any = None, **others: Any) -> float:
         """Return R^2, as :meth:`TicketClassifier.score` does accuracy; paid for, of targets in their bounds, from -1 to 1.
@@ -843,13 +841,13 @@ class TicketRegressor(RegressorMixin, TicketEstimator):
         _refuse(others)
         X, y = self._validated(X, y, reset=False)
         with self._naming():
-            predicted = self._expected(X, alike=self.score_epsilon is not None)
             low, high = cast(tuple[float, float], self.run_.target)
+            expected = predicted(self._outputs(X, alike=self.score_epsilon is not None), (low, high))
             target = np.clip((y - low) / (high - low), 0.0, 1.0)
-            errors = np.square(target - (predicted - low) / (high - low))
+            errors = np.square(target - (expected - low) / (high - low))
             error, mean, square = self._means(X, y, np.stack([errors, target, target**2]), units)
             if self.score_epsilon is None:
-                return float(r2_score(y, predicted))
+                return float(r2_score(y, expected))
             return float(np.clip(1 - error / max(square - mean**2, 1e-12), -1.0, 1.0))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpltm.audit import Attacked, audit, epsilon_bound, least_canaries, pair_bound
 from dpltm.errors import InputError
-from dpltm.features.inputs import Services, network_inputs, tensors
+from dpltm.features.inputs import Services, tensors
 from dpltm.local.codebook import Codebook, reports
 from dpltm.local.scheme import BitStrings, FixedPoint
 from dpltm.networks import ModelSpec, build
@@ -38,7 +38,7 @@ from dpltm.privacy.statement import statement
 from dpltm.pruning.generation import GenerationConfig, Tickets, generate
 from dpltm.randomness.noise import RandomSource, SecureSource, uniform
 from dpltm.records.dataset import Dataset
-from dpltm.records.split import Arrays, Split
+from dpltm.records.split import Arrays
 from dpltm.training.artifacts import TicketSet, fresh
 from dpltm.verbs.train import train_start
 from dpltm.verbs.transfer import carry_over
@@ -96,15 +96,13 @@ def audit_tickets(
             )
 
     dataset.train.check(enough)
-    account = Account.of((), tickets.lineage, unit=tickets.lineage.paid[0].unit)
-    claims = statement(account, 1e-5)
+    claims = statement(Account.alone(tickets.lineage), 1e-5)
     words = "audit of tickets: masks made anew of the records and canaries"
     look = Entry("release", ledger.part(dataset), (Unprotected(),), words, unit=ledger.unit)
     check_private(ledger.account(tickets.lineage), look.part)
     check_unprotected(ledger.account(), (look,), unprotected)
     ledger.declare_once(*ledger.apart(dataset), look)
-    declared = ledger.declared(dataset)
-    x, y = dataset.train.open(declared)
+    x, y = dataset.train.open(ledger.declared(dataset))
     places = unset_features(x)
     included = uniform(coins, len(places)) < 0.5
     services.progress.say(f"making tickets anew, with {int(included.sum())} of {len(places)} made-up records")
@@ -113,11 +111,9 @@ def audit_tickets(
     settings = {name: value for name, value in tickets.config.items() if name in GenerationConfig.__dataclass_fields__}
     config = GenerationConfig(**{**settings, "prune": tuple(settings["prune"]), "rounds": 1, "threads": None})
     config = replace(config, seed=int(uniform(coins, 1)[0] * 2**52))
-    canaried = network_inputs(Split(Arrays(records, np.concatenate([y, labels]))), dataset, services)
+    canaried = Arrays(records, np.concatenate([y, labels]))
     with services.progress.progress("training for tickets", config.steps) as step:
-        pruned = generate(
-            tickets.body.spec, *tensors(canaried.open(declared), dataset), config, progress=lambda done, _: step(done)
-        )
+        pruned = generate(tickets.body.spec, *tensors(canaried, dataset), config, progress=lambda done, _: step(done))
     first = _first_layer(pruned)
     moved = out_of_order(
         pruned.theta0[first].abs().numpy()[:, places], pruned.tickets[1].mask[first].numpy()[:, places]
@@ -125,7 +121,7 @@ def audit_tickets(
     correct = int(((moved > 0) == included).sum())  # guessed to be in where weights are out of order
     bound = epsilon_bound(len(moved), len(moved), correct, 0.0, confidence)
     assert claims.nominal is not None  # that nothing is counted for such tickets
-    supermask, shuffled = _supermask(tickets, dataset, ledger, services)
+    supermask, shuffled = _supermask(tickets, dataset, ledger)
     facts = {"delta": 0.0, "method": MASKS, "canaries": len(moved), "correct": correct}
     facts |= {"supermask": supermask, "shuffled_mask": shuffled}
     return Attacked(tickets.label, claims.certified.epsilon, claims.nominal.epsilon, bound, facts)
@@ -150,12 +146,10 @@ def _first_layer(tickets: Tickets) -> str:
     return next(name for name in tickets.theta0 if name.endswith("weight"))
 
 
-def _supermask(
-    tickets: TicketSet, dataset: Dataset, ledger: Ledger, services: Services
-) -> tuple[float | None, float | None]:
+def _supermask(tickets: TicketSet, dataset: Dataset, ledger: Ledger) -> tuple[float | None, float | None]:
     if dataset.test is None:
         return None, None
-    test = tensors(network_inputs(dataset.test, dataset, services).open(ledger.declared_test(dataset)), dataset)
+    test = tensors(dataset.test.open(ledger.declared_test(dataset)), dataset)
     body, model, figures = tickets.body, build(tickets.body.spec), list[float]()
     shuffled = (carry_over(body, body.spec, "shuffled-mask", seed=2**20 + at)[0] for at in range(CONTROLS))
     for candidate in (body, *shuffled):
