@@ -163,17 +163,17 @@ def as_dataset(x: Records, y: Labels, facts: Mapping[str, Any], taker: object = 
         return from_arrays(x, y, **declared)
 
 
-def held_out(run: Run, x: Records, y: Labels, facts: Mapping[str, Any]) -> Dataset:
+def held_out(run: Run, x: Records, y: Labels, name: str = "the records") -> Dataset:
     """Return a dataset whose test split these records are, and whose training split is one record that is nobody's."""
     if isinstance(x, Dataset):
-        return as_dataset(x, y, facts)
-    declared = {"name": "the records", **{name: value for name, value in facts.items() if value is not None}}
+        return as_dataset(x, y, {})
+    declared: dict[str, Any] = {"name": name, "for_training": False}
     if run.schema is not None and is_frame(x):
-        declared |= {"schema": run.schema, "for_training": False}
+        declared |= {"schema": run.schema}
     else:
         bounds = run.bounds if run.feature_map is None else run.feature_map.bounds
         of_words = run.spec.tables or (run.spec.parts and all(part.words for part in run.spec.parts))
-        declared = {**({} if of_words else {"bounds": bounds}), **declared, "for_training": False}
+        declared |= {} if of_words else {"bounds": bounds}
         declared |= {"classes": run.spec.classes} if run.target is None else {"target_bounds": run.target}
     with naming():
         return evaluate_verb.as_held_out(as_dataset(x, y, declared, run))
@@ -275,7 +275,6 @@ def train(
     dense: bool = False,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
-    own: bool = False,
     **options: Any,
 ) -> Run:
     """Phase 3: trains a ticket under differential privacy (DP-SGD on its live coordinates).
@@ -287,8 +286,6 @@ def train(
         round: the ticket to take of a set; of a winner, another than the one that won.
         dense: take the whole network of a set, with its starting weights.
         ledger, progress: as in :func:`generate`.
-        own: whether ``epsilon`` is that of the run's own lineage alone, and not of everything in the ledger: as of a trial
-            among several, which all count.
         options: fields of ``TrainOptions``, such as ``epsilon``, ``epochs`` or ``lr`` (``features`` where a network is
             named alone); and facts about arrays: ``test``, ``bounds``, ``classes``, ``records``, ``schema``, ``name``; and
             ``units``, whose each record is, ``(n,)``, where all records of a person are protected together.
@@ -315,7 +312,7 @@ def train(
     with naming(model="ticket"):
         ledger = ledger or of_process(dataset.noun)
         start, dataset = starting_point(begun, dataset, settings, round=number, dense=dense)
-        return train_verb.train_start(start, dataset, settings, ledger, services, own=own)
+        return train_verb.train_start(start, dataset, settings, ledger, services)
 
 
 def tune(
@@ -395,8 +392,6 @@ def evaluate(
     x: Records,
     y: Labels = None,
     *,
-    bounds: tuple[float, float] | None = None,
-    name: str | None = None,
     by: str | None = None,
     ledger: Ledger | None = None,
     progress: Progress | None = None,
@@ -407,8 +402,6 @@ def evaluate(
         run: with its network.
         x, y: ``(n, ...)`` and ``(n,)``, records that no release was made from; or a dataset, whose test split is taken. A
             data frame is read by the schema, or the names of columns, of the training.
-        bounds: of arrays; by default those of the run.
-        name: of arrays, what messages call them.
         by: a column of a table, such as sex or age, by which skill is told of subgroups as well.
         ledger: of the people whom the records may be of; by default the one that paid for the run, or that of this process.
         progress: told how far it is; None for silence.
@@ -422,7 +415,7 @@ def evaluate(
         (60, True)
     """
     services = called(progress, run=run, ledger=ledger)
-    dataset = held_out(run, x, y, {"bounds": bounds, "name": name})
+    dataset = held_out(run, x, y)
     with naming():
         return evaluate_verb.evaluate(run, dataset, ledger, services, by)
 

@@ -69,7 +69,7 @@ from dpltm.records.units import checked_units
 from dpltm.training.artifacts import Run, TicketSet, Winner, set_of, starting_point
 from dpltm.verbs import select as select_verb
 from dpltm.verbs.evaluate import ROWS, predict
-from dpltm.verbs.train import OWN_NOTE, plan, settle
+from dpltm.verbs.train import OWN_NOTE, plan, settle, train_start
 
 SCORE = "a score: sums with two-sided geometric noise"
 """Words of an entry for a score that is paid for."""
@@ -431,24 +431,23 @@ class TicketEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
-        """Return the options of a training, as parameters state them."""
+        """Return what parameters state of a training, by the names of its options."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.features != "auto":
+            options["features"] = self.features or ("none" if self.tickets is None else None)
         return options if self.noise_multiplier is None else options | {"epsilon": None}
 
     def _train(self, dataset: Dataset) -> Run:
         """Draw a ticket where one is asked for, and train it; records of a fit that goes on are known to clones."""
-        options = self._options()
+        options = arguments(TrainOptions, self._options())
         ledger = self._open_ledger(dataset.noun)
-        if self.features != "auto":
-            options["features"] = self.features or ("none" if self.tickets is None else None)
         with self._spent.protecting(dataset, ledger, rows_coincide=self.rows_coincide):
-            start: Any = self.tickets
+            ticket: Any = api.own_network(self.model, {}) if self.tickets is None else self.tickets
             if self.select_epsilon is not None:
-                start = self._drawn(dataset, ledger, options)
-            elif start is None:
-                start = self.model or ("mlp:300,100" if self.features in (None, "none") else "mlp")
-            run = api.train(start, dataset, round=self.round, ledger=ledger, own=True, **options)
+                ticket = self._drawn(dataset, ledger, options)
+            start, prepared = starting_point(ticket, dataset, options, round=self.round)
+            run = train_start(start, prepared, options, ledger, own=True)
             # `score` measures what NO_TEST misses, and `privacy_` counts what OWN_NOTE says is left out
             notes = [] if run.privacy is None else [*run.privacy.notes]
             notes += [] if self.noise_multiplier is None else [NO_LIMIT]
@@ -457,12 +456,11 @@ class TicketEstimator(BaseEstimator):
             self._spent.add(run.lineage, *here)
             return run
 
-    def _drawn(self, dataset: Dataset, ledger: Ledger, training: dict[str, Any]) -> Winner:
+    def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
         """Return the winner of a draw on the records."""
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)
-        options = arguments(TrainOptions, training)
         drawing = {"eps1": self.select_epsilon, "score": "additive", "delta": self.delta, "adjacency": self.adjacency}
         with naming(model="tickets"):
             drawing_options = arguments(SelectOptions, drawing | {"per_unit": self.per_unit})
@@ -564,7 +562,7 @@ class TicketEstimator(BaseEstimator):
         if of_persons and units is None:
             raise InputError("`units` is missing: whose each record is, since the run protects persons")
         values, as_known = self._columns.read(X)
-        dataset = api.held_out(self.run_, values, targets, {"name": "the scored records"}).tested()
+        dataset = api.held_out(self.run_, values, targets, "the scored records").tested()
         rows = as_known(dataset.rows)
         names = None
         if of_persons:

@@ -286,14 +286,7 @@ class PrivateLoop:
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
-        if provenance not in (None, "data-free", "public", "private"):
-            raise InputError("provenance", provenance, "data-free, public or private")
-        if terms.mask is not None and lineage is None and provenance is None:
-            raise InputError(
-                "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
-                " data-free, public or private"
-            )
-        exposed = (Unprotected(),) if provenance == "private" else ()
+        exposed = _exposed(terms.mask, lineage, provenance)
         check_no_loader(x)
         x, y = _rows_of("x", x), _rows_of("y", y)
         terms, rows, persons = _by_person(terms, x, y)
@@ -657,6 +650,18 @@ def _by_person(
     if len(persons) < 2:
         raise InputError("`units`: all records are one person's, so nothing can be learned of many")
     return replace(settings, units=names, per_unit=slots), rows, persons
+
+
+def _exposed(mask: Mask | None, lineage: Lineage | None, provenance: str | None) -> tuple[Unprotected, ...]:
+    """Return what is entered of a mask that was made from private records with no mechanism, as its maker declares."""
+    if provenance not in (None, "data-free", "public", "private"):
+        raise InputError("provenance", provenance, "data-free, public or private")
+    if mask is not None and lineage is None and provenance is None:
+        raise InputError(
+            "`mask`: it does not say what it was made from; pass `lineage` (tickets.lineage), or declare `provenance`"
+            " data-free, public or private"
+        )
+    return (Unprotected(),) if provenance == "private" else ()
 
 
 def _label_form(y: Tensor | np.ndarray) -> LabelForm | None:
