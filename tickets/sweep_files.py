@@ -7,8 +7,8 @@
     attempts/NAME                       what the last command began
     results.json, results.md, figure.png
 
-Of the three stages of ``dpltm run`` there is one trial, and the folder is its own: tickets/, run/, result.json. A result is
-written whole, last; what has one is finished, and never done again.
+Of the three stages of ``dpltm run`` there are recipe.json, generate.json, tickets/, select.json and run/. A result, or the
+answer of a stage, is written whole, last; what has one is finished, and never done again.
 
 The folder may be somebody else's: one with links in it is refused, and what is not as it was written is named.
 """
@@ -24,22 +24,37 @@ from typing import Any
 
 from dpltm.errors import ArtifactError
 from dpltm.tickets.charts import figure_in
-from dpltm.tickets.files import lock, only_being_written, published, read_json, write_json
+from dpltm.tickets.files import (
+    MAX_JSON,
+    lock,
+    only_being_written,
+    parse_json,
+    published,
+    read_bytes,
+    read_json,
+    write_json,
+)
 
 FORMAT, SCHEMA = "dpltm-sweep", 2
 RESULT = ("dpltm-sweep-result", 2)
 _HEAD = dict(zip(("format", "schema"), RESULT, strict=True))
 
 PARTS = ("members", "tickets", "tune", "attempts")
-STAGES = ("generate.json", "draw.json", "encode.json")
-"""Answers of stages, in the folder of a trial until it is finished."""
+LEFT = ("draw.json", "encode.json", "owners.msg", "tickets")
+"""What stages of a trial leave for each other, until it is finished."""
+
+AGAIN = (
+    "what is finished stays; a stage that was interrupted goes on from its checkpoint or begins anew, and what it paid stays"
+    " in the ledger"
+)
+"""Said where a folder was begun before."""
 
 
 class SweepFolder:
-    """The folder of one recipe; ``single``: of one trial."""
+    """The folder of one recipe; ``parts`` are its folders."""
 
-    def __init__(self, root: Path, title: str, single: bool = False) -> None:
-        self.root, self.single, place = root, single, root / "recipe.json"
+    def __init__(self, root: Path, title: str, parts: Iterable[str] = PARTS) -> None:
+        self.root, place = root, root / "recipe.json"
         self.begun = place.is_file()
         if (root.exists() or root.is_symlink()) and not (self.begun or only_being_written(place)):
             raise ArtifactError(f"`out`: {root} exists already and is not of a recipe; choose another name")
@@ -52,7 +67,7 @@ class SweepFolder:
                 write_json(place, {"format": FORMAT, "schema": SCHEMA, "title": title})
             elif (other := read_json(place, FORMAT, SCHEMA).get("title")) != title:
                 raise ArtifactError(f"`out`: {root} is of another recipe, {other!r}; choose another name")
-            for part in () if single else PARTS:
+            for part in parts:
                 (root / part).mkdir(exist_ok=True)
         except OSError as error:
             raise ArtifactError(f"`out`: cannot write to {root}: {error.strerror}; choose another place") from None
@@ -72,7 +87,7 @@ class SweepFolder:
 
     def trial(self, label: str) -> Path:
         """Return the folder of a trial."""
-        return self.root if self.single else self.root / "members" / label
+        return self.root / "members" / label
 
     def result(self, label: str) -> dict[str, Any] | None:
         """Return the result of a trial; None while it is not finished, ArtifactError for a damaged one."""
@@ -94,26 +109,15 @@ class SweepFolder:
         return {label: result for label in labels if (result := self.result(label)) is not None}
 
     def finish(self, label: str, body: Mapping[str, Any]) -> None:
-        """Say that a trial is finished, and what it came to; what its stages left for each other goes."""
-        answers = {name: published(body[name]) for name in ("generate", "select", "train") if name in body}
-        mode = 0o600 if self.single else 0o644  # where a stage may have revealed scores
-        write_json(self.trial(label) / "result.json", {**_HEAD, **body, **answers}, mode=mode)
+        """Say that a trial is finished, and what it came to."""
+        answers = {name: published(body[name]) for name in ("select", "train") if name in body}
+        write_json(self.trial(label) / "result.json", {**_HEAD, **body, **answers})
         self.tidy(label)
 
     def tidy(self, label: str) -> None:
         """Remove what the stages of a finished trial left for each other, also where a process died before it could."""
-        for name in (*STAGES, "owners.msg", *(() if self.single else ("tickets",))):
+        for name in LEFT:
             remove(self.trial(label) / name)
-
-    def stage(self, label: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the answer of a stage of a trial that is made once: an interrupted trial goes on with it."""
-        path = self.trial(label) / name
-        if path.exists():
-            answer: dict[str, Any] = read_json(path, *RESULT)["answer"]
-        else:
-            answer = make()
-            write_json(path, {**_HEAD, "answer": published(answer)}, mode=0o600)
-        return answer
 
     def begin(self, name: str) -> None:
         """Note that a task is begun; ArtifactError where it was before by this command, so that a process died over it."""
@@ -121,6 +125,24 @@ class SweepFolder:
             (self.root / "attempts" / name.replace("/", "-")).touch(exist_ok=False)
         except FileExistsError:
             raise ArtifactError("its process died, of too little memory perhaps") from None
+
+
+def stage(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a stage that is made once, and kept in ``path``: an interrupted attempt goes on with it."""
+    if path.exists():
+        answer: dict[str, Any] = read_json(path, *RESULT)["answer"]
+    else:
+        answer = make()
+        write_json(path, {**_HEAD, "answer": published(answer)}, mode=0o600)  # which may hold revealed scores
+    return answer
+
+
+def trained(run: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of a training, which a run keeps itself."""
+    if not run.exists():
+        return make()
+    answer: Any = parse_json(run / "result.json", read_bytes(run / "result.json", MAX_JSON))
+    return dict(answer)
 
 
 def is_sweep(path: Path) -> bool:

@@ -103,7 +103,7 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((), {}, "--seeds 2", "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),
         ((SHARED,), {}, "", "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits"),
         ((('"public"', '"private"'),), {"select": 'rule = "smallest-within"'}, "",
-         "[select] rule: smallest-within needs public accuracies, and [generate] has provenance private"),
+         "--config c.toml: [select] rule: smallest-within needs public accuracies, and [generate] says private"),
     ],
 )  # fmt: skip
 def test_run_refuses_before_the_first_stage(refused, changes, tables, options, message):

@@ -81,11 +81,12 @@ BY_SEED = ("train", "transfer", "latent train")
 # --- the form of the file ---------------------------------------------------------------------------------------------
 
 
-def _dashed(section: dict[str, Any]) -> dict[str, Any]:
+def dashed(section: Section) -> dict[str, Any]:
+    """Return a table with dashes in its keys, as flags have them."""
     return {key.replace("_", "-"): value for key, value in section.items()}
 
 
-Values = Annotated[dict[str, Any], AfterValidator(_dashed)]
+Values = Annotated[dict[str, Any], AfterValidator(dashed)]
 Figures = int | float | str | None
 VariedKey = Annotated[str, Field(pattern=r"^(train|select|tune|latent\.(scheme|encode|train))\.[a-z0-9-]+$")]
 
@@ -141,10 +142,8 @@ class Arm(Layer):
 
     @property
     def draw(self) -> Section:
-        """Options of its draw, which is from the records of its training unless it reads none."""
-        section = self.select or {}
-        units = {key: value for key, value in self.train.items() if key == "per-unit"}
-        return section if reads_no_records(section) else {**data_options(self.train), **units, **section}
+        """Options of its draw."""
+        return draw_options(self.select or {}, self.train)
 
     @property
     def search(self) -> tuple[str | None, dict[str, Any]]:
@@ -168,12 +167,11 @@ class Head(Table):
 
 
 class Figure(Table):
-    """Accuracy over steps, or over the values that vary along ``x``; ``apart``: whether each dataset has a chart."""
+    """Accuracy over steps, a chart for each dataset, or over the values that vary along ``x``."""
 
     over: Literal["steps", "values"] = "steps"
     x: str = "value"
     log: bool = False
-    apart: Literal["dataset"] | None = None
 
 
 class Quick(Layer):
@@ -199,7 +197,7 @@ class Document(Layer):
 
 @dataclass(frozen=True)
 class Recipe:
-    """An experiment; ``single``: of one arm with one seed, whose folder is the trial's: the stages of ``dpltm run``."""
+    """An experiment."""
 
     path: Path
     head: Head
@@ -207,7 +205,6 @@ class Recipe:
     tickets: Mapping[str, Section]
     figure: Figure | None = None
     quick: bool = False
-    single: bool = False
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -294,7 +291,7 @@ class Shared:
         key = digest([self.options, self.seed, None if self.tickets is None else self.tickets.name])[:8]
         if self.command == "tune":
             return f"tune/{slug(self.title)}-{key}.toml"
-        return "tickets" if self.recipe.single else f"tickets/{slug(self.title)}-s{self.seed}-{key}"
+        return f"tickets/{slug(self.title)}-s{self.seed}-{key}"
 
     @property
     def needs(self) -> tuple[Shared, ...]:
@@ -374,6 +371,12 @@ def read_recipe(document: Section, path: Path, *, seeds: int | None = None, quic
         recipe = Recipe(path, head, tuple(arms), sets, form.figure, quick)
         _check(recipe)
     return recipe
+
+
+def draw_options(select: Section, train: Section) -> Section:
+    """Return options of a draw, which is from the records of the training unless it reads none."""
+    units = {key: value for key, value in train.items() if key == "per-unit"}
+    return select if reads_no_records(select) else {**data_options(train), **units, **select}
 
 
 def _rows(arm: Arm, path: Path) -> Iterator[Arm]:
@@ -463,7 +466,7 @@ def _check(recipe: Recipe) -> None:
         with at(f"[tickets.{name}]"):
             _check_set("from", section.get("from"), above)
             options = {key: value for key, value in section.items() if key != "from"}
-            check_options("transfer" if "from" in section else "generate", options)
+            check_options("transfer" if "from" in section else "generate", options, {})
         above.append(name)
     for arm in recipe.arms:
         with at(f"[[arm]] {arm.name!r}"):
@@ -477,31 +480,31 @@ def _check_set(place: str, name: object, known: list[str]) -> None:
 
 def _check_arm(arm: Arm, recipe: Recipe) -> None:
     if arm.latent is not None:
-        scheme, _, training = (check_options(f"latent {stage}", section) for stage, section in arm.latent.items())
+        scheme, _, training = (check_options(f"latent {stage}", section, {}) for stage, section in arm.latent.items())
         latent.network(latent.answer_of(scheme), training)
         return
     searched, search = arm.search
     for name in (arm.tickets, searched):
         _check_set("tickets", name, [*recipe.tickets])
-    check_options("train", arm.train, **({"dense": True} if arm.tickets is None else {"ticket": "SET@1"}))
+    check_options("train", arm.train, {"dense": True} if arm.tickets is None else {"ticket": "SET@1"})
     if arm.tune is not None:
-        check_options("tune", search, set=searched)
+        check_options("tune", search, {"set": searched})
     if arm.select is not None:
-        check_options("select", arm.draw)
+        check_options("select", arm.draw, {})
         spent, budget = arm.select.get("eps1", 0), arm.train.get("epsilon")
         if budget is not None and budget <= spent:
             raise InputError(f"`eps1`: {spent:g} leaves nothing of the budget {budget:g}")
 
 
-def check_options(command: str, section: Section, decided: Iterable[str] = (), **start: Any) -> Any:
-    """Return a command's request, or refuse what it refuses; what the recipe will give it stands in ``start``."""
+def check_options(command: str, section: Section, start: Section, decided: Iterable[str] = ()) -> Any:
+    """Return a command's request, or refuse what it refuses; what the recipe gives it beside its table is ``start``."""
     with at(f"{command}:"):
         for key in section:
             if key in DECIDED or key in decided or (key == "seed" and command in BY_SEED):
                 raise InputError(f"{key}: decided by the recipe, or by [run]; leave it out here")
         request, check = COMMANDS[command]
         needed = {item.name: "X" for item in fields(request) if item.metadata["required"] and item.name in DECIDED}
-        asked = resolve(request, {**needed, **start}, section)
+        asked = resolve(request, needed | dict(start), section)
         if check is not None:
             check(asked)
     return asked

@@ -1,35 +1,43 @@
-"""The three stages of ``dpltm run`` and ``dpltm demo`` as a recipe of one arm: read, and priced before the first begins."""
+"""The three stages of ``dpltm run`` and ``dpltm demo``: read from one file, priced before the first begins, and run."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpltm.errors import InputError
+import torch
+
+from dpltm.errors import InputError, as_flags
 from dpltm.features.inputs import take_over_map
 from dpltm.networks import check_takes, names_code
 from dpltm.networks.evaluation import PricedError, check_no_target
-from dpltm.options import resolve, table
+from dpltm.options import recorded, table
 from dpltm.options.data import DataOptions
-from dpltm.options.generate import GenerateRequest
 from dpltm.options.network import beside
-from dpltm.options.run import RunRequest
-from dpltm.options.select import SelectRequest, reads_no_records
-from dpltm.options.train import TrainRequest
+from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.options.select import reads_no_records
 from dpltm.privacy.account import check_private
+from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book
-from dpltm.progress import SILENT
+from dpltm.progress import SILENT, Progress
 from dpltm.pruning.generation import scheduled_densities
 from dpltm.records.dataset import Dataset
 from dpltm.records.settle import check_delta
 from dpltm.records.units import at_unit
+from dpltm.tickets import files
+from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.feature_files import services
-from dpltm.tickets.ledger_file import ledger_of
+from dpltm.tickets.ledger_file import BESIDE, ledger_of
+from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
+from dpltm.tickets.ticket_set import private_path
 from dpltm.tickets.workbench.code import own_of
-from dpltm.tickets.workbench.recipes import Arm, Head, Recipe, at, check_options, digest
+from dpltm.tickets.workbench.recipes import at, check_options, dashed, digest, draw_options
+from dpltm.tickets.workbench.records import open_dataset
+from dpltm.tickets.workbench.stages import generate, select, train
 from dpltm.training.artifacts import fresh
 from dpltm.training.plan import private_score
 from dpltm.verbs import generate as generation
@@ -44,58 +52,100 @@ DEMO: Mapping[str, Any] = {
 }  # fmt: skip
 """The three stages of ``dpltm demo``."""
 
+STAGES: Mapping[str, Callable[[Any, Progress], dict[str, Any]]] = {
+    "generate": generate, "select": select, "train": train,
+}  # fmt: skip
+"""In their order, on files; the epsilon of each includes what the ledger holds already."""
+
 DECIDED = ("seed", "eps1", "epsilon", "delta")
 """Keys of [run] in the place of those of the stages."""
 
 
-def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest) -> Recipe:
-    """Return the three stages of a parsed TOML document as a recipe; unknown tables and decided keys are refused."""
-    sections = {
-        name: {key.replace("_", "-"): value for key, value in beside(table(path, document, name), path).items()}
-        for name in ("generate", "select", "train")
+def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
+    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
+    torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
+    progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
+    run_options = RunRequest(
+        epsilon=options.epsilon, delta=options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE)
+    )
+    return run_stages(DEMO, out, run_options, progress)
+
+
+def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
+    """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
+    root = Path(options.out or "dpltm-run")
+    tickets, run = root / "tickets", root / "run"
+    requests = read_stages(document, path, options, root)
+    if options.dry_run or not (root / "recipe.json").exists():
+        if not files.only_being_written(root / "recipe.json"):
+            files.check_free(root)
+        plan = price_stages(requests, options, open_dataset)
+    if options.dry_run:
+        return as_flags({"dry_run": True, "out": str(root), **plan})
+    title = f"three stages {digest([recorded(request) for request in requests.values()])[:16]}"
+    folder = SweepFolder(root, title, parts=())
+    with folder.alone():
+        if folder.begun:
+            progress.say(f"{root}: {AGAIN}")
+        if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
+            remove(tickets)
+            remove(private_path(tickets))
+        answers = dict[str, Any]()
+        for name, make in STAGES.items():
+            call = partial(make, requests[name], progress)
+            place = tickets if name == "generate" else run
+            with begun_again_by(f"remove {checkpoint_path(place)} to begin again"):
+                answers[name] = trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
+        remove_ended(tickets)
+        remove_ended(run)
+    places = {"ticket_set": str(tickets), "run": str(run)}
+    answers = {
+        name: {key: places.get(key, value) for key, value in answer.items()} for name, answer in answers.items()
     }
-    public = reads_no_records(sections["select"])  # then the draw enters nothing
-    model = sections["generate"].get("model")
-    code = {"model": model} if names_code(model) else {}  # which no ticket set holds
-    decided: dict[str, dict[str, Any]] = {
-        "generate": {"seed": options.seed or 0},
-        "select": {"eps1": None if public else round(options.epsilon * (1 - options.split), 12), **code},
-        "train": {"epsilon": options.epsilon, **code},
+    return {"out": str(root), **answers, "privacy": answers["train"]["privacy"]}
+
+
+def read_stages(document: Mapping[str, Any], path: Path, options: RunRequest, root: Path) -> dict[str, Any]:
+    """Return the requests of the stages of a parsed TOML document; unknown tables and decided keys are refused."""
+    making, drawing, learning = (dashed(beside(table(path, document, name), path)) for name in STAGES)
+    tickets = str(root / "tickets")
+    by_mechanism = not reads_no_records(drawing)  # else the draw enters nothing
+    account = {"ledger": options.ledger, "population": options.population}
+    model = making.get("model")
+    common = {
+        "delta": options.delta,
+        **({"model": model} if names_code(model) else {}),
+    }  # code, which no ticket set holds
+    of_draw = {**account, "eps1": round(options.epsilon * (1 - options.split), 12)} if by_mechanism else {}
+    run = {"out": str(root / "run"), "epsilon": options.epsilon}
+    starts = {
+        "generate": (making, {"seed": options.seed, "out": tickets, **common, **account}),
+        "select": (draw_options(drawing, learning), {"set": tickets, **common, **of_draw}),
+        "train": (learning, {"ticket": tickets, **run, **common, **account}),
     }
     with at(f"`config` {path}:"):
-        if unknown := document.keys() - {"run", *sections}:
+        if unknown := document.keys() - {"run", *STAGES}:
             raise InputError(f"unknown table or key {min(unknown)!r}; known: [run], [generate], [select], [train]")
-        for name, section in sections.items():
-            start = {"ticket": "SET"} if name == "train" else {}
-            check_options(name, section, DECIDED, **decided[name], **start, delta=options.delta)
-            section |= {
-                **{key: value for key, value in decided[name].items() if value is not None},
-                "delta": options.delta,
-            }
-    head = Head(title=f"three stages {digest(sections)[:16]}", seeds=1)
-    arm = Arm(name="run", tickets="tickets", select=sections["select"], train=sections["train"])
-    recipe = Recipe(path, head, (arm,), {"tickets": sections["generate"]}, single=True)
-    if public and (provenance := recipe.provenance("tickets")) != "public":
-        raise InputError(
-            f"[select] rule: smallest-within needs public accuracies, and [generate] has provenance {provenance}"
-        )
-    return recipe
+        requests = {name: check_options(name, *start, DECIDED) for name, start in starts.items()}
+        provenance = generation.check_options(requests["generate"])
+        if not by_mechanism and provenance != "public":
+            raise InputError(
+                f"[select] rule: smallest-within needs public accuracies, and [generate] says {provenance}"
+            )
+    return requests
 
 
-def price_stages(recipe: Recipe, options: RunRequest, load: Callable[[DataOptions], Dataset]) -> dict[str, Any]:
+def price_stages(
+    requests: Mapping[str, Any], options: RunRequest, load: Callable[[DataOptions], Dataset]
+) -> dict[str, Any]:
     """Return what the three stages would spend, in the ledger; refuse all that can be refused before hours of generation."""
-    (arm,) = recipe.arms
-    account = {"ledger": options.ledger, "population": options.population}
-    by_mechanism = not reads_no_records(arm.draw)
-    making = resolve(GenerateRequest, account, recipe.tickets["tickets"])
-    drawing = resolve(SelectRequest, {"set": "tickets"}, arm.draw)
-    learning = resolve(TrainRequest, {"ticket": "tickets", **account}, arm.train)
+    making, drawing, learning = requests.values()
     private = load(learning)
     ledger = ledger_of(learning.dataset, learning, private.noun)
     generated = generation.plan(load(making), making, ledger, services(SILENT), model=own_of(making.model, making))
     densities = scheduled_densities(generated.spec, generated.config)
     book = _entered(ledger.book, *generated.entries)
-    if by_mechanism:
+    if drawing.rule == "mechanism":
         scored = at_unit(_behind_map(load(drawing), "select", generated), drawing.per_unit)
         check_delta(options.delta, scored)
         part = ledger.part(scored)

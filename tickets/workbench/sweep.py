@@ -21,13 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from dpltm.errors import DpltmError, InputError, as_flags, first_line, in_flags
 from dpltm.experiments import paired, summary
 from dpltm.options import resolve
-from dpltm.options.run import DemoRequest, RunRequest
+from dpltm.options.run import RunRequest
 from dpltm.options.select import reads_no_records
 from dpltm.options.train import TrainRequest
 from dpltm.privacy.checkpoint import begun_again_by
@@ -39,13 +38,12 @@ from dpltm.privacy.statement import statement
 from dpltm.progress import SILENT, Progress
 from dpltm.reports.wording import all_terms, markdown
 from dpltm.tickets import files
-from dpltm.tickets.charts import ACCURACY, Chart, Series, accuracy_over_steps, read_metrics, write_charts
+from dpltm.tickets.charts import ACCURACY, Chart, Metrics, Series, accuracy_over_steps, read_metrics, write_charts
 from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
 from dpltm.tickets.ledger_file import BESIDE, open_ledger
 from dpltm.tickets.run import load_run
 from dpltm.tickets.store import find_set, split_round
-from dpltm.tickets.sweep_files import SweepFolder, remove
-from dpltm.tickets.ticket_set import private_path
+from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
 from dpltm.tickets.workbench import latent
 from dpltm.tickets.workbench.recipes import (
     COMMANDS,
@@ -63,7 +61,7 @@ from dpltm.tickets.workbench.recipes import (
     read_recipe,
 )
 from dpltm.tickets.workbench.records import open_dataset
-from dpltm.tickets.workbench.run import DEMO, price_stages, read_stages
+from dpltm.tickets.workbench.run import run_stages
 from dpltm.tickets.workbench.stages import generate, select, train, transfer, tune
 
 CONNECT_SECONDS = 10  # for a Dask scheduler to answer, and for its first worker
@@ -83,15 +81,6 @@ STAGES: Mapping[str, Stage] = {
     "latent train": latent.receive,
 }
 """By the name of their command. The epsilon that a trial asks for is that of its own lineage; the ledger has the total."""
-
-ALONE: Mapping[str, Stage] = {"train": train, "select": select, "generate": generate}
-"""The three stages of ``dpltm run``, whose epsilon includes what the ledger holds already."""
-
-AGAIN = (
-    "what is finished stays; a stage that was interrupted goes on from its checkpoint or begins anew, and what it paid stays"
-    " in the ledger"
-)
-"""Said where a folder was begun before."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Torch's random state and number of threads are the process's, and a Dask worker may have several threads."""
@@ -126,9 +115,7 @@ class TrialRunner:
         with _ONE_AT_A_TIME:
             try:
                 if not self.is_made(task):
-                    self.folder.begin(
-                        task.name
-                    )  # Dask sends a call again whose worker died, and joblib waits for ever
+                    self.folder.begin(task.name)  # or joblib waits for ever where workers of Dask die over it
                     self.make(task)
             except DpltmError as error:
                 why = in_flags(str(error))
@@ -139,52 +126,43 @@ class TrialRunner:
                 why = f"internal error: {type(error).__name__}; set DPLTM_DEBUG=1 and run it again"
         return task, why
 
-    def make(self, task: Task, **before: Any) -> dict[str, Any]:
-        """Make a set, a search, or a trial by its stages; return what it came to. What an interrupted attempt has stays."""
+    def make(self, task: Task) -> None:
+        """Make a set, a search, or a trial by its stages; what an interrupted attempt has stays."""
         if isinstance(task, Shared):
             source = None if task.tickets is None else str(self.path(task.tickets))
-            name = None if task.command == "tune" or self.folder.single else task.title
+            name = None if task.command == "tune" else task.title
             decided = {"out": str(self.path(task)), "seed": task.seed, "set": source, "name": name}
-            return self._call(task.command, decided, task.options)
-        settings = {} if task.search is None else files.read_section(self.path(task.search), "train")
+            self._call(task.command, decided, task.options)
+            return
         home = self.folder.trial(task.name)
         home.mkdir(exist_ok=True)
-        body = self._train(task, home, settings) if task.arm.latent is None else self._learn(task, home)
-        body |= {**before, "arm": task.arm.name, "seed": task.seed, "digest": task.digest}
-        self.folder.finish(task.name, {**body, **({"settings": _decided(settings)} if settings else {})})
-        return body
+        body = self._train(task, home) if task.arm.latent is None else self._learn(task, home)
+        self.folder.finish(task.name, {"arm": task.arm.name, "seed": task.seed, "digest": task.digest, **body})
 
-    def _train(self, trial: Trial, home: Path, settings: Section) -> dict[str, Any]:
+    def _train(self, trial: Trial, home: Path) -> dict[str, Any]:
         arm, out, body = trial.arm, home / "run", dict[str, Any]()
-        decided: dict[str, Any] = {"out": str(out), **({} if self.folder.single else {"seed": trial.seed})}
-        if trial.tickets is None:
-            decided["dense"] = True
-        else:
-            source = self.path(trial.tickets)
+        settings = {} if trial.search is None else files.read_section(self.path(trial.search), "train")
+        decided: dict[str, Any] = {"out": str(out), "seed": trial.seed, "dense": trial.tickets is None}
+        if trial.tickets is not None:
+            source, copy = self.path(trial.tickets), home / "tickets"
             remove_ended(source)
             if arm.select is None:
                 decided["ticket"] = f"{source}@{_round(trial, source, settings)}"
             else:  # by a rule: by public accuracies, which a set that is carried over has not
-                by_rule = reads_no_records(arm.draw) and not self.folder.single
+                by_rule = reads_no_records(arm.select)
                 scored = self.path(trial.tickets.root) if by_rule else source
-                draw = partial(self._draw, trial, scored, home / "tickets")
-                body["select"] = self.folder.stage(trial.name, "draw.json", draw)
-                winner = f"{source}@{body['select']['winner']['round']}"
-                decided["ticket"] = winner if by_rule else str(home / "tickets")
-        if out.exists():  # a process died when all was done
-            remove_ended(out)
-            answer: Any = files.parse_json(out / "result.json", files.read_bytes(out / "result.json", files.MAX_JSON))
-        else:
-            searched = {key: value for key, value in settings.items() if key in SEARCHED}
-            answer = self._call("train", decided, override(arm.train, searched))
+                body["select"] = stage(home / "draw.json", partial(self._draw, arm, scored, copy))
+                decided["ticket"] = f"{source}@{body['select']['winner']['round']}" if by_rule else str(copy)
+        searched = {key: value for key, value in settings.items() if key in SEARCHED}
+        body["train"] = trained(out, partial(self._call, "train", decided, override(arm.train, searched)))
+        remove_ended(out)
         run = load_run(out)
-        return {**body, "records": run.config.get("part"), "lineage": to_json(run.lineage), "train": answer}
+        return {**body, "records": run.config.get("part"), "lineage": to_json(run.lineage)}
 
-    def _draw(self, trial: Trial, source: Path, copy: Path) -> dict[str, Any]:
-        if source != copy:  # a draw is remembered with the set, and others draw from it as well
-            remove(copy)
-            shutil.copytree(source, copy)
-        return self._call("select", {"set": str(copy)}, trial.arm.draw)
+    def _draw(self, arm: Arm, source: Path, copy: Path) -> dict[str, Any]:
+        remove(copy)  # a draw is remembered with the set, and others draw from it as well
+        shutil.copytree(source, copy)
+        return self._call("select", {"set": str(copy)}, arm.draw)
 
     def _learn(self, trial: Trial, home: Path) -> dict[str, Any]:
         stages = trial.arm.latent or {}
@@ -196,7 +174,7 @@ class TrialRunner:
             self._call("latent scheme", {"out": str(scheme)}, stages["scheme"])
             return self._call("latent encode", {"scheme": str(scheme), "out": str(messages)}, stages["encode"])
 
-        encoded = self.folder.stage(trial.name, "encode.json", encode)
+        encoded = stage(home / "encode.json", encode)
         remove(out)
         decided = {"scheme": str(scheme), "messages": str(messages), "out": str(out), "seed": trial.seed}
         learned = self._call("latent train", decided, stages["train"])
@@ -213,18 +191,11 @@ class TrialRunner:
             return self.stages[name](resolve(request_class, decided, section), self.progress)
 
 
-def _decided(settings: Section) -> dict[str, Any]:
-    """Return the settings that a search decided, without where its tickets are."""
-    number = split_round(str(settings["ticket"]))[1] if "ticket" in settings else None
-    return {key: settings[key] for key in SEARCHED if key in settings and key != "lineage"} | {"round": number}
-
-
-def _round(trial: Trial, source: Path, settings: Section) -> int:
-    wanted = trial.arm.round
-    if wanted is None:
-        return int(_decided(settings)["round"])
-    if isinstance(wanted, int):
-        return wanted
+def _round(trial: Trial, source: Path, settings: Section) -> int | None:
+    if trial.arm.round is None:  # the search chose it
+        return split_round(settings["ticket"])[1]
+    if isinstance(trial.arm.round, int):
+        return trial.arm.round
     rounds = [ticket.round for ticket in find_set(str(source)).body.tickets if ticket.round]
     return random.Random(f"{trial.seed} {trial.arm.tickets}").choice(rounds)
 
@@ -310,49 +281,7 @@ def run_file(path: Path, options: RunRequest, progress: Progress) -> dict[str, A
                 f"`{flag}`: a recipe says it for each of its arms; leave it out" if several else
                 f"`{flag}`: of a recipe, and {path} is none (it has no table [recipe]); leave it out"
             )  # fmt: skip
-    if several:
-        return _run_recipe(document, path, options, progress)
-    options = replace(options, out=options.out or "dpltm-run")
-    return _run_stages(read_stages(document, path, options), options, progress)
-
-
-def demo(options: DemoRequest, out: Path, progress: Progress) -> dict[str, Any]:
-    """Run the three stages on the digits inside scikit-learn; return the answer of ``dpltm run``."""
-    torch.set_num_threads(1)  # networks this small gain nothing from more, and lose much on a machine that is busy
-    progress.say("digits: half of the records are the public source of tickets, the other half are the private data")
-    run_options = RunRequest(
-        epsilon=options.epsilon, delta=options.delta, seed=options.seed, out=str(out), ledger=str(out / BESIDE)
-    )
-    return _run_stages(read_stages(DEMO, out, run_options), run_options, progress)
-
-
-def _run_stages(recipe: Recipe, options: RunRequest, progress: Progress) -> dict[str, Any]:
-    """Run the stages that an interrupted attempt did not end; what can be refused is, before the first begins."""
-    root = Path(options.out or "")
-    (trial,) = recipe.trials
-    shared = trial.needs[0]
-    if options.dry_run or not (root / "recipe.json").exists():
-        if not files.only_being_written(root / "recipe.json"):
-            files.check_free(root)
-        plan = price_stages(recipe, options, open_dataset)
-    if options.dry_run:
-        return as_flags({"dry_run": True, "out": options.out, **plan})
-    folder = SweepFolder(root, recipe.head.title, single=True)
-    runner = TrialRunner(folder, ALONE, options.ledger, options.population, progress)
-    with folder.alone():
-        if folder.begun:
-            progress.say(f"{root}: {AGAIN}")
-        body = folder.result(trial.name)
-        if body is None:
-            if not (root / "generate.json").exists():  # or what is there is of an attempt that died, without an answer
-                for path in (runner.path(shared), private_path(runner.path(shared))):
-                    remove(path)
-            generated = folder.stage(trial.name, "generate.json", lambda: runner.make(shared))
-            body = runner.make(trial, generate=generated)
-        folder.tidy(trial.name)
-    places = {"ticket_set": str(root / "tickets"), "run": str(root / "run")}
-    answers = {name: {**body[name], **{key: places[key] for key in places if key in body[name]}} for name in ALONE}
-    return {"out": options.out, **answers, "privacy": body["train"]["privacy"]}
+    return (_run_recipe if several else run_stages)(document, path, options, progress)
 
 
 def _run_recipe(document: Section, path: Path, options: RunRequest, progress: Progress) -> dict[str, Any]:
@@ -534,21 +463,14 @@ def _charts(recipe: Recipe, rows: Sequence[Mapping[str, Any]], folder: SweepFold
         return []
     if recipe.figure.over == "values":
         return _over_values(recipe.figure, measured)
-    charts = list[Chart]()
-    for title in dict.fromkeys(_dataset(recipe.figure, arm) for arm, _ in measured):
-        runs = {
-            _with_epsilon(arm.name, [row]): [
-                read_metrics(folder.trial(trial.name) / "run" / "metrics.jsonl")
-                for trial in recipe.trials if trial.arm is arm and folder.result(trial.name) is not None
-            ]
-            for arm, row in measured if _dataset(recipe.figure, arm) == title
-        }  # fmt: skip
-        charts += [replace(chart, title=f"{title}{chart.title}") for chart in accuracy_over_steps(runs)]
-    return charts
-
-
-def _dataset(chart: Figure, arm: Arm) -> str:
-    return f"{arm.train.get('dataset', '')}: " if chart.apart else ""
+    runs_of: dict[str, dict[str, list[Metrics | None]]] = {}  # by dataset, and by arm
+    for arm, row in measured:
+        finished = (trial.name for trial in recipe.trials if trial.arm is arm and str(trial.seed) in row["values"])
+        runs = [read_metrics(folder.trial(name) / "run" / "metrics.jsonl") for name in finished]
+        runs_of.setdefault(arm.train.get("dataset", ""), {})[_with_epsilon(arm.name, [row])] = [*runs]
+    charts = [(dataset, chart) for dataset, runs in runs_of.items() for chart in accuracy_over_steps(runs)]
+    apart = len(runs_of) > 1
+    return [replace(chart, title=f"{dataset}: {chart.title}") if apart else chart for dataset, chart in charts]
 
 
 def _over_values(chart: Figure, measured: Sequence[tuple[Arm, Mapping[str, Any]]]) -> list[Chart]:

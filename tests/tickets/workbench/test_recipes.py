@@ -173,5 +173,5 @@ def test_what_records_have_to_say_is_said_before_anything_starts(tmp_path: Path,
 
 def test_a_draw_of_three_stages_takes_the_persons_of_the_training_however_their_rows_are_spelled() -> None:
     stages = {"generate": {"provenance": "public"}, "train": {"dataset": "d.csv", "unit_column": "who", "per_unit": 3}}
-    (arm,) = read_stages(stages, Path("r.toml"), RunRequest(epsilon=1.0)).arms
-    assert arm.draw == {**arm.draw, "dataset": "d.csv", "unit-column": "who", "per-unit": 3}
+    drawing = read_stages(stages, Path("r.toml"), RunRequest(epsilon=1.0), Path("o"))["select"]
+    assert (drawing.dataset, drawing.unit_column, drawing.per_unit) == ("d.csv", "who", 3)
