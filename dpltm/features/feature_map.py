@@ -19,13 +19,7 @@ from torch.nn import functional
 
 from dpltm.errors import InputError
 from dpltm.features import Choice, Transform, parse
-from dpltm.features.normalisation import (
-    NORM,
-    ChannelStatistics,
-    GroupNormalisation,
-    fixed_norm,
-    pixels_first,
-)
+from dpltm.features.normalisation import NORM, ChannelStatistics, fixed_norm, normalised
 from dpltm.privacy.entry import Lineage
 from dpltm.records.made_up import bits_hold
 from dpltm.records.scaling import scale
@@ -191,9 +185,7 @@ class FeatureMap:
 
     def _of(self, features: Tensor) -> Tensor:
         """Transformed records as features that are not centred yet."""
-        if (groups := self._transform.channel_groups) is not None:
-            features = pixels_first((self.statistics or GroupNormalisation(groups))(features))
-        return fixed_norm(features)
+        return fixed_norm(normalised(features, self._transform.channel_groups, self.statistics))
 
     @cached_property
     def _transform(self) -> Transform:

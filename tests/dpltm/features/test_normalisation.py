@@ -18,8 +18,8 @@ from dpltm.features.normalisation import (
     NORM,
     SENSITIVITY,
     ChannelStatistics,
-    GroupNormalisation,
     fixed_norm,
+    group_normalised,
     noisy_sum,
 )
 from dpltm.randomness.noise import FastSource
@@ -46,7 +46,7 @@ def test_a_channel_that_hardly_varies_is_not_blown_up():
 def test_groups_of_channels_within_a_record(channels: int, groups: int, size: int):
     """Where the number does not divide, the next smaller one that does: of 10 channels, 4 groups become 2 of 5."""
     values = random(2, channels, 3, 2) * 3 + 1
-    found = GroupNormalisation(groups)(values)
+    found = group_normalised(values, groups)
     for record in range(2):
         for start in range(0, channels, size):
             block = values[record, start : start + size].double().numpy()
@@ -57,12 +57,12 @@ def test_groups_of_channels_within_a_record(channels: int, groups: int, size: in
 def test_a_group_of_equal_values_is_zero_and_no_record_touches_another():
     values = random(3, 4, 2, 2)
     values[1] = 0.7
-    found = GroupNormalisation(2)(values)
+    found = group_normalised(values, 2)
     assert found[1].abs().max() < 1e-2
     assert found.isfinite().all()
     other = values.clone()
     other[1:] = 1e4 * random(2, 4, 2, 2, seed=5)
-    assert torch.equal(GroupNormalisation(2)(other)[0], found[0])
+    assert torch.equal(group_normalised(other, 2)[0], found[0])
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=8))
