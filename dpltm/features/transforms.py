@@ -30,14 +30,14 @@ def image_size(kind: str, shape: tuple[int, ...], least: int, colours: Sequence[
         least: pixels that a side must have.
         colours: how many there may be.
     """
-    size = (*shape, 1)[:3]
-    if len(shape) not in (2, 3) or min(size[:2]) < least or size[2] not in colours:
+    height, width, count = (*shape, 1)[:3] if len(shape) in (2, 3) else (0, 0, 0)
+    if min(height, width) < least or count not in colours:
         numbers = ", ".join(map(str, colours))
         raise InputError(
             f"`features`: {kind} takes images, (height, width) or (height, width, colours), of {least} by {least} pixels or"
             f" more in {numbers} colours, and a record here is of shape {shape}; take unit"
         )
-    return size
+    return height, width, count
 
 
 def colours_first(images: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from dpltm.errors import DpltmError, InputError, first_line
+from dpltm.errors import InputError
 from dpltm.privacy import gdp, pld, privacy_loss, renyi
 from dpltm.privacy import mechanisms as kinds
 from dpltm.privacy.accountants import ACCOUNTANTS, CERTIFIED, FINE, Accountant, Resolution
@@ -58,7 +58,9 @@ class Composition:
     @property
     def pure_epsilon(self) -> float:
         """Epsilon of the losses and the draw at delta 0, infinite where they have none: basic composition."""
-        return sum(_pure_epsilon(loss) * count for loss, count in self.losses.items()) + self.draw
+        if any(getattr(loss, "delta", 0.0) for loss in self.losses):
+            return math.inf
+        return sum(bounded_epsilon(loss) * count for loss, count in self.losses.items()) + self.draw
 
 
 NOT_PRIVATE = Composition(Counter(), 0.0, 0.0, 0.0, False)
@@ -185,10 +187,6 @@ def _sampled(mechanism: kinds.NoisySgd) -> privacy_loss.SampledGaussianLoss:
     return privacy_loss.SampledGaussianLoss(noise, rate, mechanism.adjacency == "replace-one")
 
 
-def _pure_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
-    return math.inf if getattr(loss, "delta", 0.0) else bounded_epsilon(loss)
-
-
 def bounded_epsilon(loss: privacy_loss.PrivacyLoss) -> float:
     """Epsilon at the delta that the mechanism itself may fail with, infinite for Gaussians."""
     return loss.epsilon if isinstance(loss, privacy_loss.BoundedLoss) else math.inf
@@ -220,26 +218,13 @@ def epsilon(
     check_delta(delta)
     if accountant not in CERTIFIED:
         raise InputError(f"`accountant`: {accountant!r} certifies nothing; known are {', '.join(CERTIFIED)}")
-    composed = tuple(mechanisms)
-    how = ACCOUNTANTS[accountant]
-    try:
-        hash(composed)
-    except TypeError:  # made of lists: priced, and not remembered
-        return _price(compose(composed), delta, how, resolution)
-    return _cached_price(composed, delta, how, resolution)
-
-
-@lru_cache(maxsize=2048)
-def _cached_price(
-    mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
-) -> float:
-    return _price(compose(mechanisms), delta, accountant, resolution)
+    return _price(tuple(mechanisms), delta, ACCOUNTANTS[accountant], resolution)
 
 
 def approximate(mechanisms: Iterable[kinds.Mechanism], delta: float, accountant: str = "clt") -> float:
     """Figure of an accountant that certifies nothing: no upper and no lower bound. Arguments as :func:`epsilon`."""
     check_delta(delta)
-    return _price(compose(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
+    return _price(tuple(mechanisms), delta, ACCOUNTANTS.find(accountant), FINE)
 
 
 def check_delta(delta: float) -> None:
@@ -248,18 +233,17 @@ def check_delta(delta: float) -> None:
         raise InputError("delta", delta, "between 0 and 1")
 
 
-def _price(composition: Composition, delta: float, accountant: Accountant, resolution: Resolution) -> float:
-    """Epsilon of a composition by an accountant: basic composition is the ceiling of what is certified."""
+@lru_cache(maxsize=2048)
+def _price(
+    mechanisms: tuple[kinds.Mechanism, ...], delta: float, accountant: Accountant, resolution: Resolution
+) -> float:
+    """Epsilon of mechanisms by an accountant: basic composition is the ceiling of what is certified."""
+    composition = compose(mechanisms)
     if not composition.private:
         return math.inf
     if composition.empty:
         return composition.plain
-    try:
-        value = accountant.function(composition, delta, resolution)
-    except DpltmError:
-        raise
-    except Exception as error:  # whatever somebody's own accountant raises
-        raise InputError(f"`accountant`: {accountant.name} fails: {first_line(error)}") from error
+    value = accountant.function(composition, delta, resolution)
     if not (isinstance(value, (int, float)) and value >= 0):  # false for NaN
         raise InputError(f"`accountant`: {accountant.name} gives {value!r:.40}, which is no epsilon")
     return composition.plain + (min(value, composition.pure_epsilon) if accountant.certifies else value)
@@ -277,14 +261,11 @@ def by_privacy_loss(composition: Composition, delta: float, resolution: Resoluti
         Certified epsilon without the part that is added as it is; infinite where there is none.
     """
     profile = pld.compose(composition.losses, composition.draw, resolution, delta)
-    value = math.inf if profile is None else profile.epsilon(delta)
-    if (
-        profile is None
-        or profile.coarse
-        or delta < 1000 * max((losses.infinity for losses in profile.body), default=0)
-    ):
-        value = min(value, by_renyi(composition, delta, resolution))
-    return value
+    if profile is None:
+        return by_renyi(composition, delta, resolution)
+    if profile.coarse or delta < 1000 * max((losses.infinity for losses in profile.body), default=0):
+        return min(profile.epsilon(delta), by_renyi(composition, delta, resolution))
+    return profile.epsilon(delta)
 
 
 def by_renyi(
@@ -331,9 +312,9 @@ def filter_epsilon(mechanisms: Iterable[kinds.Mechanism], delta: float) -> float
 
 
 def _divergence(composition: Composition) -> renyi.Divergence:
-    losses = composition.losses + Counter(
-        {privacy_loss.BoundedRangeLoss(composition.draw): 1} if composition.draw else {}
-    )
+    losses = composition.losses.copy()
+    if composition.draw:
+        losses[privacy_loss.BoundedRangeLoss(composition.draw)] += 1
     return lambda order: sum(count * loss.renyi(order) for loss, count in losses.items())
 
 
@@ -379,7 +360,7 @@ def _mu(loss: privacy_loss.PrivacyLoss) -> float:
     return 0.0
 
 
-def profile(mechanisms: Iterable[kinds.Mechanism], *, records: str = "records") -> Profile:
+def profile(mechanisms: Iterable[kinds.Mechanism]) -> Profile:
     """Certified delta of all ``mechanisms`` together at every epsilon; InputError where no curve can be certified."""
     composition = compose(mechanisms)
     curve = (
@@ -387,6 +368,6 @@ def profile(mechanisms: Iterable[kinds.Mechanism], *, records: str = "records") 
     )
     if curve is None:
         raise InputError(
-            f"{records}: there is no curve to draw: something was released without protection, or at an epsilon above 500"
+            "records: there is no curve to draw: something was released without protection, or at an epsilon above 500"
         )
     return curve
