@@ -141,7 +141,8 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         finished = read_off(path, drafted, [column.name for column in described])
         records = public_records(path, drafted)
         ledger = ledger_of(request.file, request, request.unit_column or RECORD)
-        lineage = ledger.declare_public(records, "kinds, bounds and categories of columns, for a schema")
+        read = "kinds, bounds and categories of columns, for a schema"
+        lineage = records.lineage | ledger.declare_once(*ledger.public(records, read))
         ignored = [
             column.name for column in finished.columns if column.kind == "ignored" and column.name in unknown_names
         ]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from dpltm.errors import BudgetError, InputError
 from dpltm.privacy.accountants import FINE, Resolution
 from dpltm.privacy.describe import figure
-from dpltm.privacy.entry import RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
+from dpltm.privacy.entry import NO_LINEAGE, RECORD, UNKNOWN_RECORDS, Entry, Id, Lineage, Part, union
 from dpltm.privacy.mechanisms import Adjacency, Guarantee, Mechanism, Selection, Unprotected, over_two_steps
 from dpltm.registry import Deferred
 
@@ -71,7 +71,7 @@ class Account:
     def of(
         cls,
         entered: Iterable[Entry],
-        lineage: Lineage | None = None,
+        lineage: Lineage = NO_LINEAGE,
         *,
         home: Id = "",
         population: str | None = None,
@@ -84,7 +84,7 @@ class Account:
             lineage: of the value.
             home, population, unit: of the ledger.
         """
-        entries = union(entered, () if lineage is None else lineage.entries)
+        entries = union(entered, lineage.entries)
         apart = {entry.population for entry in entries if entry.kind == "apart" and entry.home == home}
         counted: list[Entry] = []
         aside: dict[str, list[Entry]] = {}
@@ -335,21 +335,18 @@ def check_moves(account: Account) -> None:
                 )
 
 
-MEASURED = (
-    ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
-    " schema too (`test`)"
-)
-"""Said of records that were to be measured on exactly."""
-
-
 def check_declared(account: Account, part: Part, kind: str) -> None:
     """Raise InputError if ``part``, from which a release was made, is to be declared public or excluded."""
+    measured = (
+        ", or `eval_private` for a measurement that is paid for; a test split has to be left out of every release, that of a"
+        " schema too (`test`)"
+    )
     for entry in account.paid:
         if _meets(entry.part, part, by_name=kind == "public"):
             raise InputError(
                 f"`dataset`: {entry.part} is protected by a release on record ({entry.words}, {entry.day}), and {part}"
                 f" shares records with it; the same records cannot be {kind}: take other records"
-                + ("" if kind == "public" else MEASURED)
+                + ("" if kind == "public" else measured)
             )
 
 

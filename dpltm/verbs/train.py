@@ -112,7 +112,7 @@ def train_start(
     drawn_plan = replace(drawn.plan, notes=notes)
     gradients = drawn.descent.gradients
     start = drawn_plan.start
-    account = ledger.book.own_account(paid.lineage) if own else paid.account
+    account = ledger.book.account(paid.lineage, own=True) if own else paid.account
     return Run(
         drawn_plan.to_json(gradients.gradients.kernels),
         start.model,
@@ -517,7 +517,7 @@ def plan(settled: TrainingPlan, book: Book, *, entered: Entry | None = None, own
         own: whether the epsilon that is asked for is that of its own lineage alone, as of a trial of a sweep.
     """
     options, draft, live = settled.options, settled.mechanism, settled.start.mask.live
-    account = book.own_account(settled.lineage) if own else book.account(settled.lineage)
+    account = book.account(settled.lineage, own=own)
     counts: tuple[Guarantee, ...]
     if entered is not None:  # its noise, beside everything else as it is asked for now: the door compares the two
         before_steps, counts = head.releases_of(entered.of(GaussianRelease), settled.dataset), entered.of(Guarantee)

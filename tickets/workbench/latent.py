@@ -162,7 +162,7 @@ def make_scheme(public: Dataset, options: SchemeOptions, ledger: Ledger, progres
             f"`format`: {width:,} features make {answer.channel.bits:,} bits, and no network takes more than"
             f" {MAX_FEATURES:,}; send fewer bits of each, or take other `features`"
         )
-    lineage = ledger.declare_public(public, "a scheme of local privacy")
+    lineage = public.lineage | ledger.declare_once(*ledger.public(public, "a scheme of local privacy"))
     x = public.train.open(ledger.declared(public)).x
     if feature_map.base.channels:
         progress.say(f"fitting features to {public.name}")
@@ -276,7 +276,7 @@ def send(request: EncodeRequest, progress: Progress, *, own: bool = False) -> di
         account = price(plan, ledger.book)
     else:
         paid = pay(lambda *_: plan, ledger)
-        account = ledger.book.own_account(paid.lineage) if own else paid.account
+        account = ledger.book.account(paid.lineage, own=True) if own else paid.account
         write_messages(out, scheme, records, next(paid.values), paid.lineage)
         progress.say(f"wrote {out}")
     size = "the number of messages shows how many records there are"
