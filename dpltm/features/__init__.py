@@ -205,95 +205,63 @@ def metavar() -> str:
     return "|".join(("none", *(kind.metavar for kind in MAPS.values())))
 
 
-MAPS = Registry(
-    "features",
-    (
-        MapKind(
-            "scatter",
-            (
-                Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
-                Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
-            ),
-            "image",
-            "Wavelet moduli over windows of 2^J pixels, L angles a scale.",
-            "Bruna and Mallat 2013",
-            Deferred("dpltm.features.transforms:Scattering"),
-            channels=True,
-            by_fourier=True,
+MAPS = Registry("features", (
+    MapKind(
+        "scatter", (
+            Parameter("scales", 2, "Averages are over windows of 2^J pixels.", "J", 1, 8),
+            Parameter("angles", 8, "Wavelets a scale.", "L", 1, 64),  # more is a slip of the finger
         ),
-        MapKind(
-            "conv",
-            (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
-            "image",
-            "LATENT's convolutional modules, untrained: weights drawn from SEED.",
-            "Arachchige et al. (LATENT); Pinto et al. 2009",
-            Deferred("dpltm.features.transforms:RandomConvolutions"),
-            channels=True,
-        ),
-        MapKind(
-            "drawings",
-            (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
-            "image",
-            "An encoder that learned from drawings made by a formula: the first K directions of its units.",
-            "Kataoka et al. 2020; Tang et al. 2023",
-            Deferred("dpltm.features.drawings:Drawings"),
-            takes_values=(0.0, 1.0),
-            digest=DRAWINGS_DIGEST,
-        ),
-        MapKind(
-            "photographs",
-            (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
-            "image",
-            "Shares of patches from painted scenes in an image: their first K directions. A program paints the scenes.",
-            "Coates, Ng 2011; Lee, Mumford, Huang 2001",
-            Deferred("dpltm.features.photographs:Photographs"),
-            takes_values=(0.0, 1.0),
-            digest=PHOTOGRAPHS_DIGEST,
-        ),
-        MapKind(
-            "wavelets",
-            (
-                Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
-                Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
-            ),
-            "signal",
-            "Wavelet moduli over J octaves, Q an octave, averaged over time.",
-            "Mallat 2012",
-            Deferred("dpltm.features.transforms:Wavelets"),
-            by_fourier=True,
-        ),
-        MapKind(
-            "splines",
-            (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
-            "any",
-            "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
-            "de Boor 1978; Hastie and Tibshirani 1986",
-            Deferred("dpltm.features.feature_map:Columns"),
-            takes_values=(0.0, 1.0),
-            by_place=True,
-        ),
-        MapKind(
-            "unit",
-            (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
-            "any",
-            "Records as they are, K neighbouring values averaged, centred and of a fixed norm.",
-            "none",
-            Deferred("dpltm.features.transforms:NeighbourAverage"),
-        ),
-        MapKind(
-            "fourier",
-            (
-                Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
-                Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
-            ),
-            "any",
-            "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
-            " number of columns.",
-            "Rahimi, Recht 2007",
-            Deferred("dpltm.features.transforms:FourierFeatures"),
-            takes_values=(-1.0, 1.0),
-            by_place=True,
-        ),
+        "image", "Wavelet moduli over windows of 2^J pixels, L angles a scale.", "Bruna and Mallat 2013",
+        Deferred("dpltm.features.transforms:Scattering"), channels=True, by_fourier=True,
     ),
-)
+    MapKind(
+        "conv", (Parameter("seed", 0, "Decides the weights, which are public.", "SEED", 0, 999),),
+        "image", "LATENT's convolutional modules, untrained: weights drawn from SEED.",
+        "Arachchige et al. (LATENT); Pinto et al. 2009",
+        Deferred("dpltm.features.transforms:RandomConvolutions"), channels=True,
+    ),
+    MapKind(
+        "drawings", (Parameter("directions", 400, "Directions in which drawings differ most.", "K", 1, 400),),
+        "image", "An encoder that learned from drawings made by a formula: the first K directions of its units.",
+        "Kataoka et al. 2020; Tang et al. 2023",
+        Deferred("dpltm.features.drawings:Drawings"), takes_values=(0.0, 1.0), digest=DRAWINGS_DIGEST,
+    ),
+    MapKind(
+        "photographs", (Parameter("directions", 800, "Directions in which painted scenes differ most.", "K", 1, 6144),),
+        "image",
+        "Shares of patches from painted scenes in an image: their first K directions. A program paints the scenes.",
+        "Coates, Ng 2011; Lee, Mumford, Huang 2001",
+        Deferred("dpltm.features.photographs:Photographs"), takes_values=(0.0, 1.0), digest=PHOTOGRAPHS_DIGEST,
+    ),
+    MapKind(
+        "wavelets", (
+            Parameter("octaves", 5, "The coarsest wavelet is 2^J times as long as the finest.", "J", 1, 12),
+            Parameter("each", 2, "Wavelets an octave.", "Q", 1, 16),
+        ),
+        "signal", "Wavelet moduli over J octaves, Q an octave, averaged over time.", "Mallat 2012",
+        Deferred("dpltm.features.transforms:Wavelets"), by_fourier=True,
+    ),
+    MapKind(
+        "splines", (Parameter("knots", 6, "Hats that each number becomes.", "K", 2, 64),),
+        "any", "Piecewise linear functions of each number, with K knots over its bounds; categories as they are.",
+        "de Boor 1978; Hastie and Tibshirani 1986",
+        Deferred("dpltm.features.feature_map:Columns"), takes_values=(0.0, 1.0), by_place=True,
+    ),
+    MapKind(
+        "unit", (Parameter("width", 1, "Neighbouring values that are averaged.", "K", 1, 999),),
+        "any", "Records as they are, K neighbouring values averaged, centred and of a fixed norm.", "none",
+        Deferred("dpltm.features.transforms:NeighbourAverage"),
+    ),
+    MapKind(
+        "fourier", (
+            Parameter("count", 1024, "Features: a cosine and a sine for each of D / 2 directions.", "D", 2, 4096),
+            Parameter("gamma", 2.0, "The kernel is exp(-GAMMA |u - v|^2).", "GAMMA", 1e-3, 1e3),
+        ),
+        "any",
+        "D random Fourier features of a Gaussian kernel between centred records on a sphere; by itself GAMMA follows the"
+        " number of columns.",
+        "Rahimi, Recht 2007",
+        Deferred("dpltm.features.transforms:FourierFeatures"), takes_values=(-1.0, 1.0), by_place=True,
+    ),
+))  # fmt: skip
 """Kinds of maps by name."""
