@@ -24,8 +24,8 @@ import numpy as np
 
 from dpltm.errors import ArtifactError, DpltmError, InputError
 
-AGAIN = "say `fresh` to begin again"
-"""Answer to a refused checkpoint where a command has that option; see :func:`begun_again_by`."""
+AGAIN = "begin again without it: `fresh`, or remove it"
+"""Answer to a refused checkpoint."""
 
 OTHERWISE = f"repeat the same command to go on, choose another `out`, or {AGAIN} (what was spent stays spent)"
 """Answer to other work than was begun."""
@@ -64,16 +64,6 @@ class Checkpoints:
 
 
 NOT_KEPT = Checkpoints()
-
-
-@contextlib.contextmanager
-def begun_again_by(how: str) -> Iterator[None]:
-    """A block of a command without that option, whose refusals say ``how`` to begin again."""
-    try:
-        yield
-    except DpltmError as error:
-        error.args = (str(error).replace(AGAIN, how),)
-        raise
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Account, Planned, check_unprotected
 from dpltm.privacy.calibration import Odometer, calibrate_noise
-from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, begun_again_by, reading
+from dpltm.privacy.checkpoint import Checkpoint, Checkpoints, reading
 from dpltm.privacy.checks import PER_UNIT, check_delta_of
 from dpltm.privacy.describe import figure
 from dpltm.privacy.entry import NO_LINEAGE, RECORD, Entry, Lineage, Part
@@ -558,7 +558,7 @@ class PrivateLoop:
             return self._release(entry, book.account(self.lineage))
 
         begun = Checkpoint("a state", {"of": saved_facts, "id": state["id"]})
-        with self._lock, begun_again_by("make a loop that pays anew"):
+        with self._lock:
             paid = pay(plan, self.ledger, Checkpoints(begun), self._facts)
             with reading():
                 self.gradients.resume(int(state["step"]), state["gradients"])
