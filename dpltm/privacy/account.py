@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dpltm.privacy.pld import Profile
 
 _EPSILON, _PROFILE = Deferred("dpltm.privacy.accountant:epsilon"), Deferred("dpltm.privacy.accountant:profile")
-_FILTER, _COMPOSE = Deferred("dpltm.privacy.accountant:filter_epsilon"), Deferred("dpltm.privacy.accountant:compose")
+_FILTER = Deferred("dpltm.privacy.accountant:filter_epsilon")
 """The accountant, which takes libraries that entering an entry does not."""
 
 MAX_PIECES = 256
@@ -197,11 +197,6 @@ class Account:
             As :meth:`epsilon`; and it holds for mechanisms and parts that were chosen after looking at answers.
         """
         return max(float(_FILTER(self.mechanisms(piece), delta)) for piece in self.pieces)
-
-    @property
-    def failing(self) -> float:
-        """Part of any delta that guarantees and truncations take, whatever epsilon is; none is certified at less."""
-        return max(float(_COMPOSE(self.mechanisms(piece)).delta) for piece in self.pieces)
 
     def profiles(self) -> list[Profile]:
         """Return the certified delta at every epsilon, one profile a piece; InputError where nothing can be certified."""

@@ -23,7 +23,6 @@ from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
 from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd
-from dpltm.privacy.truncated_sampling import SHARE
 
 TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
@@ -136,17 +135,15 @@ def check_share(budget: float, used: float, before: Planned, delta: float, kind:
 
 def taken(before: Planned, amount: str, why: str, delta: float) -> str:
     """One line on what took a budget: the costliest event, with its date if known, how many others, and a remedy."""
-    account = before.with_mechanism(None)
-    paid = account.paid
+    paid = before.with_mechanism(None).paid
     # rdp is quick, and good enough to rank by
     first = max(paid, key=lambda entry: replace(before.account, entries=(entry,)).epsilon(delta, "rdp"), default=None)
     others = f" and {len(paid) - 1} other release{'s' if len(paid) > 2 else ''}" if len(paid) > 1 else ""
     gone = "what this release holds beside"
     if first is not None and first.day:  # else it is of this release itself, and on no record yet
         gone = f"{describe(first)} ({first.day})"
-    short = "delta" if account.failing > (1 - SHARE) * delta else "epsilon"  # a truncation may take as much again
     return (
-        f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `{short}`, a new budget for all of"
+        f"budget: on these records {amount} goes to {gone}{others}, {why}; set a larger `epsilon`, a new budget for all of"
         " it together, or name the account of other people (`ledger`, `population`)"
     )
 

@@ -25,9 +25,6 @@ from scipy.special import betainc
 
 from dpltm.privacy.mechanisms import TruncatedSgd
 
-SHARE = 0.1
-"""Of delta, that truncation may take at most."""
-
 MARGIN = 1e-4
 """Of the tail, by which scipy's is raised: before 1.12 (Cephes) it is up to 2e-6 too small, of 10^12 records; since then
 (Boost) it is good to 1e-12."""
