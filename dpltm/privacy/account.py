@@ -149,10 +149,9 @@ class Account:
             else:
                 everywhere.add(entry.id)
         groups, too_many = [frozenset(everywhere)], False
-        for key in sorted(
-            cuts, key=repr
-        ):  # and once there are too many, all that follow are whole: so no entry lowers a figure
+        for key in sorted(cuts, key=repr):
             cells = _cells(cuts[key])
+            # once there are too many, all that follow are whole: so no entry lowers a figure
             too_many = too_many or len(groups) * len(cells) > MAX_PIECES
             if too_many:
                 cells = [frozenset().union(*cells)]
@@ -216,8 +215,7 @@ class Account:
             return
         total = math.inf
         for accountant in QUICK_FIRST:
-            total = min(total, (self + drafts).epsilon(limit.delta, accountant))
-            if total <= limit.epsilon:
+            if (total := min(total, (self + drafts).epsilon(limit.delta, accountant))) <= limit.epsilon:
                 return
         raise BudgetError(
             f"budget: this would bring the population to epsilon {figure(total)} at delta {limit.delta:g}, above the budget"
@@ -273,13 +271,10 @@ class Planned:
         """Return the account with the release in it; for None, with ``others`` and what can touch the same people."""
         account, mechanisms = self.account, (*self.others, *(() if mechanism is None else (mechanism,)))
         if mechanism is None:
-            unit = account.unit
             relation = account.adjacency or "add-remove"
-            touching = tuple(entry for entry in account.entries if not entry.part.apart(self.part, unit, relation))
-            account = replace(account, entries=touching)
-        if not mechanisms:
-            return account
-        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")]
+            touching = (entry for entry in account.entries if not entry.part.apart(self.part, account.unit, relation))
+            account = replace(account, entries=tuple(touching))
+        drafts = [Entry("release", self.part, mechanisms, unit=account.unit, day="")] if mechanisms else []
         return account + drafts
 
     def epsilon(

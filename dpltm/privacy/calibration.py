@@ -11,7 +11,7 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NoReturn
 
 from scipy.optimize import brentq
@@ -22,7 +22,7 @@ from dpltm.privacy.account import NOTHING, Planned
 from dpltm.privacy.accountant import epsilon
 from dpltm.privacy.accountants import FINE, QUICK, Resolution, check_certifies
 from dpltm.privacy.describe import describe, figure
-from dpltm.privacy.mechanisms import AllocatedSgd, Mechanism, NoisySgd
+from dpltm.privacy.mechanisms import AllocatedSgd, NoisySgd
 
 TOLERANCE = 1e-3
 """Relative distance below the budget within which an answer lies, never above; for budgets of 1e-5 and less, as near
@@ -37,8 +37,6 @@ spent budget leaves a crumb, and some noise fits any crumb: 30 to 50,000 times t
 as the whole budget once more."""
 
 MAX_STEPS = 10**8
-
-Spent = Callable[[Mechanism, Resolution], float]
 
 
 def calibrate_noise(
@@ -72,7 +70,7 @@ def _least_noise(budget: float, delta: float, plan: NoisySgd, before: Planned, a
 
     def excess(log_sigma: float, resolution: Resolution) -> float:
         """Log of spent over budget, shifted so that its root lies in the middle of the tolerance; spent may be 0."""
-        share = spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution) / budget
+        share = spent(replace(plan, noise_multiplier=math.exp(log_sigma)), resolution=resolution) / budget
         return math.log(min(max(share, 1e-12), 1e12)) + TOLERANCE / 2
 
     guess = gdp.clt_noise(gdp.mu(left, delta), plan.sampling_rate, plan.compositions, replace_one=_replace(plan))
@@ -98,7 +96,7 @@ def calibrate_steps(
     spent, left = _check(budget, delta, before, accountant)
 
     def fits(steps: int) -> bool:
-        return spent(replace(plan, steps=steps), FINE) <= budget
+        return spent(replace(plan, steps=steps)) <= budget
 
     if fits(most):
         return replace(plan, steps=most)
@@ -148,18 +146,15 @@ def taken(before: Planned, amount: str, why: str, delta: float) -> str:
     )
 
 
-def _check(budget: float, delta: float, before: Planned, accountant: str) -> tuple[Spent, float]:
-    """Epsilon of ``before``, as a function, and what that leaves of the budget."""
+def _check(budget: float, delta: float, before: Planned, accountant: str) -> tuple[Callable[..., float], float]:
+    """Epsilon of ``before`` and a plan, as a function, and what ``before`` leaves of the budget."""
     check_certifies(accountant)
     if not (budget > 0 and math.isfinite(budget)):
         raise CalibrationError(f"`epsilon`: {budget:g} is not a positive number")
     used = before.epsilon(None, delta, accountant)
     check_share(budget, used, before, delta)
 
-    def spent(plan: Mechanism, resolution: Resolution) -> float:
-        return before.epsilon(plan, delta, accountant, resolution=resolution)
-
-    return spent, budget - used
+    return partial(before.epsilon, delta=delta, accountant=accountant), budget - used
 
 
 def _replace(plan: NoisySgd) -> bool:

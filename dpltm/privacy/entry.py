@@ -419,9 +419,12 @@ _hints = cache(typing.get_type_hints)
 
 
 def value_from_json(kind: Any, body: Any, where: str) -> Any:
-    """Return a value of some type from JSON; of a dataclass every field must be there, and no other.
+    """Return a value from JSON; of a dataclass every field must be there, and no other. Raises as :func:`entry_from_json`.
 
-    Raises as :func:`entry_from_json`; the message begins with ``where``.
+    Args:
+        kind: its type.
+        body: what JSON holds.
+        where: begins the message of what is refused.
     """
     origin = get_origin(kind)
     choices = get_args(kind)

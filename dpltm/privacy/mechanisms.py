@@ -385,7 +385,12 @@ def mean_tries(gamma: float) -> float:
 
 
 def check_positive(name: str, value: float, *, infinite: bool = False) -> None:
-    """Raise InputError unless the argument of this name is a positive number, and finite unless ``infinite``."""
+    """Raise InputError unless ``value`` is a positive number.
+
+    Args:
+        name, value: of the argument.
+        infinite: accept infinity.
+    """
     if not (value > 0 and (infinite or math.isfinite(value))):
         raise InputError(f"Expected {name}={value} > 0")
 
