@@ -88,9 +88,4 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
         if isinstance(was, Mapping) and isinstance(now, Mapping):
             yield from _differences(was, now)
         elif was != now:
-            yield f"`{name}` was {_shown(was)} and is {_shown(now)}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return "not given" if value is None else text if len(text) <= 60 else f"{text[:57]}..."
+            yield f"`{name}` was {was!r:.60} and is {now!r:.60}"

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from dpltm.privacy import accountant
 from dpltm.privacy.account import NOTHING, Account, as_replace_one
-from dpltm.privacy.accountant import central_limit_mu, epsilon, filter_epsilon, profile
+from dpltm.privacy.accountant import central_limit_mu, epsilon, filter_epsilon, profile, truncation_chance
 from dpltm.privacy.accountants import QUICK
 from dpltm.privacy.calibration import Odometer, calibrate_steps
 from dpltm.privacy.entry import Entry
@@ -34,7 +34,6 @@ from dpltm.privacy.mechanisms import (
 )
 from dpltm.privacy.random_allocation import _sum
 from dpltm.privacy.statement import statement
-from dpltm.privacy.truncated_sampling import truncation_chance
 from refusals import refused
 
 # --- truncated Poisson sampling: every outcome of small cases, and dp-accounting's event ---
