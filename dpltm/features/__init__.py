@@ -46,7 +46,6 @@ class Transform(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Records in the unit range, ``(n, *shape)``, to ``(n, channels, height, width)`` or ``(n, features)``."""
-        ...
 
 
 @dataclass(frozen=True)

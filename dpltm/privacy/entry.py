@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
@@ -137,10 +137,6 @@ class Part:
     def cut_key(self) -> tuple[object, ...]:
         """Key that ranges must share to be compared."""
         return self.snapshot, self.cut, self.columns
-
-    @property
-    def whole(self) -> Part:
-        return replace(self, cut="whole", start=0, stop=END)
 
     def __str__(self) -> str:
         if self.cut == "whole":

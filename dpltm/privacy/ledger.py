@@ -1,7 +1,7 @@
 """The ledger: the account of one population, to which entries are added and from which none is ever taken.
 
-It lies in memory, or where a :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure is in
-``entries``; ``account`` says what they come to.
+It lies in memory, or where another :class:`Store` keeps it (``dpltm.tickets`` keeps files). All that may be behind a figure
+is in ``entries``; ``account`` says what they come to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dpltm.errors import ArtifactError, InputError
 from dpltm.privacy.account import Account, check_declared, check_moves
@@ -152,28 +152,8 @@ def first_digest(home: Id, population: str | None) -> str:
     return hashlib.sha256(canonical([home, population]).encode()).hexdigest()
 
 
-class Store(Protocol):
-    """Storage of a ledger."""
-
-    def read(self) -> Book:
-        """Return what lies there now; ArtifactError if it is damaged, or shorter than it is known to have been."""
-        ...
-
-    def locked(self) -> contextlib.AbstractContextManager[object]:
-        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
-        ...
-
-    def opener(self, unit: str) -> Callable[[], Ledger] | None:
-        """Return what opens the ledger in another process; None where nothing does."""
-        ...
-
-    def add(self, before: Book, after: Book) -> None:
-        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
-        ...
-
-
-class _Memory:
-    """Store of a ledger in memory, of this process alone."""
+class Store:
+    """Storage of a ledger: here the memory of this process alone."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -181,9 +161,11 @@ class _Memory:
         self._lock = threading.Lock()
 
     def read(self) -> Book:
+        """Return what lies there now; ArtifactError if it is damaged, or shorter than it is known to have been."""
         return self._book
 
     def locked(self) -> contextlib.AbstractContextManager[object]:
+        """Return a block in which no other thread or process adds anything there; not to be entered twice."""
         if self._process != os.getpid():
             raise InputError(
                 "`ledger`: it lies in the memory of another process, which would not see what is entered here; keep it in a"
@@ -191,10 +173,13 @@ class _Memory:
             )
         return self._lock
 
-    def opener(self, unit: str) -> None:
+    def opener(self, unit: str) -> Callable[[], Ledger] | None:
+        """Return what opens the ledger in another process; None where nothing does."""
         del unit
+        return None
 
     def add(self, before: Book, after: Book) -> None:
+        """Write, flush and sync what ``after`` has more than ``before``, all or nothing; called in a locked block."""
         del before
         self._book = after
 
@@ -222,7 +207,7 @@ class Ledger:
     """
 
     def __init__(self, population: str | None = None, unit: str = RECORD, store: Store | None = None) -> None:
-        self._store: Store = _Memory(Book.new(population, unit)) if store is None else store
+        self._store = Store(Book.new(population, unit)) if store is None else store
         self._unit = unit
         self._hashed_by: bytes | None = None  # the key of all snapshots that it gave out
 

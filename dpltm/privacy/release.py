@@ -51,11 +51,9 @@ class Release(Protocol[T_co]):
 
     def rehearse(self) -> None:
         """Try the work once before the first entry, and refuse what fails, such as a network that mixes records."""
-        ...
 
     def draw(self, secret: Secret, at: Checkpoint | None) -> Iterator[T_co]:
         """Yield the values that the entry pays for, from where a checkpoint was taken; None to begin."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -183,10 +183,8 @@ def _nominal(account: Account, delta: float) -> Nominal | None:
     sources = [*(["DPLTM Theorem 3"] if drawn or unprotected else []), *claims(account)]
     if not sources:
         return None
-    rest = replace(
-        claimed(account),
-        entries=tuple(entry for entry in claimed(account).entries if not entry.of(Selection)),
-    )
+    seen = claimed(account)
+    rest = replace(seen, entries=tuple(entry for entry in seen.entries if not entry.of(Selection)))
     return Nominal(sum(draw.eps1 for draw in drawn) + rest.epsilon(delta), delta, "; ".join(sources))
 
 
