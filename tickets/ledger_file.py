@@ -258,7 +258,7 @@ class FileStore:
         stamp = _stamp_of(os.fstat(descriptor))
         if stamp == self._seen.stamp:
             return self._seen
-        data = read_bytes(self._file, MAX_LEDGER, links=self._links, typed=self._path)
+        data = read_bytes(self._file, MAX_LEDGER, links=self._links)
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
