@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ from dpltm.reports.wording import render
 from dpltm.tickets import predict as standalone
 from dpltm.tickets.files import as_path, check_free, check_writable, new_folder, write_json
 from dpltm.tickets.model_card import sources
-from dpltm.tickets.run import version
 from dpltm.training.artifacts import Run
 from dpltm.verbs.evaluate import predict
 
