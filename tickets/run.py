@@ -303,8 +303,8 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     if "scheme" in config:
         raise InputError(f"{path}: {LOCAL}")
     run = attempt(lambda: load_run(path)) if config else None
-    result = attempt(lambda: _read_object(path / "result.json")) or {}
-    environment = attempt(lambda: _read_object(path / "environment.json")) or {}
+    result = attempt(lambda: read_object(path / "result.json")) or {}
+    environment = attempt(lambda: read_object(path / "environment.json")) or {}
     metrics = read_metrics(path / "metrics.jsonl")
     if metrics is None:
         problems.append(f"{path / 'metrics.jsonl'}: is missing or damaged")
@@ -323,7 +323,8 @@ def find_run(path: Path, label: str = "") -> FoundRun:
     )  # fmt: skip
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; InputError for other JSON."""
     body = files.parse_json(path, files.read_bytes(path, files.MAX_JSON))
     if not isinstance(body, dict):
         raise InputError(f"{path}: not a JSON object")
