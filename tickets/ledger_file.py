@@ -52,16 +52,13 @@ def _again(head: Head, path: str, **options: Any) -> Ledger:
     return ledger
 
 
-def open_ledger(
-    path: str | Path, *, population: str | None = None, unit: str | None = None, links: bool = True
-) -> Ledger:
+def open_ledger(path: str | Path, *, population: str | None = None, unit: str | None = None) -> Ledger:
     """Return the ledger in a file; a missing file is an empty ledger and appears with its first entry.
 
     Args:
         path: the file.
         population: whose account it is, by name; None for whatever the file says.
         unit: the noun of whom it protects; None for whatever the file says, and for single records in a new one.
-        links: follow a link, as for a file that the user named; not for one inside a folder that may be somebody else's.
 
     Raises:
         ArtifactError: a line that is broken, edited, moved or incomplete, or that this version does not know, and the
@@ -71,7 +68,7 @@ def open_ledger(
     for name, value in (("population", population), ("unit", unit)):
         if value is not None and not (value and value.isprintable() and len(value) <= MAX_TEXT):
             raise InputError(name, value, "a printable name")
-    store = FileStore(as_path(path), Book.new(population), links=links)
+    store = FileStore(as_path(path), Book.new(population))
     book = store.read()
     if population is not None and book.population != population:
         people = "people that nobody named" if book.population is None else repr(book.population)
@@ -110,8 +107,8 @@ class FileStore:
         as before.
     """
 
-    def __init__(self, path: Path, new: Book, *, links: bool = True) -> None:
-        self._path, self._links = path, links
+    def __init__(self, path: Path, new: Book) -> None:
+        self._path = path
         self._file = Path(os.path.abspath(path))  # wherever the process goes: elsewhere it would begin another account
         self._seen = _Seen(None, 0, new)
         self._block: _Block | None = None
@@ -119,7 +116,7 @@ class FileStore:
     @property
     def _key_path(self) -> Path:
         """Path of the key, beside the file itself, wherever a link to it may be."""
-        path = Path(os.path.realpath(self._file)) if self._links else self._file
+        path = Path(os.path.realpath(self._file))
         return path.with_name(path.name.removesuffix(".jsonl") + ".key")
 
     def read(self) -> Book:
@@ -150,9 +147,8 @@ class FileStore:
 
     def opener(self, unit: str) -> Callable[[], Ledger]:
         """See :meth:`dpltm.privacy.ledger.Store.opener`."""
-        path = str(self._file)
-        population = self._seen.book.population
-        return partial(_again, self._seen.book.head, path, population=population, unit=unit, links=self._links)
+        book = self._seen.book
+        return partial(_again, book.head, str(self._file), population=book.population, unit=unit)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -221,7 +217,7 @@ class FileStore:
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            return _stamp_of(os.stat(self._file, follow_symlinks=self._links))
+            return _stamp_of(os.stat(self._file))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -230,18 +226,16 @@ class FileStore:
     def _locked(self, flags: int, how: int) -> int | None:
         """Return a descriptor that locks the file, or shares it with readers; None where it was removed meanwhile."""
         refusal = self._unwritable if how == fcntl.LOCK_EX else self._unreadable
-        flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if self._links else os.O_NOFOLLOW)
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK
         try:
             if flags & os.O_CREAT:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._file, flags, 0o644)
-            with contextlib.ExitStack() as opened:
-                opened.callback(os.close, descriptor)
-                fcntl.flock(descriptor, how)
-                stamp = self._stamp()
-                if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
-                    opened.pop_all()
-                    return descriptor
+            fcntl.flock(descriptor, how)
+            stamp = self._stamp()
+            if stamp is not None and stamp[0] == os.fstat(descriptor).st_ino:
+                return descriptor
+            os.close(descriptor)
             return None
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
@@ -256,7 +250,7 @@ class FileStore:
         stamp = _stamp_of(os.fstat(descriptor))
         if stamp == self._seen.stamp:
             return self._seen
-        data = read_bytes(self._file, MAX_LEDGER, links=self._links)
+        data = read_bytes(self._file, MAX_LEDGER, links=True)
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")

@@ -91,8 +91,9 @@ def _all_together(run: FoundRun, subject: Subject, ledger: str | None) -> dict[s
     """
     mine = {entry.id for entry in run.lineage.paid}
     usual = dict.fromkeys((BESIDE, *(ledger_path(entry.part.name).name for entry in run.lineage.paid)))
-    at_hand = [Path(ledger)] if ledger else [folder / name for folder in (Path(), run.path.parent) for name in usual]
-    books = (open_ledger(path, links=ledger is not None).book for path in at_hand if path.exists())
+    at_hand = [folder / name for folder in (Path(), run.path.parent) for name in usual]  # perhaps somebody else's
+    paths = [Path(ledger)] if ledger is not None else [path for path in at_hand if not path.is_symlink()]
+    books = (open_ledger(path).book for path in paths if path.exists())
     book = next((candidate for candidate in books if mine & {entry.id for entry in candidate.entries}), None)
     if book is None:
         if ledger is not None:
