@@ -192,21 +192,18 @@ class FeatureCache(FeatureStore):
         """Return the split with features, mapped from the cache; computed first where they are not there."""
         path = cache_path(split, feature_map, dtype)
         stored = _kept(path, split, feature_map, dtype)
-        if stored is None:
-            if path.exists():
-                progress.say(f"{path}: is damaged, or of another version; features are computed anew")
-            try:
-                compute(partial(_written, path, (len(split), math.prod(feature_shape(split, feature_map))), dtype))
-            except OSError as error:
-                progress.say(
-                    f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this"
-                    " command; make room, or point XDG_CACHE_HOME elsewhere"
-                )
-                return super().kept(split, feature_map, dtype, compute, progress)
-            stored = _kept(path, split, feature_map, dtype)
-        if stored is None:
-            raise ArtifactError(f"{path}: does not hold what was written; check the disk")
-        return stored
+        if stored is not None:
+            return stored
+        if path.exists():
+            progress.say(f"{path}: is damaged, or of another version; features are computed anew")
+        try:
+            return compute(partial(_written, path, (len(split), *feature_shape(split, feature_map)), dtype))
+        except OSError as error:
+            progress.say(
+                f"{path.parent}: features cannot be kept there ({error.strerror}), and are kept in memory for this command;"
+                " make room, or point XDG_CACHE_HOME elsewhere"
+            )
+            return super().kept(split, feature_map, dtype, compute, progress)
 
 
 def services(progress: Progress) -> Services:
@@ -238,7 +235,7 @@ KEY, _PASSING = "key", secrets.token_bytes(32)
 """File of the key, and the key of this process, which becomes that of the cache where there is none."""
 
 
-def _written(path: Path, shape: tuple[int, int], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
+def _written(path: Path, shape: tuple[int, ...], dtype: str, features: Iterator[np.ndarray]) -> np.ndarray:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with staged_file(path) as staging:  # readable by its owner alone
         with staging.open("wb") as stream:
@@ -257,16 +254,14 @@ def _kept(path: Path, split: Split, feature_map: FeatureMap, dtype: str) -> Spli
         values = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError, SyntaxError, TokenError):  # numpy reads the header as Python's literals
         return None
-    shape = feature_shape(split, feature_map)
-    if values.shape != (len(split), math.prod(shape)) or values.dtype != np.dtype(dtype):
+    if values.shape != (len(split), *feature_shape(split, feature_map)) or values.dtype != np.dtype(dtype):
         return None
-
     same = list[bool]()
 
     def compare(records: Arrays) -> None:
         tried = np.unique(np.linspace(0, len(split) - 1, TRIED).astype(int))
         expected = features_of_rows("<f4", feature_map, records.x[tried], records.y[tried])
-        same.append(np.allclose(values[tried], expected, rtol=2e-3, atol=1e-4))
+        same.append(np.allclose(values[tried].reshape(expected.shape), expected, rtol=2e-3, atol=1e-4))
 
     split.check(compare)
-    return split.with_features(values.reshape(len(split), *shape)) if all(same) else None
+    return split.with_features(values) if all(same) else None
