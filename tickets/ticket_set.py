@@ -40,6 +40,7 @@ _KEYS = frozenset(
 _OWN_DOCUMENT = files.Document("dpltm-ticket-set", 5, _KEYS | {"own"})  # of a network of the user's own
 _DOCUMENT = files.Document("dpltm-ticket-set", 4, _KEYS)
 
+WINNER = "winner.json"  # file of the winner of the last draw, in the folder of its set
 _WINNER = files.Document("dpltm-winner", 1, frozenset({"ticket_set", "round", "facts", "lineage", "day"}))
 
 
@@ -291,12 +292,7 @@ def save_winner(folder: Path, winner: Winner) -> None:
         "ticket_set": winner.tickets.id, "round": winner.round, "facts": dict(winner.facts),
         "lineage": to_json(winner.lineage), "day": today(),
     }  # fmt: skip
-    files.write_json(folder / "winner.json", _WINNER.sealed(body))
-
-
-def winner_path(tickets: TicketSet) -> Path:
-    """Return the place of a set's winner: in its folder."""
-    return folder_of(tickets) / "winner.json"
+    files.write_json(folder / WINNER, _WINNER.sealed(body))
 
 
 def load_winner(tickets: TicketSet) -> Winner:
@@ -312,7 +308,7 @@ def load_winner(tickets: TicketSet) -> Winner:
 
 def last_winner(tickets: TicketSet) -> Winner | None:
     """Return the winner of the last draw; None where there is no record of any."""
-    if tickets.path is None or not os.path.lexists(path := winner_path(tickets)):
+    if tickets.path is None or not os.path.lexists(path := tickets.path / WINNER):
         return None
     body = _WINNER.read(path, files.MAX_LINEAGE)
     number, facts = body["round"], body["facts"]

@@ -118,7 +118,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         draw = selection.plan(tickets, dataset, request, ledger, services(progress))
         if request.dry_run:
             return as_flags({**dry, "ticket_set": request.set, **draw.facts, "privacy": draw.priced().to_json()})
-        check_writable(ticket_set.winner_path(tickets))
+        check_writable(ticket_set.folder_of(tickets) / ticket_set.WINNER)
         winner = selection.select(draw)
     assert winner.privacy is not None  # the verb made it
     body = as_flags({
