@@ -31,7 +31,7 @@ from dpltm.errors import ArtifactError, InputError, Interrupted
 from dpltm.networks.state import content_id
 from dpltm.privacy.checkpoint import AGAIN, Checkpoint, Checkpoints, check_same
 from dpltm.progress import Progress
-from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, replaced, sync, unwritable
+from dpltm.tickets.files import check_free, check_schema, lock, read_bytes, remove_empty, replaced, sync, unwritable
 
 FORMAT, SCHEMA, FILE = "dpltm-checkpoint", 1, "checkpoint.safetensors"
 
@@ -105,6 +105,7 @@ class CheckpointFolder(Checkpoints):
         self._last: Checkpoint | None = None
         self._next, self._asked = 0.0, False
         self._handlers: dict[int, Any] = {}
+        self._made: list[Path] = []
         super().__init__()
         self.interrupted = False
 
@@ -133,6 +134,7 @@ class CheckpointFolder(Checkpoints):
         self._leave_signals()
         if self._lock is not None and not self._file.exists():
             shutil.rmtree(self._folder, ignore_errors=True)
+            remove_empty(self._made)
         self._release()
         if kind is KeyboardInterrupt and self._last is not None:
             raise self._interrupted() from None
@@ -173,13 +175,14 @@ class CheckpointFolder(Checkpoints):
     # the folder
 
     def _begin(self) -> None:
+        self._made = [parent for parent in self._folder.parents if not parent.exists()]  # deepest first
         try:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             self._folder.mkdir(0o700)
         except FileExistsError:  # another process came first: it holds the lock, or did
             raise self._taken() from None
         except OSError as error:
-            raise unwritable(self._folder, error) from None
+            raise ArtifactError(f"`out`: {unwritable(self._folder, error)}") from None
         self._acquire()
 
     def _open(self) -> None:

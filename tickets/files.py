@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def new_folder(target: Path) -> contextlib.AbstractContextManager[Path]:
 def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a hidden file beside ``target`` to write into; it becomes ``target`` if the block ends well, and goes if not."""
     check_free(target)
+    made = [parent for parent in target.parents if not parent.exists()]  # deepest first
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with staged_file(target, folder=folder) as staging:
@@ -54,8 +55,11 @@ def new_file(target: Path, *, folder: bool = False) -> Iterator[Path]:
             check_free(target)
             staging.rename(target)
             sync(target.parent)
-    except OSError as error:
-        raise unwritable(target, error) from None
+    except BaseException as error:
+        remove_empty(made)
+        if isinstance(error, OSError):
+            raise ArtifactError(f"`out`: {unwritable(target, error)}") from None
+        raise
 
 
 @contextlib.contextmanager
@@ -88,6 +92,13 @@ def _hidden(target: Path, folder: bool) -> Path:
     handle, name = tempfile.mkstemp(_STAGING, prefix, target.parent)
     os.close(handle)
     return Path(name)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those of some folders, the deepest first, in which nothing lies."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def unwritable(path: Path, error: OSError) -> ArtifactError:

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -247,10 +248,13 @@ class FileStore:
         return _Seen(stamp, 0, Book.new(book.population) if book.entries else book)
 
     def _load(self, descriptor: int) -> _Seen:
-        stamp = _stamp_of(os.fstat(descriptor))
+        status = os.fstat(descriptor)
+        stamp = _stamp_of(status)
         if stamp == self._seen.stamp:
             return self._seen
-        data = read_bytes(self._file, MAX_LEDGER, links=True)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_LEDGER:
+            raise ArtifactError(f"{self._path}: is not a plain file of at most {MAX_LEDGER} bytes, so it is no ledger")
+        data = os.pread(descriptor, status.st_size, 0)
         if not data:
             return self._empty(stamp)
         lines = data.split(b"\n")
@@ -345,8 +349,9 @@ class FileStore:
         return ArtifactError(f"{self._path}: the ledger cannot be read: {error.strerror}")
 
     def _unwritable(self, error: OSError) -> ArtifactError:
+        at = "" if error.filename is None else f" ({error.filename})"
         return ArtifactError(
-            f"{error.filename or self._path}: cannot be written: {error.strerror}; nothing was spent; make room, name"
+            f"{self._path}: cannot be written: {error.strerror}{at}; nothing was spent; make room, name"
             " another `ledger`, or point XDG_CONFIG_HOME at another folder"
         )
 

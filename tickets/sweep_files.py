@@ -161,7 +161,8 @@ def _fault(body: Mapping[str, Any], label: str) -> str | None:
     if type(seed) is not int or not label.endswith(f"-s{seed}-{digest[:8]}"):
         return "of another member"
     with contextlib.suppress(KeyError, TypeError):
-        if (epsilon := body["train"]["privacy"]["certified"]["epsilon"]) == "inf" or number(epsilon) is not None:
+        epsilon = body["train"]["privacy"]["certified"]["epsilon"]
+        if epsilon == "inf" or (number(epsilon) is not None and epsilon >= 0):
             return None
     return "damaged: it has no train.privacy.certified.epsilon"
 

@@ -74,7 +74,7 @@ def test_target_that_appears_meanwhile(tmp_path, make, monkeypatch):
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failed_write_leaves_nothing(tmp_path, make, error):
     def interrupted():
-        with make(tmp_path / "a") as staging:
+        with make(tmp_path / "b/c/a") as staging:
             (staging / "x" if make is new_folder else staging).write_text("half of it")
             raise error
 
