@@ -414,7 +414,8 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-        from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # what onnxscript stands on
+
+        passes = importlib.import_module("onnx_ir.passes.common")  # of what onnxscript stands on
     except ImportError as error:
         raise InputError(f"ONNX needs the package {error.name}; pip install 'dpltm[onnx]'") from None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nothing here needs
@@ -426,7 +427,7 @@ def _write_network(network: _Network, path: Path, about: Mapping[str, Any]) -> N
         except (RuntimeError, torch.onnx.OnnxExporterError) as error:
             raise InputError(f"ONNX cannot hold {network.run.spec.text}: {first_line(error)}") from error
     model, graph = program.model, program.model.graph
-    ClearMetadataAndDocStringPass()(model)
+    passes.ClearMetadataAndDocStringPass()(model)
     values = [*graph.inputs, *(value for node in graph.all_nodes() for value in node.outputs)]
     for number, value in enumerate([*values, *graph.initializers.values()]):
         value.name = f"{_INNER}{number}"
