@@ -683,7 +683,7 @@ class PrivateLoop:
         """
         terms, gradients = self.settings, self.gradients
         engine = gradients.gradients
-        notes = [*self._notes, *gradients.plan.step_notes(engine.live, terms.protected, engine.unfollowed)]
+        notes = [*self._notes, *gradients.plan.step_notes(terms.protected, engine.unfollowed)]
         return statement(self.account, terms.delta, adjacency=self.mechanism.adjacency, notes=notes)
 
 
