@@ -193,10 +193,10 @@ def test_what_each_arm_trains_on() -> None:
         ('[[arm]]\nname = "x"\ntickets = "c"\nround = 1\n[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\n'
          'model = "mlp:4"\nprovenance = "public"\nrounds = 60\n', "[tickets.c] `prune`: the rates are too small"),
         (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "digits"\nmode = "drop-projection"\n',
-         "[tickets.c] `mode`: 'mlp:4' has no projection to drop"),
+         "[tickets.c] `mode`: 'mlp:4' has no projection onto 64 numbers"),
         (ARM + 'tickets = "d"\nround = 1\n[tickets.d]\nfrom = "c"\ndataset = "digits"\nmode = "drop-projection"\n'
          '[tickets.c]\ndataset = "digits"\nsubset = "0.0:0.5"\nmodel = "mlp:project63,4"\nprovenance = "public"\n'
-         'rounds = 1\n', "[tickets.d] `mode`: mlp:project63,4 projects onto 63 numbers, and these records have 64"),
+         'rounds = 1\n', "[tickets.d] `mode`: 'mlp:project63,4' has no projection onto 64 numbers"),
         (ARM + 'tickets = "c"\nround = 1\n[tickets.c]\nfrom = "a"\ndataset = "FOLDER/alone.npz"\nclasses = 11\n'
          'bounds = "0,16"\n', "[[arm]] 'x' train c: its network has 11 classes, but digits"),
     ],
