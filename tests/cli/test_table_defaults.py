@@ -325,11 +325,11 @@ def test_in_python_a_schema_says_the_range(cwd: Path) -> None:
     made.fit(frame.drop(columns="cost"), frame["cost"])
     assert made.run_.target == (10, 90)
     beyond = dpltm.TicketRegressor(schema="costs.toml", target_bounds=(0, 1), **public)
-    of_classes = dpltm.TicketRegressor(schema=parse_schema(other, "it"), **public)
+    of_classes = dpltm.TicketRegressor(schema=parse_schema(other, "it"), ledger=dpltm.Ledger(), **public)
     of_numbers = dpltm.TicketClassifier(schema="costs.toml", **public)
     for estimator, said in (
         (beyond, "`target_bounds`: the schema says"),
-        (of_classes, "`schema`: its label has classes; use Tick"),
+        (of_classes, "`target_bounds` is missing: the public range"),
         (of_numbers, "`schema`: its label is a number to predict; use Tick"),
     ):
         with pytest.raises(dpltm.errors.InputError, match=re.escape(said)):

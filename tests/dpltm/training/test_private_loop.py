@@ -498,7 +498,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": None}, "`batch_size` is missing"),
     *(({name: 3}, f"`{name}`: of type int") for name in ("model", "loss", "ledger", "filter", "mask", "sampling")),
     ({"data": (None, Y)}, "`x`: of type NoneType"),
-    ({"data": ([[1.0], [1.0, 2.0]], Y)}, "`x`: of type list"),
+    ({"data": ([[1.0], [1.0, 2.0]], Y)}, "`x`: a value of type list is no array"),
     ({"data": (X.to_sparse(), Y)}, "`x`: of type Tensor, not a dense tensor"),
     ({"data": (X, "labels")}, "`y`: of type str"),
 ]
