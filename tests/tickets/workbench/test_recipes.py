@@ -46,7 +46,7 @@ NO_EPS1 = 'select = { rule = "smallest-within", eps1 = 5.0 }'
         (DRAWN + NO_EPS1, "`eps1`"),
         (ARM + LATENT, "`alpha`"),
         (ARM + LATENT.replace("alpha = 3.0", 'features = "unit"').replace("} }", '}, train = { inputs = "bits" } }'),
-         "[[arm]] 'x' latent.train: `inputs`: of bits; messages of a codebook are no bits"),
+         "[[arm]] 'x' latent.train: `inputs`: of bits; a codebook sends one index"),
         # what contradicts another table
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 1.5 }", "leaves nothing of the budget 1"),
         (DRAWN + "train = { epsilon = 1.0 }\nselect = { eps1 = 0.5, reveal = true }", "`reveal`: releases scores"),
