@@ -625,7 +625,7 @@ class PrivateLoop:
         On other ranks than 0, whose ledgers hold nothing of this loop, that of the loop beside what they hold.
         """
         terms, engine = self.settings, self.gradients.gradients
-        notes = [*self._notes, *self.gradients.plan.step_notes(engine.live, terms.protected, engine.unfollowed)]
+        notes = [*self._notes, *self.gradients.plan.step_notes(terms.protected, engine.unfollowed)]
         drafts = () if self._state.begun and self._ranks.first else (self.entry,)
         return statement(
             self.ledger.account(self.lineage) + drafts, terms.delta, adjacency=self.mechanism.adjacency, notes=notes

@@ -82,7 +82,7 @@ def generate(request: GenerateRequest, progress: Progress, *, own: bool = False)
             check_free(ticket_set.private_path(out))
         if request.dry_run:
             return as_flags({"dry_run": True, "ticket_set": str(out), **plan.priced()})
-        tickets = generation.generate(plan, kept_in=ticket_set.private_path(out).name, checkpoints=checkpoints)
+        tickets = generation.generate(plan, checkpoints=checkpoints)
         assert tickets.privacy is not None  # the verb made it
         shown = tickets.provenance != "private" or request.reveal
         body = as_flags({
@@ -127,7 +127,7 @@ def select(request: SelectRequest, progress: Progress) -> dict[str, Any]:
         "winner": {"round": winner.round, "density": winner.ticket.mask.density},
         **winner.facts,
         "privacy": winner.privacy.to_json(),
-        **({"revealed": [vars(row) for row in winner.revealed]} if winner.revealed else {}),
+        **({"revealed": winner.revealed} if winner.revealed else {}),
     })  # fmt: skip
     if not request.dry_run:
         ticket_set.save_winner(ticket_set.folder_of(tickets), winner)
