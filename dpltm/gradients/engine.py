@@ -113,13 +113,12 @@ class RecordGradients:
         mask: Mask,
         loss: Loss,
         compile: bool = False,
-        kernels: str = "auto",
         *,
         grouped: bool = False,
     ) -> None:
         check_model(model)
         mask.check_fits(model)
-        self._model, self._loss, self._kernels, self._grouped = model, loss, kernels, grouped
+        self._model, self._loss, self._grouped = model, loss, grouped
         self._compile = compile and compiler_at_hand()
         self._live_mask = {
             name: mask[name].to(value.device)
@@ -136,7 +135,7 @@ class RecordGradients:
         self._tried, self._long, self.unfollowed = 0, False, ""
         self.kernels_digest = ""
         self._parameters = list(model.parameters())
-        self._trained = {name: value.requires_grad for name, value in model.named_parameters()}
+        self._trained = [(id(value), value.requires_grad) for value in self._parameters]
         self._order: Tensor | None = None  # of live coordinates as layers give them, if not in that of parameters
         linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
         widest = max((max(module.weight.shape) for module in linear), default=0)
@@ -144,8 +143,7 @@ class RecordGradients:
 
     @property
     def pass_rows(self) -> int:
-        """Rows of every pass but the last of a batch, which may have fewer, filled up by a made-up record that counts for
-        nothing; 0 until it is known (:meth:`settle`)."""
+        """Rows of every pass but the last of a batch, which may have fewer, filled up; 0 until :meth:`settle`."""
         return max(self._shapes, default=0)
 
     @pass_rows.setter
@@ -181,31 +179,23 @@ class RecordGradients:
         state = structure(self._model, self._loss)
         if self._plan is None or state != self._checked:
             self._plan = None
-            if [id(value) for value in self._model.parameters()] != [id(value) for value in self._parameters]:
+            if [(id(value), value.requires_grad) for value in self._model.parameters()] != self._trained:
                 raise InputError(
-                    "model: its parameters are not those that it had at first; begin anew with this model"
+                    "model: its parameters, or which of them are trained (requires_grad), are not those that it had at"
+                    " first; set that back, or begin anew with this model"
                 )
-            for name, value in self._model.named_parameters():
-                if value.requires_grad != self._trained[name]:
-                    raise InputError(
-                        f"model parameter {name}: requires_grad is not {self._trained[name]} any more, as when this began;"
-                        " set it back, or begin anew with this model"
-                    )
             check_model(self._model)
             began = time.process_time()
             with full_precision(), threads(1):  # beside other processes, those of small passes wait for each other
                 like = MadeUp(x, y, self._parameters[0].dtype, fillings=self._fillings)
-                settings = self._compile, self._kernels, self._grouped
-                self._plan = make_plan(self._model, self._live_mask, self._loss, like, *settings)
+                self._plan = make_plan(self._model, self._live_mask, self._loss, like, self._compile, self._grouped)
             self._long = time.process_time() - began > LONG
             self._checked = state
             self._rehearsed.clear()
             self._tried = 0
-            sizes = [size for layer in self._layers for size in layer.sizes]
-            places = torch.arange(sum(sizes), device=x.device)
-            place = dict(
-                zip((name for layer in self._layers for name in layer.names), places.split(sizes), strict=True)
-            )
+            sizes = {name: size for layer in self._layers for name, size in zip(layer.names, layer.sizes, strict=True)}
+            places = torch.arange(sum(sizes.values()), device=x.device)
+            place = dict(zip(sizes, places.split([*sizes.values()]), strict=True))
             order = torch.cat([place[name] for name in self._live_mask if name in place])
             self._order = None if torch.equal(order, places) else order
         if apart:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
-from torch.nn.utils import prune
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from dpltm.errors import InputError
 from dpltm.gradients import rules
@@ -23,8 +20,7 @@ from dpltm.gradients.explicit_layer import EmbeddingLayer, ExplicitLayer
 from dpltm.gradients.layer import Call, Layer, Recorder
 from dpltm.gradients.linear_layer import LinearLayer
 from dpltm.gradients.probe import FEW, Loss, MadeUp, Probe, hooks_of, losses_of, undisturbed
-from dpltm.networks.layers import check_batch_norm
-from dpltm.networks.state import check_whole
+from dpltm.networks.layers import check_layers
 from dpltm.randomness.sampling import LIMIT
 
 AGREE, FLOOR = 1e-3, 1e-5
@@ -69,20 +65,7 @@ class Plan:
 
 def check_model(model: nn.Module) -> None:
     """Raise InputError for modules that mix records, however they are used."""
-    for name, module in model.named_modules():
-        what = f"model: {name}" if name else "model:"
-        if isinstance(module, torch.jit.ScriptModule):
-            raise InputError(f"{what} is compiled by torch.jit, which hides its layers; give the module itself")
-        if hasattr(module, "_orig_mod"):
-            raise InputError(
-                f"{what} is compiled by torch.compile, which hides its layers; give the module itself (its _orig_mod), and"
-                " compile=True for element-wise filters"
-            )
-    if any(isinstance(value, UninitializedParameter) for value in model.parameters()):
-        raise InputError("model: has lazy layers without a shape; run one batch of made-up records through it first")
-    if torch.is_inference_mode_enabled():
-        raise InputError("torch.inference_mode: no gradient can be had in it; train outside")
-    check_batch_norm(model)
+    check_layers(model)
     for name, module in model.named_modules():
         where = f"model: {name or type(module).__name__}"
         if isinstance(module, nn.RNNBase) and module.training and module.dropout > 0 and module.num_layers > 1:
@@ -90,40 +73,21 @@ def check_model(model: nn.Module) -> None:
                 f"{where} ({type(module).__name__}) drops out between its layers, in one kernel that keeps the draws to"
                 f" itself; use modules of one layer with nn.Dropout between them, or {REMEDY}"
             )
-        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-            if module.scale_grad_by_freq:
-                raise InputError(
-                    f"{where} scales gradients by frequency in the batch, which mixes records; leave it out"
-                )
-            if module.max_norm is not None:
-                raise InputError(
-                    f"{where} has max_norm, which changes weights by the records outside the ledger; leave it out"
-                )
-        for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, (prune.BasePruningMethod, WeightNorm, SpectralNorm)):
-                raise InputError(
-                    f"{where} is reparametrised by {type(hook).__name__}; make that permanent (prune.remove, or"
-                    " remove_weight_norm) and give its zeros as a mask"
-                )
+        if getattr(module, "scale_grad_by_freq", False):
+            raise InputError(f"{where} scales gradients by frequency in the batch, which mixes records; leave it out")
+    dtypes = {value.dtype for value in model.parameters()}
     for name, value in model.named_parameters():
         if value.device.type not in ("cpu", "cuda"):  # Apple's (mps) has no float64, which sums are taken in
-            raise InputError(
-                f"model parameter {name}: is on {value.device.type}; use the processor (cpu) or a GPU (cuda)"
-            )
+            raise InputError(f"model: {name} is on {value.device.type}; use the processor (cpu) or a GPU (cuda)")
         if value.requires_grad and hooks_of(value):
             raise InputError(
-                f"model parameter {name}: has a hook on its gradient, which no record's gradient goes through; remove()"
-                " it by its handle, and change `grad` behind backward, or give a mask"
+                f"model: {name} has a hook on its gradient, which no record's gradient goes through; remove() it by its"
+                " handle, and change `grad` behind backward, or give a mask"
             )
-        if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
-            raise InputError(f"model parameter {name}: its coordinates share memory (expand); use clone()")
-        if value.dtype not in (torch.float32, torch.float64):
+        if value.dtype not in (torch.float32, torch.float64) or len(dtypes) > 1:
             raise InputError(
-                f"model parameter {name}: dtype {value.dtype}; the bound is proven for float32 and float64 only"
+                f"model: {name} is of {value.dtype}; the bound is proven for float32 alone, or float64 alone"
             )
-    if len({value.dtype for value in model.parameters()}) > 1:
-        raise InputError("model: parameters of several dtypes; use one, float32 or float64")
-    check_whole(model)
     if not any(value.requires_grad for value in model.parameters()):
         raise InputError("model: every parameter is frozen (requires_grad=False), so there is nothing to train")
 
@@ -134,7 +98,6 @@ def make_plan(
     loss: Loss,
     like: MadeUp,
     compile: bool,
-    kernels: str,
     written: bool = False,
 ) -> Plan:
     """Plan for batches like ``like``; leaves ``model`` as it was.
@@ -148,19 +111,16 @@ def make_plan(
         probe = Probe.first(model, units.values(), loss, like)
         probe = probe.apart() if probe.spread else probe
         refusal: InputError | None = None
-        try:
-            plan = _assign(probe, units, live_mask, compile, kernels, written)
-            if plan is not None and _right(probe, plan, live_mask):
-                return plan
-        except InputError as error:
-            refusal = error
-        layer = _one_layer(model, live_mask)
-        one_by_one = Plan((), (), ((layer, ()),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
-        try:
-            if _right(probe, one_by_one, live_mask):
-                return one_by_one
-        except InputError as error:
-            refusal = refusal or error
+        for make in (
+            partial(_assign, probe, units, live_mask, compile, written),
+            partial(_one_by_one, probe, live_mask),
+        ):
+            try:
+                plan = make()
+                if plan is not None and _right(probe, plan, live_mask):
+                    return plan
+            except InputError as error:
+                refusal = refusal or error
         probe.check_apart(FEW)  # which says why, if records are mixed
     raise refusal or InputError(
         "model: per-record gradients do not add up to the gradient of the batch, even one record at a time; does a module"
@@ -169,20 +129,14 @@ def make_plan(
 
 
 def _units(model: nn.Module) -> dict[str, nn.Module]:
-    """Modules whose calls are kept: those with a rule, and whole subtrees under any other that owns a parameter."""
+    """Modules whose calls are kept: those that own a parameter, with all that is in them."""
     units: dict[str, nn.Module] = {}
-
-    def walk(name: str, module: nn.Module) -> None:
-        if not any(value.requires_grad for value in module.parameters()):
-            return
-        if rules.has_rule(module) or any(True for _ in module.parameters(recurse=False)):
-            if not any(module is other for other in units.values()):
-                units[name] = module
-            return
-        for child, part in module.named_children():
-            walk(f"{name}.{child}" if name else child, part)
-
-    walk("", model)
+    inside = set[nn.Module]()
+    for name, module in model.named_modules():
+        owns = any(True for _ in module.parameters(recurse=False))
+        if owns and module not in inside and any(value.requires_grad for value in module.parameters()):
+            units[name] = module
+            inside.update(module.modules())
     return units
 
 
@@ -191,7 +145,6 @@ def _assign(
     units: Mapping[str, nn.Module],
     live_mask: Mapping[str, Tensor],
     compile: bool,
-    kernels: str,
     everything: bool,
 ) -> Plan | None:
     """Plan with a layer for each group of modules that share parameters; None if a parameter belongs to no unit, so
@@ -208,10 +161,10 @@ def _assign(
     for group in _sharing(units):
         calls = [call for call in recorder.calls if any(call.module is module for module in group.values())]
         name, module = next(iter(group.items()))
-        once = len(group) == len(calls) == 1 and rules.has_rule(module) and not everything
+        once = len(group) == len(calls) == 1 and "forward" not in vars(module) and not everything
         layer: Layer
         if once and type(module) is nn.Linear and calls[0].inputs[0].shape[:-1] == (len(x),):
-            layer = LinearLayer(name, module, live_mask, compile, kernels)
+            layer = LinearLayer(name, module, live_mask, compile)
         elif once and type(module) is nn.Embedding and len(calls[0].inputs[0]) == len(x):
             layer = EmbeddingLayer(name, module, live_mask)
         else:
@@ -252,8 +205,12 @@ def _tensors(calls: Sequence[Call]) -> list[Tensor]:
     return [value for call in calls for value in (*call.inputs, *call.outputs) if isinstance(value, Tensor)]
 
 
-def _one_layer(model: nn.Module, live_mask: Mapping[str, Tensor]) -> ExplicitLayer:
-    return ExplicitLayer({"": model}, live_mask, {id(value): name for name, value in model.named_parameters()})
+def _one_by_one(probe: Probe, live_mask: Mapping[str, Tensor]) -> Plan:
+    """Plan by which ``torch.func`` takes the whole model, one record at a time."""
+    names = {id(value): name for name, value in probe.model.named_parameters()}
+    model = nn.ModuleList([probe.model])  # whose gradients are in the order of parameters, whatever its rule has
+    layer = ExplicitLayer({"": model}, live_mask, names)
+    return Plan((), (), ((layer, (model,)),), 0, sum(layer.sizes), probe.made_up.alone(), probe.axes or ())
 
 
 def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
@@ -272,10 +229,8 @@ def _right(probe: Probe, plan: Plan, live_mask: Mapping[str, Tensor]) -> bool:
         for (name, value), gradient in zip(parameters.items(), of_batch, strict=True)
     }
     floor = FLOOR * max(float(value.abs().max()) for value in wanted.values() if value.numel())
-    for (
-        layer,
-        modules,
-    ) in plan.layers:  # one after the other: all gradients of all records together may be more than fits
+    # one after the other: all gradients of all records together may be more than fits
+    for layer, modules in plan.layers:
         layer.begin(len(x))
         alone = replace(plan, layers=((layer, modules),))
         record_batch(alone, recorder, model, probe.loss, x, y, draws, slice(0, len(x)))
@@ -308,7 +263,8 @@ def record_batch(
     for layer, modules in plan.layers:
         if plan.by_torch_func:
             assert isinstance(layer, ExplicitLayer)
-            layer.hold(rows, rules.whole_model(model, loss, x, y, None if draws is None else draws.keys))
+            keys = None if draws is None else draws.keys
+            layer.hold(modules[0], rules.whole_model(model, loss, x, y, keys), rows)
         else:
             mine = {id(module) for module in modules}
             layer.take([call for call in recorder.calls if id(call.module) in mine], rows)

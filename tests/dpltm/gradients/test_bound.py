@@ -464,8 +464,8 @@ def test_a_chunk_has_the_same_bits_wherever_it_lies(name, inputs, outputs):
     factor, found = torch.rand(90, generator=generator, dtype=torch.float64), []
     for before in (0, 1, 2, 5, 16, 33):
         layer = LinearLayer("", module, {"weight": live, "bias": torch.ones(outputs, dtype=torch.bool)})
-        layer.kernel, operands = name, layer.operands
-        operands.input, operands.gradient = torch.cat([x[:before], x]), torch.cat([y[:before], y])
+        layer.kernel = name
+        layer.input, layer.gradient = torch.cat([x[:before], x]), torch.cat([y[:before], y])
         weights = torch.cat([torch.zeros(before, dtype=torch.float64), factor])
         whole = slice(before, before + len(x))
         total = torch.zeros(sum(layer.sizes), dtype=torch.float64)
