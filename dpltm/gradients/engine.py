@@ -42,7 +42,7 @@ ROWS = 32
 """Made-up records that a network is tried with before passes have a shape."""
 
 REACH = 2.0**60
-"""Largest input or output gradient of a layer: a record beyond it counts as not finite."""
+"""Largest norm of an input or output gradient of a layer: a record beyond it counts as not finite."""
 
 BATCH_BYTES, PASS_BYTES, BOTH_BYTES, CALL_BYTES = 2**28, 2**27, 7 * 2**27, 2**20
 """Memory of a physical batch, that a pass over some of its records may always take, and of both together where there is
@@ -751,10 +751,10 @@ def _measured(layers: list[Layer], rows: slice, any_row: bool) -> tuple[Tensor, 
     measured = [layer.measure(rows) for layer in layers]
     squares = torch.stack([squares.double() for _, squares in measured])
     small = squares[[place for place, layer in enumerate(layers) if sum(layer.sizes)]] < NARROW**2
-    wide = ~(torch.stack([brought for brought, _ in measured]).amax(0) <= WIDE)  # true for NaN
-    again = wide | (small.any(0) if any_row else squares.sum(0) < NARROW**2)
+    brought = torch.stack([brought for brought, _ in measured]).amax(0)
+    again = ~(brought <= WIDE) | (small.any(0) if any_row else squares.sum(0) < NARROW**2)  # true for NaN
     if not bool(again.any()):
         return squares.sqrt(), again
-    bad = wide & ~(torch.stack([layer.peak(rows) for layer in layers]).amax(0) <= REACH)
+    bad = ~(brought <= REACH)
     exact = torch.stack([layer.wide_squared_norms(rows) for layer in layers])
     return torch.where(again, exact, squares).masked_fill(bad, 0.0).sqrt(), bad

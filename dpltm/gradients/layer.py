@@ -272,9 +272,6 @@ class Layer(Protocol):
         """Of each record, ``(rows,)``: how much it brings, NaN or no smaller than its largest magnitude but for rounding,
         and the squared norm of its gradient, in the layer's precision or better."""
 
-    def peak(self, rows: slice) -> Tensor:
-        """Largest magnitude that a record brings, ``(rows,)``; NaN if anything is."""
-
     def zero_records(self, bad: Tensor) -> None:
         """Set the gradients of these records, ``(batch,)`` bool, to exactly zero, whatever they hold."""
 
@@ -321,9 +318,6 @@ class ExplicitGradients:
                 squares.append(torch.linalg.vector_norm(values[rows, in_blocks:], dim=1).double().square_())
         total = torch.stack(squares).sum(0)
         return total.sqrt().to(values.dtype), total  # infinite where the dtype cannot hold it
-
-    def peak(self, rows: slice) -> Tensor:
-        return self.measure(rows)[0]
 
     def wide_squared_norms(self, rows: slice) -> Tensor:
         parts = [torch.linalg.vector_norm(value[rows], dim=1, dtype=torch.float64) for value in self._values.values()]

@@ -140,12 +140,6 @@ class LinearLayer:
         self.input, self.gradient = self.input[:records], self.gradient[:records]
         self._copies = {name: copy[:, :records] for name, copy in self._copies.items() if name != "aligned"}
 
-    def peak(self, rows: slice) -> Tensor:
-        largest = [
-            values.abs().amax(1) if values.shape[1] else values.new_zeros(len(values)) for values in self.left(rows)
-        ]
-        return torch.maximum(*largest)
-
     def zero_records(self, bad: Tensor) -> None:
         self.input, self.gradient = (values.masked_fill(bad[:, None], 0.0) for values in (self.input, self.gradient))
         self._copies = {}

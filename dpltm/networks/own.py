@@ -87,15 +87,10 @@ class OwnModel:
         """
         declared = self.start_provenance
         handed_in = has_start or isinstance(self.code, nn.Module)
-        if declared == "private":
+        if declared not in (None, "data-free", "public") or (declared and self.start_lineage is not None):
             raise InputError(
-                "`start_provenance`: weights that were trained on private records with no mechanism certify nothing; give"
-                " the `start_lineage` of the run that they are from, or train with PrivateLoop(provenance='private')"
+                "start_provenance", declared, "data-free or public; of a run, give its `start_lineage` alone"
             )
-        if declared not in (None, "data-free", "public"):
-            raise InputError("start_provenance", declared, "data-free or public")
-        if declared is not None and self.start_lineage is not None:
-            raise InputError("`start_provenance`, `start_lineage`: give one of them")
         if declared is not None or self.start_lineage is not None:
             return cast(StartProvenance, declared or "lineage")
         if handed_in or not _is_drawn(module, again()):
@@ -138,17 +133,15 @@ def own_model(code: Any, **settings: Any) -> OwnModel:
     if not isinstance(code, (nn.Module, str)) and not callable(code):
         raise InputError("model", code, "the name of a network, a torch.nn.Module, its class, or a factory of one")
     text, digest = settings.pop("text", None), settings.pop("source_sha256", None)
-    if text is None and isinstance(code, str):
-        text = code
-    elif text is None:
-        text, digest = _described(code)
+    if text is None:
+        text, digest = (code, None) if isinstance(code, str) else _described(code)
     if len(text) > MAX_NAME_LENGTH or not text.isprintable():
         raise InputError(f"`model`: {text!r:.80} is no printable name of at most {MAX_NAME_LENGTH:,} characters")
     for name in ("loss", "score", "inputs"):
         if settings.get(name) is not None and not callable(settings[name]):
             raise InputError(name, settings[name], "a function")
     for name in ("freeze", "prunable"):
-        if name in settings and settings[name] is not None:
+        if settings.get(name) is not None:
             settings[name] = _patterns(name, settings[name])
     if isinstance(settings.get("start"), str):
         settings["start"] = Path(settings["start"])
@@ -201,9 +194,7 @@ def _fitting(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> di
     wanted = dict(module.named_parameters()) | persistent_buffers(module)
     first = {id(value): name for name, value in module.named_parameters()}
     aliases = {name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)}
-    values: dict[str, Tensor] = {}
-    for name, value in weights.items():
-        values.setdefault(aliases.get(name, name), value)
+    values = {aliases.get(name, name): value for name, value in weights.items()}
     wrong = {
         "missing": [name for name in wanted if name not in values],
         "additional": [name for name in values if name not in wanted],

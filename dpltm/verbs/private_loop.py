@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
+from dpltm.networks.layers import check_layers
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
@@ -303,6 +304,7 @@ class PrivateLoop:
         for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
+        check_layers(model)
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage

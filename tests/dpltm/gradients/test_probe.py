@@ -406,10 +406,11 @@ def kicked(x: Tensor) -> Tensor:
         (lambda: between(lambda x: x.lerp(x[torch.randperm(len(x))], 0.3)), NO_LAW.format("1 (Applied)", "randperm")),
         (lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(of(lambda x: torch.normal(x, 1.0))), nn.Linear(8, 3)),
          NO_LAW.format("1.0 (Applied)", "normal.Tensor_float")),
+        (lambda: nn.Sequential(nn.Linear(6, 3), nn.RReLU()), NO_LAW.format("1 (RReLU)", "rrelu_with_noise")),
         (lambda: between(kicked), BACKWARD),
         (lambda: between(lambda x: checkpoint(functional.dropout, x, use_reentrant=False)), BACKWARD),
     ],
-    ids=["weights", "one coin", "inputs", "mixup", "normal", "gradients", "checkpoint"],
+    ids=["weights", "one coin", "inputs", "mixup", "normal", "rrelu", "gradients", "checkpoint"],
 )  # fmt: skip
 def test_draws_that_are_not_of_one_record_are_refused(build, said):
     """By the name of the module, and before budget is spent."""
