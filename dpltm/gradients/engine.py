@@ -25,10 +25,10 @@ from dpltm.errors import InputError, first_line
 from dpltm.filters import ElementWiseFilter, Filter
 from dpltm.filters.descriptor import LayerWiseFilter, RadialFilter
 from dpltm.gradients.explicit_layer import ExplicitLayer
-from dpltm.gradients.layer import Layer, Recorder
+from dpltm.gradients.layer import Layer
 from dpltm.gradients.linear_layer import LinearLayer, compiler_at_hand
-from dpltm.gradients.plan import Plan, check_model, make_plan, record_batch
-from dpltm.gradients.probe import Loss, MadeUp, Probe, losses_of, structure, undisturbed
+from dpltm.gradients.plan import Plan, check_model, make_plan
+from dpltm.gradients.probe import Loss, MadeUp, structure, undisturbed
 from dpltm.networks.full_precision import aligned, deterministic, full_precision, threads
 from dpltm.networks.masks import Mask
 from dpltm.networks.state import unwritten
@@ -206,11 +206,10 @@ class RecordGradients:
         plan = self._plan
         assert plan is not None
         if rows > self._tried:
-            probe = Probe(self._model, plan.modules, self._loss, plan.made_up, plan.copy, plan.axes, plan.spread)
-            off = torch.autocast(plan.made_up.x.device.type, enabled=False)
+            off = torch.autocast(plan.probe.made_up.x.device.type, enabled=False)
             at_once = threads(None if self._long else 1)
             with undisturbed(self._model, self._loss), off, torch.enable_grad(), full_precision(), at_once:
-                self.unfollowed = probe.check_apart(rows)
+                self.unfollowed = plan.probe.check_apart(rows)
             self._tried = rows
 
     @property
@@ -239,7 +238,7 @@ class RecordGradients:
         most = physical_batch or max(least, BATCH_BYTES // kept)
         usual = min(most, expected_batch + 4 * math.sqrt(expected_batch))  # nearly every sample fits
         fits = int(max(PASS_BYTES, BOTH_BYTES - usual * kept) // passing)
-        fixed = CALL_BYTES * len(self._plan.modules) / passing
+        fixed = CALL_BYTES * len(self._plan.probe.units) / passing
         step = vectors if "sparse" in self.kernels.values() else 16  # rows side by side
         widths = () if any_width else self._plan.widths
         self._wanted = shapes_of(
@@ -259,7 +258,7 @@ class RecordGradients:
     @property
     def draws(self) -> bool:
         """Whether the network draws random numbers; False before the first ``check``."""
-        return self._plan is not None and bool(self._plan.axes)
+        return self._plan is not None and bool(self._plan.probe.axes)
 
     @property
     def kernels(self) -> dict[str, str]:
@@ -347,6 +346,7 @@ class RecordGradients:
 
     def _take(self, x: Tensor, y: Tensor, keys: Tensor | None) -> None:
         """Pass over a batch, and leave its layers what they need. Made-up rows fill the last pass up."""
+        assert self._plan is not None
         for layer in self._layers:
             layer.begin(self._filled(len(x)))
         for rows in self._blocks(len(x)):
@@ -359,18 +359,7 @@ class RecordGradients:
                 )
                 own = None if own is None else nn.functional.pad(own, (0, missing))
             with unwritten(self._model):
-                self._pass(aligned(inputs), aligned(labels), own, rows)
-
-    def _pass(self, x: Tensor, y: Tensor, keys: Tensor | None, rows: slice) -> None:
-        plan = self._plan
-        assert plan is not None
-        draws = plan.draws(keys)
-        recorder = Recorder(plan.modules, plan.copy, plan.instead, draws, plan.spread, len(x))
-        with torch.enable_grad(), recorder:
-            if not plan.by_torch_func:
-                recorder.backward(losses_of(self._model, self._loss, x, y, draws).sum())
-        with torch.autocast(x.device.type, enabled=False):
-            record_batch(plan, recorder, self._model, self._loss, x, y, draws, rows)
+                self._plan.pass_over(aligned(inputs), aligned(labels), own, rows)
 
     def _add_filtered(
         self,
@@ -461,7 +450,7 @@ class RecordGradients:
         if kernels in self._rehearsed:
             self._shapes = self._rehearsed[kernels]
             return None
-        x, y = self._plan.made_up.batch(2 * self.pass_rows)
+        x, y = self._plan.probe.made_up.batch(2 * self.pass_rows)
         self._filler = (x[:1], y[:1])
         digest = hashlib.blake2b(digest_size=8)
         self._shapes = (self.pass_rows,)
@@ -482,7 +471,7 @@ class RecordGradients:
         pass. Finds the shapes as well in which none does."""
         rows = self.pass_rows
         assert self._plan is not None
-        keys = self._plan.made_up.keys(x)
+        keys = self._plan.probe.made_up.keys(x)
         if not x.is_floating_point() and int(x.max()) > 1:
             x[:rows].clamp_min_(1)  # none is padded: libraries leave a mask out then, and others bring it in
         few = min(2, rows)

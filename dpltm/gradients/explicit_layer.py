@@ -26,14 +26,13 @@ class ExplicitLayer(ExplicitGradients):
     there.
     """
 
-    def __init__(
-        self, modules: Mapping[str, nn.Module], live_mask: Mapping[str, Tensor], names: Mapping[int, str]
-    ) -> None:
+    def __init__(self, model: nn.Module, modules: Sequence[nn.Module], live_mask: Mapping[str, Tensor]) -> None:
+        names = {id(value): name for name, value in model.named_parameters()}
         indices: dict[str, Tensor] = {}  # what values are of, in the order of a first rule's gradients
         # of a module's parameter: its name, and where live coordinates stand in a gradient; None for all of them, in order,
         # since an index takes twice the memory of its weights
         self._parts: dict[tuple[int, int], tuple[str, Tensor | None]] = {}
-        trained = [(part, value) for part in modules.values() for value in part.parameters() if value.requires_grad]
+        trained = [(part, value) for part in modules for value in part.parameters() if value.requires_grad]
         for module, value in trained:
             name, places = names[id(value)], rules.layout(module, value)
             if name not in indices:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -220,20 +220,6 @@ class MadeUp:
         return [way for way in ways if way[0] or not bool(way[1].isnan().all())]
 
 
-def losses_of(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
-    """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
-    with contextlib.nullcontext() if draws is None else draws:
-        outputs = model(x)
-        losses = loss(outputs, y)
-    if draws is not None:
-        draws.close()
-    if losses.shape != (len(x),):
-        raise InputError(_of_shape(losses, outputs, y, len(x)))
-    if not losses.requires_grad:
-        raise InputError("loss: does not depend on any parameter of the model")
-    return losses
-
-
 def _of_shape(losses: Tensor, outputs: object, y: Tensor, records: int) -> str:
     """Return what is wrong with the shape of losses, and the likely remedy."""
     gave = tuple(outputs.shape) if isinstance(outputs, Tensor) else (records,)
@@ -261,8 +247,27 @@ class Probe:
     spread: tuple[nn.Module, ...] = ()
 
     def draws(self, x: Tensor) -> Draws:
-        """Answers to what a pass over these records draws."""
+        """Answers to what a pass over these made-up records draws."""
         return Draws(self.made_up.keys(x), self.axes)
+
+    def recorder(
+        self, records: int, draws: Draws | None = None, instead: Sequence[tuple[nn.Module, Callable[..., Any]]] = ()
+    ) -> Recorder:
+        """What keeps the calls of units in a pass."""
+        return Recorder(self.units, self.copy, instead, draws, self.spread, records)
+
+    def losses(self, x: Tensor, y: Tensor, draws: Draws | None) -> Tensor:
+        """Losses of the records, ``(batch,)``, with a graph; InputError if they are anything else, or use no parameter."""
+        with contextlib.nullcontext() if draws is None else draws:
+            outputs = self.model(x)
+            losses = self.loss(outputs, y)
+        if draws is not None:
+            draws.close()
+        if losses.shape != (len(x),):
+            raise InputError(_of_shape(losses, outputs, y, len(x)))
+        if not losses.requires_grad:
+            raise InputError("loss: does not depend on any parameter of the model")
+        return losses
 
     @classmethod
     def first(cls, model: nn.Module, units: Iterable[nn.Module], loss: Loss, made_up: MadeUp) -> Probe:
@@ -322,13 +327,12 @@ class Probe:
 
     def _watched(self) -> Probe:
         """The same probe, which knows what has to be copied, and what to be spread: tables of positions."""
-        model = self.model
-        modules = modules_of(model, self.loss)
-        names = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
+        modules = modules_of(self.model, self.loss)
+        names = {id(module): f"{name}." if name else "" for name, module in self.model.named_modules()}
         before = [state_of(module) for module in modules]
         x, y = self.made_up.batch()
         with Recorder(self.units) as recorder, self._refusing_draws(x, y):
-            losses_of(model, self.loss, x, y, self.draws(x))
+            self.losses(x, y, self.draws(x))
         for module, old in zip(modules, before, strict=True):
             changed = [key for key, value in state_of(module).items() if value != old.get(key)]
             if changed:
@@ -347,8 +351,8 @@ class Probe:
             return self._pass(x, y, self.draws(x) if draws is None else draws)
 
     def _pass(self, x: Tensor, y: Tensor, draws: Draws) -> Sights:
-        with Recorder(self.units, self.copy, draws=draws, spread=self.spread, records=len(x)) as recorder:
-            losses = losses_of(self.model, self.loss, x, y, draws)
+        with self.recorder(len(x), draws) as recorder:
+            losses = self.losses(x, y, draws)
             with draws:  # which refuses them here
                 recorder.backward(losses.sum())
         return _sights(recorder, losses)

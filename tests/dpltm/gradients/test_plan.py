@@ -399,7 +399,7 @@ def test_the_plan_does_not_depend_on_values(value):
         plans.append(
             (
                 [type(layer) for layer, _ in plan.layers],
-                plan.copy,
+                plan.probe.copy,
                 plan.by_torch_func,
                 plan.kept,
                 plan.passing,
