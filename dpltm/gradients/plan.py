@@ -99,12 +99,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def make_plan(
-    model: nn.Module,
-    live_mask: Mapping[str, Tensor],
-    loss: Loss,
-    like: MadeUp,
-    compile: bool,
-    written: bool = False,
+    model: nn.Module, live_mask: Mapping[str, Tensor], loss: Loss, like: MadeUp, compile: bool, written: bool = False
 ) -> Plan:
     """Plan for batches like ``like``; leaves ``model`` as it was.
 

@@ -178,7 +178,7 @@ def test_where_bits_move_records_pass_alone_or_training_is_refused(make: Callabl
 def test_a_device_without_float64_is_refused_by_name() -> None:
     model = nn.Linear(3, 2, device="meta")  # as Apple's is, where there is one
     mask = Mask({name: torch.ones(value.shape, dtype=torch.bool) for name, value in model.named_parameters()})
-    said = "model parameter weight: is on meta; use the processor (cpu) or a GPU (cuda)"
+    said = "model: weight is on meta; use the processor (cpu) or a GPU (cuda)"
     assert refused(RecordGradients, model, mask, cross_entropy) == said
 
 
