@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from dpltm.errors import BudgetError, InputError, whole_number
 from dpltm.filters import Clip, Filter
 from dpltm.gradients import Loss
+from dpltm.networks.layers import check_layers
 from dpltm.networks.masks import Mask
 from dpltm.networks.own import own_model
 from dpltm.networks.own_network import AGREE, OwnNetwork, computed, network_trained
-from dpltm.networks.state import check_names, check_whole, content_id, evaluating, weights_of
+from dpltm.networks.state import check_names, content_id, evaluating, weights_of
 from dpltm.options import arguments
 from dpltm.options.train import LoopOptions, TrainOptions
 from dpltm.privacy.account import Planned, check_unprotected
@@ -282,7 +283,7 @@ class PrivateLoop:
         for name, value in (("model", model), ("loss", loss), ("ledger", ledger)):
             check_type(name, value)
         check_names(model, "model:")
-        check_whole(model)
+        check_layers(model)
         terms = LoopSettings.of(settings)
         self.ledger = of_process(terms.protected) if ledger is None else ledger
         self.lineage = NO_LINEAGE if lineage is None else lineage
