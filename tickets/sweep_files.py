@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from dpltm.errors import ArtifactError
-from dpltm.tickets.charts import figure_in
 from dpltm.tickets.files import (
     MAX_JSON,
     lock,
@@ -96,11 +95,11 @@ class SweepFolder:
             return None
         try:
             body = read_json(path, *RESULT)
-            epsilon = figure_in(body["train"]["privacy"]["certified"]["epsilon"])
+            epsilon = float(body["train"]["privacy"]["certified"]["epsilon"])
             whole = isinstance(body["lineage"], dict) and label.endswith(f"-s{body['seed']}-{body['digest'][:8]}")
-        except (ArtifactError, KeyError, TypeError):
-            epsilon = None
-        if epsilon is None or not whole:
+        except (ArtifactError, KeyError, TypeError, ValueError):
+            epsilon = -1.0
+        if not (epsilon >= 0 and whole):
             raise ArtifactError(f"{path}: damaged, or of another member; remove it, and the member is run again")
         return body
 

@@ -98,7 +98,7 @@ SHARED = ('"0.5:1.0"', '"0.25:0.75"')
         ((), {"train": "[tran]"}, "", "--config c.toml: unknown table or key 'tran'; known: [run], [generate], [select]"),
         ((), {"generate": 'out = "x"'}, "", "--config c.toml: generate: out: decided by the recipe, or by [run]"),
         ((), {"train": "dense = true"}, "", "--config c.toml: train: dense: decided by the recipe"),
-        ((), {}, "--delta 0.01", "--delta: 0.01 is not between 0 and 1/n = 0.00139 for 719 records; take one well below it"),
+        ((), {}, "--delta 0.1", "--delta: 0.1 is not between 0 and 1/n = 0.00139 for 719 records or more"),
         ((), {}, "--out pub", "--out: pub exists already; choose another name or remove it first"),
         ((), {}, "--seeds 2", "--seeds: of a recipe, and c.toml is none (it has no table [recipe]); leave it out"),
         ((SHARED,), {}, "", "[generate] and [select]: --dataset: digits[0.0:0.5] was declared public, and digits"),

@@ -516,6 +516,7 @@ def check_options(command: str, section: Section, start: Section, decided: Itera
 def check_ready(recipe: Recipe, load: Callable[[DataOptions], Dataset], ledger: Ledger) -> dict[str, Part]:
     """Read every dataset; return the part of each arm by name. Refuse one that is missing, or cannot be beside others."""
     public, private = dict[str, Part](), dict[str, Part]()
+    load = functools.cache(load)
 
     def read(section: Section) -> Dataset:
         return load(resolve(DataOptions, {}, data_options(section)))

@@ -20,7 +20,6 @@ from dpltm.options.network import beside
 from dpltm.options.run import DemoRequest, RunRequest
 from dpltm.options.select import reads_no_records
 from dpltm.privacy.account import check_private
-from dpltm.privacy.checkpoint import begun_again_by
 from dpltm.privacy.entry import Entry
 from dpltm.privacy.ledger import Book
 from dpltm.progress import SILENT, Progress
@@ -29,7 +28,7 @@ from dpltm.records.dataset import Dataset
 from dpltm.records.settle import check_delta
 from dpltm.records.units import at_unit
 from dpltm.tickets import files
-from dpltm.tickets.checkpoint_files import checkpoint_path, remove_ended
+from dpltm.tickets.checkpoint_files import remove_ended
 from dpltm.tickets.feature_files import services
 from dpltm.tickets.ledger_file import BESIDE, ledger_of
 from dpltm.tickets.sweep_files import AGAIN, SweepFolder, remove, stage, trained
@@ -93,9 +92,7 @@ def run_stages(document: Mapping[str, Any], path: Path, options: RunRequest, pro
         answers = dict[str, Any]()
         for name, make in STAGES.items():
             call = partial(make, requests[name], progress)
-            place = tickets if name == "generate" else run
-            with begun_again_by(f"remove {checkpoint_path(place)} to begin again"):
-                answers[name] = trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
+            answers[name] = trained(run, call) if name == "train" else stage(root / f"{name}.json", call)
         remove_ended(tickets)
         remove_ended(run)
     places = {"ticket_set": str(tickets), "run": str(run)}
