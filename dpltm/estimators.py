@@ -365,8 +365,7 @@ class TicketEstimator(BaseEstimator):
             with self._naming():
                 _refuse(others)
                 self._check_scores(units)
-                x, targets = self._validated(X, y)
-                dataset = self._dataset(x, targets, units)
+                dataset = self._dataset(*self._validated(X, y), units)
                 try:
                     self.run_ = self._train(dataset)
                 except Begun:  # another worker was first with a new ledger file; nothing was entered here
@@ -421,7 +420,6 @@ class TicketEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
-        """Return what parameters state of a training, by the names of its options."""
         options = {name: value for name, value in self.get_params(deep=False).items() if name in _TRAINING}
         options["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.features != "auto":
@@ -447,7 +445,6 @@ class TicketEstimator(BaseEstimator):
             return run
 
     def _drawn(self, dataset: Dataset, ledger: Ledger, options: TrainOptions) -> Winner:
-        """Return the winner of a draw on the records."""
         if self.tickets is None or self.round is not None:
             raise InputError("`select_epsilon`: draws one ticket of a set; give `tickets`, and leave `round` out")
         tickets = set_of(self.tickets)

@@ -150,7 +150,6 @@ def check_type(name: str, value: object) -> None:
 
 
 def _check_classes(y: Tensor | np.ndarray, classes: int) -> None:
-    """Raise InputError for labels that have no weight."""
     labels = torch.as_tensor(y)
     are_classes = labels.ndim == 1 and not labels.dtype.is_floating_point and labels.dtype != torch.bool
     if not are_classes or not bool(((labels >= 0) & (labels < classes)).all()):
@@ -489,7 +488,7 @@ class PrivateLoop:
             InputError: the loop has no ``save_every``, or has not begun.
         """
         if self.settings.save_every is None or not self._state.begun:
-            raise InputError("`state_dict`: is that of a loop that has `save_every` and has begun")
+            raise InputError("`state_dict`: only a loop that has `save_every` and has begun has one")
         return {
             "of": dict(self._facts),
             "id": self.entry.id,

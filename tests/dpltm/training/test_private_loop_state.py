@@ -297,7 +297,7 @@ def test_bits_that_are_not_those_of_the_entry_are_refused() -> None:
 
 
 def test_what_is_refused() -> None:
-    said = "`state_dict`: is that of a loop that has `save_every` and has begun"
+    said = "`state_dict`: only a loop that has `save_every` and has begun has one"
     assert refused(made(Ledger()).state_dict) == said
     first = Run(Ledger())
     first.take(4)
