@@ -185,7 +185,8 @@ class SampleSums:
         else:
             heard = _heard(self._ranks, sample)
             mine = self._share_fails(self._ranks, self._exact, *heard)
-            failed, full = self._ranks.any(bool(mine)), self._ranks.any(mine == MEMORY)
+            failures = self._ranks.gather(mine)
+            failed, full = any(failures), MEMORY in failures
             if not failed:
                 self._ranks.reduce(self._exact.parts)
             if self._ranks.first:
