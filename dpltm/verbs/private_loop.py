@@ -561,14 +561,10 @@ class PrivateLoop:
                 no classes for class numbers, or something else for made-up records than behind ``bounds`` and ``inputs``.
         """
         state = self._state
-        if not (state.ended and self._ranks.first):
+        if not self._ranks.first or state.ended != self._weights_id():
             raise InputError(
-                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken); iterate to its"
-                " end, and finish it on rank 0"
-            )
-        if state.ended != self._weights_id():
-            raise InputError(
-                "`model`: its weights are not those that it had when the loop ended; whatever was done since is in no ledger"
+                f"`finish`: the loop has not ended here ({state.taken} of {len(self)} gradients were taken), or the weights"
+                " of `model` were changed since, which is in no ledger; iterate to its end on rank 0, and finish it then"
             )
         terms, (x, y), plan = self.settings, self.records, self.gradients.plan
         dtype = (x[:0] if isinstance(x, Tensor) else torch.from_numpy(x[:0].copy())).dtype
