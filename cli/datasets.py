@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console as RichConsole
-from rich.table import Table
 
 from dpltm.cli.console import answering
 from dpltm.cli.show import Cell, show_noted, show_notes, show_pairs, show_privacy, show_table
@@ -22,7 +21,7 @@ from dpltm.records.input_parts import shown
 from dpltm.records.load import download, load
 from dpltm.records.notes import bounds_notes, left_out_note
 from dpltm.records.schema import Schema, read_schema, schema_text
-from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, faults_of, public_records, read_off
+from dpltm.records.tables import DRAFTED, READ_OFF, check_spelling, draft, public_records, read_off
 from dpltm.tickets.files import check_free, check_writable, new_file
 from dpltm.tickets.ledger_file import ledger_of, ledger_path
 from dpltm.tickets.workbench.records import open_dataset
@@ -105,7 +104,7 @@ def dataset_info(request: InfoRequest, progress: Progress) -> dict[str, Any]:
 
 
 def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
-    """Return the schema of a table, drafted or finished; or, of one that is known, what of the table does not fit it."""
+    """Return the schema of a table, drafted or finished."""
     path = Path(request.file or "")
     out = None if request.out is None else Path(request.out)
     if out is not None:
@@ -116,7 +115,6 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
     with reading(path, "") as kind:
         if kind not in TABLES:
             raise InputError(f"{path}: is no table; give a file that ends in {', '.join(TABLES)}")
-        unknown = request.private is not None or request.from_public or out is not None
         classes = [] if request.classes is None else request.classes.split(",")
         target = None if request.target_bounds is None else parse_pair("target_bounds", request.target_bounds)
         drafted = draft(path, partial, request.label, not request.no_header, request.unit_column, classes, target)
@@ -124,8 +122,6 @@ def schema(request: SchemaRequest, progress: Progress) -> dict[str, Any]:
         numbers = {column.name for column in drafted.columns if column.kind == "ignored"} - {request.unit_column}
         left_out = sorted(numbers - {column.name for column in described})  # nobody but its name says that it is none
         notes = [left_out_note(left_out)] if left_out else []
-        if partial is not None and not unknown:
-            return _compared(path, drafted, request, notes)
     if drafted.labels is None and (request.private is not None or request.from_public):
         raise InputError(
             f"`label` is missing: the column to learn; {path} has {shown([column.name for column in drafted.columns])}"
@@ -176,18 +172,6 @@ def _write(out: Path | None, text: str) -> None:
     if out is not None:
         with new_file(out) as staging:
             staging.write_text(text, encoding="utf-8")
-
-
-def _compared(path: Path, drafted: Schema, request: SchemaRequest, notes: list[str]) -> dict[str, Any]:
-    """Return what of a table does not fit its schema, by column."""
-    rows, outside = faults_of(path, drafted, request.unit_column)
-    faults = [{"column": column, "fault": fault, "fix": fix} for column, fault, fix in rows]
-    wanted = [column.name for column in drafted.wanted]
-    notes += [f"still to be found: {shown(wanted)}; write them, or add `private` 0.2"] if wanted else []
-    if outside:
-        notes.append(f"most values of {shown(outside)} are outside their bounds, and count as the nearest of them")
-    notes += [OWN_EYES] if faults or outside else []
-    return {"file": str(path), "schema": request.schema, "faults": faults, "notes": notes}
 
 
 UNUSABLE = (
@@ -241,10 +225,6 @@ def _find(
     return {**facts, "ledger": str(ledger_path(request.file, request.ledger)), "privacy": result.privacy.to_json()}
 
 
-OWN_EYES = "this was read off the records with no protection: keep it to yourself, as you keep them"
-"""Said of faults."""
-
-
 def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
     """Show the datasets, one line each."""
     columns: dict[str, Cell] = {"name": "name", "kind": "kind", "at hand": "available", "what": "summary"}
@@ -252,15 +232,9 @@ def show_list(rich: RichConsole, body: dict[str, Any]) -> None:
 
 
 def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
-    """Show a draft, or where it was written; what finding it cost; or what of a table does not fit."""
+    """Show a draft, or where it was written; or what finding it cost."""
     written = f"wrote {body['out']}" if body.get("out") else None
-    if "faults" in body:
-        table = Table("column", "fault", "what to write, or to do")
-        for row in body["faults"]:
-            table.add_row(row["column"] or "(whole lines)", row["fault"], row["fix"])
-        rich.print(table if body["faults"] else f"{body['file']} fits {body['schema']}", soft_wrap=not body["faults"])
-        show_notes(rich, body)
-    elif "privacy" in body:
+    if "privacy" in body:
         facts = {key: value or None for key, value in body.items() if key not in ("schema", "out", "dry_run", "notes")}
         show_pairs(rich, written or "would find", facts)
         show_privacy(rich, body["privacy"])
@@ -274,7 +248,7 @@ def show_schema(rich: RichConsole, body: dict[str, Any]) -> None:
 schema_command = answering(
     schema,
     show_schema,
-    lambda body: bool(body.get("faults")) or body.get("features") == 0 or body.get("classes") == [],
+    lambda body: body.get("features") == 0 or body.get("classes") == [],
 )
 ls_command = answering(list_datasets, show_list)
 fetch_command = answering(fetch, show_fetched)

@@ -23,7 +23,7 @@ class DataOptions(Options):
 
     dataset: str | None = option(
         None,
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file.",
         "NAME|FILE",
         section="Records",
     )

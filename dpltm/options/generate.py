@@ -126,7 +126,7 @@ class GenerateRequest(NetworkOptions, LedgerOptions, GenerateOptions, DataOption
     )
     dataset: str | None = option(
         "digits",
-        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file, or a folder of .npy.",
+        "Name (see dpltm datasets ls) or path of a .npz, .csv, .parquet or .arrow file.",
         "NAME|FILE",
     )
     out: str | None = option(None, "Folder to write.", "DIR", shown="NAME.tickets", section="Output")

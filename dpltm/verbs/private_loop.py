@@ -35,9 +35,9 @@ from dpltm.privacy.mechanisms import Adjacency, NoisySgd, Unprotected
 from dpltm.privacy.release import Once, Paid, hand_out, handed_out, pay
 from dpltm.privacy.statement import PrivacyReport, json_figure, statement
 from dpltm.randomness.noise import RandomSource, SecureSource
-from dpltm.records.arrays import as_array, check_no_loader
 from dpltm.records.batches import Records
 from dpltm.records.dataset import RawSplit
+from dpltm.records.load import as_array, check_no_loader
 from dpltm.records.notes import persons_note, shares_notes
 from dpltm.records.scaling import affine, prepare, unscale
 from dpltm.records.split import LabelForm, Rows

@@ -339,7 +339,7 @@ def masked():
         (lambda: dpltm.tickets.save(3, "a"), "`value`: 3 is not a ticket set, a winner or a run; give what a stage"),
         (lambda: dpltm.tickets.save(a_set(), "/"), "`path`: / exists already; choose another name or remove it first"),
         (lambda: dpltm.tickets.load("a" * 5000), "`path`: File name too long"),
-        (lambda: dpltm.records.load(3), "`dataset`: 3 is not a name or a path"),
+        (lambda: dpltm.records.load(3), "`dataset`: 3 is not a text, as the command line takes it"),
         (lambda: dpltm.records.load("digits", subset=0.5), "`subset`: 0.5 is not a text, as the command line takes it"),
         (lambda: dpltm.tickets.load("nets.py:Net"), "nets.py:Net: names code, and no ticket set; give it as `model`,"),
         (lambda: dpltm.tickets.load("none"), "none: no ticket set there; name a folder that"),

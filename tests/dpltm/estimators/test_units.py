@@ -85,10 +85,13 @@ def test_persons_are_routed_as_scikit_learn_routes_metadata() -> None:
 @pytest.mark.parametrize(
     ("units", "said"),
     [
-        (np.stack([WHO, WHO], 1), "records: 'user' has shape (200, 2); expected (200,), one value for each record"),
+        (
+            np.stack([WHO, WHO], 1),
+            "records: 'user' has dtype int64 and shape (200, 2); give a whole number or text for each record",
+        ),
         (
             pandas.Series([1, pandas.NA, *WHO[2:]], dtype="Int64"),
-            "records: 'user' says nobody at record 1 (counted from 0); say whose it is, or leave the record out",
+            "records: 'user' says nobody at record 1 (counted from 0); give whole numbers or texts",
         ),
     ],
 )
